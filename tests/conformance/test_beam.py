@@ -57,6 +57,11 @@ class KnownPairs:
 
 @pytest.mark.vectors("beam", "beam-al-*")
 def test_lines_are_aligned_with_events_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """Each line of an answer is aligned with the first event that the judge calls the same.
+
+    A case has events ("plant the seeds"), lines ("sow"), and the pairs that are the same; it
+    expects the aligned texts, and how many pairs the judge was asked about.
+    """
     events = case["input"]["reference"]
     lines = case["input"]["system"]
     judge = KnownPairs(events, lines, case["input"]["same"])
@@ -68,6 +73,10 @@ def test_lines_are_aligned_with_events_as_released(case: Case, assert_agrees: As
 
 @pytest.mark.vectors("beam", "beam-eo-*")
 def test_the_order_of_events_is_scored_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A case has events and lines, and expects how well their orders agree.
+
+    The figures are precision, recall, F1, and Kendall's tau.
+    """
     events = case["input"]["reference"]
     lines = case["input"]["system"]
     aligned = align(events, lines, KnownPairs(events, lines, case["input"]["same"]))
@@ -82,8 +91,9 @@ def test_the_order_of_events_is_scored_as_released(case: Case, assert_agrees: As
 def test_the_verdict_on_a_pair_is_read_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """The reply "YES" of a judge is read as True. A reply that cannot be read is None."""
     completion = f"[[ ## verdict ## ]]\n{case['input']['reply']}"
-    judge = SameEventJudge(scripted(lambda kind, text, n: completion), adapter())
+    judge = SameEventJudge(scripted(lambda *call: completion), adapter())
 
     try:
         verdict = judge("sowing", "I sowed")
@@ -99,8 +109,8 @@ def test_the_verdict_on_a_pair_is_read_as_released(
 def rubric_judge(scripted: Any, replies: list[str]) -> BlindRubricJudge:
     """Return a judge with these replies, and empty ones after them."""
 
-    def reply(kind: str, text: str, n: int) -> str:
-        return replies[n - 1] if n <= len(replies) else ""
+    def reply(kind: str, text: str, number: int) -> str:
+        return replies[number - 1] if number <= len(replies) else ""
 
     return BlindRubricJudge(scripted(reply), adapter())
 
@@ -123,6 +133,10 @@ def score_parts(
 def test_items_of_a_rubric_are_scored_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A case has the judge's replies, such as {"score": "1"}, and expects the mean score.
+
+    Each reply is about one item of the rubric; None is expected where a reply cannot be read.
+    """
     replies = case["input"]["replies"]
     rubric = [f"item {number}" for number in range(len(replies))]
     judge = rubric_judge(scripted, replies)
@@ -141,6 +155,7 @@ def test_items_of_a_rubric_are_scored_as_released(
 def test_an_answer_about_the_order_of_events_is_scored_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """The released scores are those of the order, and the judge's scores of the items."""
     rubric = case["input"]["rubric"]
     answer = case["input"]["answer"]
     lines = answer.split("\n")
@@ -173,6 +188,10 @@ def rows_of_results(chats: dict[str, Any], name: str) -> list[SimpleNamespace]:
 
 @pytest.mark.vectors("beam", "beam-ag-*")
 def test_the_table_is_that_of_the_released_code(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The table has a row for each file of results.
+
+    A row has the mean score of each ability over all chats.
+    """
     table: list[dict[str, Any]] = []
     for name in case["input"]["row_names"]:
         rows = rows_of_results(case["input"]["chats"], name)
@@ -230,6 +249,7 @@ FORTY_MESSAGES = ["word"] * 40
 def test_recall_of_target_steps_is_the_released_one(
     case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
 ) -> None:
+    """Two target steps, 2 and 7, of which a memory found only step 2 make a recall of 0.5."""
     [example] = read_trajectory(FORTY_MESSAGES, case["input"]["target_step_id"])
 
     assert_agrees(recall_of_target_steps(example, case["input"]["memory_index"]))
@@ -239,6 +259,10 @@ def test_recall_of_target_steps_is_the_released_one(
 def test_reward_and_recall_of_an_action_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
 ) -> None:
+    """An action has an answer, and the steps that it found.
+
+    The answer "B" gets the reward 1, "B." gets none; without any steps the recall is 0.
+    """
     [example] = read_trajectory(FORTY_MESSAGES, case["input"]["target_step_id"])
     action = case["input"]["action"]
 
@@ -255,6 +279,11 @@ def test_reward_and_recall_of_an_action_are_the_released_ones(
 def test_the_capacity_run_asks_at_the_released_moments(
     case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
 ) -> None:
+    """With `capacity=1` the same question is asked several times while the history grows.
+
+    A case has one answer for each time. It expects after which steps it was asked, how long the
+    history was, and whether the answer was right.
+    """
     messages = case["input"]["message_list"]
     examples = read_trajectory(messages, case["input"]["target_step_id"], capacity=1)
     asked_at_steps: list[int] = []
@@ -278,7 +307,10 @@ def evidence_texts(example: Example) -> list[str]:
 def test_target_steps_are_the_same_messages_before_and_after_the_released_loader(
     case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
 ) -> None:
-    """The released loader puts noise between the messages, and moves the steps."""
+    """The released loader puts noise between the messages, and moves the steps.
+
+    A case has a trajectory before and after that; the evidence has to be the same texts in both.
+    """
     before = case["input"]
     after = case["expected"]
 
@@ -289,7 +321,8 @@ def test_target_steps_are_the_same_messages_before_and_after_the_released_loader
 
 
 @pytest.mark.vectors("membench", "mb-cl-*", "r2-op-*")
-def test_the_option_that_a_reply_chooses(case: Case, assert_agrees: AssertAgrees) -> None:
+def test_a_reply_chooses_the_released_option(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The reply "C" chooses the option C. A reply that chooses none is None."""
     choices = case["input"].get("choices", CHOICES) or {}
     options = [f"({letter}) {text}" for letter, text in choices.items()]
 
@@ -301,11 +334,13 @@ def test_the_option_that_a_reply_chooses(case: Case, assert_agrees: AssertAgrees
 
 @pytest.mark.vectors("membench", "r2-ex-*")
 def test_answers_of_memory_r2_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """From "**Answer:** Faro" the answer "Faro" is read."""
     assert_agrees(read_answer(AnswerFromMemories, case["input"]["reply"]).outputs["answer"])
 
 
 @pytest.mark.vectors("membench", "r2-f1-*")
 def test_f1_of_memory_r2_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The answer "The old town, the old port." has an F1 of 2/3 where "old town" is right."""
     example = Example(answer=case["input"]["reference"])
     prediction = Prediction(answer=case["input"]["prediction"])
 
@@ -316,6 +351,10 @@ def test_f1_of_memory_r2_is_the_released_one(case: Case, assert_agrees: AssertAg
 def test_turns_of_memory_r2_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
 ) -> None:
+    """A session of MemBench is cut into turns with the ids "D3:1", "D3:2" and so on.
+
+    In the case, `session_index` is 2, so two empty sessions come before it.
+    """
     empty_sessions: list[Any] = [[]] * case["input"]["session_index"]
     [example] = read_trajectory([*empty_sessions, case["input"]["session"]], [])
 
@@ -329,6 +368,7 @@ def test_turns_of_memory_r2_are_the_released_ones(
 def test_items_of_memory_r2_are_scored_as_released(
     case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
 ) -> None:
+    """An answer counts if it is the letter of the right option, here B."""
     [example] = read_trajectory(["word"], [0])
 
     assert_agrees(

@@ -56,6 +56,7 @@ TOLERANCE_OF_SIX_PLACES = 1e-6
 
 @pytest.mark.vectors("memory_r2", "f1-*")
 def test_f1_and_bleu_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The answer "running" shares no word with the gold answer "run": F1 and BLEU-1 are 0."""
     example = dspy.Example(category="4", answer=case["input"]["gold"], evidence=())
     prediction = dspy.Prediction(answer=case["input"]["answer"])
 
@@ -67,11 +68,13 @@ def test_f1_and_bleu_are_the_released_ones(case: Case, assert_agrees: AssertAgre
 
 @pytest.mark.vectors("memory_r2", "words-*")
 def test_words_of_a_text_are_counted_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The text "3.5 km" has three words, since a full stop separates words."""
     assert_agrees(count_words(case["input"]["text"]))
 
 
 @pytest.mark.vectors("memory_r2", "answer-*")
 def test_answers_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """From the reply "**Answer: tea**" the answer "tea" is read."""
     # The released code marks an answer by tags, we mark it by a header.
     without_closing_tags = re.sub("</answer>", "", case["input"]["reply"], flags=re.IGNORECASE)
     header = "\n[[ ## answer ## ]]\n"
@@ -90,6 +93,11 @@ def test_answers_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -
 def test_replies_of_the_manager_are_read_as_released(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """The manager is the model that changes the memory; its reply is a JSON list of operations.
+
+    A case expects the names of the operations, or that the reply, such as {"operations":[}, cannot
+    be read.
+    """
     reply = case["input"]["reply"].replace('"operation"', '"op"')
 
     try:
@@ -161,7 +169,7 @@ def apply_command(scripted: Any, memory: FactMemory, command: Command) -> Applie
     if not is_list_of_commands(command):
         operations = [operations]
 
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+    def reply(kind: str, text: str, number: int) -> dict[str, Any]:
         return {"facts": [fact]} if kind == "facts" else {"operations": operations}
 
     program = build("memory-r2", embedder=embedder(), parts=1, related=25, min_score=-1.0)
@@ -188,6 +196,11 @@ def day_number(time: datetime) -> int:
 def test_operations_change_a_memory_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A case is a series of commands to insert, update or delete a memory.
+
+    It expects which of them succeed, the memories afterwards with their turns and sessions, the
+    words of all memories, and the turns that they rest on.
+    """
     commands = case["input"]["commands"]
     memory = FactMemory()
     outcomes: list[str] = []
@@ -209,20 +222,25 @@ def test_operations_change_a_memory_as_released(
                 "last_session_id": day_number(fact.updated),
             }
         )
-    evidence = dict.fromkeys(source for fact in memory.facts for source in fact.sources)
+    evidence: list[str] = []
+    for fact in memory.facts:
+        for source in fact.sources:
+            if source not in evidence:
+                evidence.append(source)
     ours = {
         "each": outcomes,
         "memories": memories,
         "words": count_memory_words(memory),
-        "evidence": list(evidence),
+        "evidence": evidence,
     }
 
     # Left out: `counts` and `status` repeat `each`, and nothing reads the `mentions` of a memory.
     expected = case["expected"]
-    released_memories = [
-        {name: value for name, value in released.items() if name != "mentions"}
-        for released in expected["memories"]
-    ]
+    released_memories: list[dict[str, Any]] = []
+    for released_memory in expected["memories"]:
+        without_mentions = dict(released_memory)
+        without_mentions.pop("mentions", None)
+        released_memories.append(without_mentions)
     theirs = {
         "each": expected["each"],
         "memories": released_memories,
@@ -237,9 +255,12 @@ def test_operations_change_a_memory_as_released(
 
 @pytest.mark.vectors("memory_r2", "compression-*")
 def test_compression_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    sizes = case["input"]
+    """A memory of 90 words exceeds half of a session of 100 words by 40, so the excess is 0.4."""
+    inputs = case["input"]
 
-    excess = compression_excess(sizes["memory_words"], sizes["session_words"], sizes["threshold"])
+    excess = compression_excess(
+        inputs["memory_words"], inputs["session_words"], inputs["threshold"]
+    )
 
     assert_agrees(excess)
 
@@ -258,12 +279,20 @@ def rollout_of_sizes(sessions: int, session_words: int, memory_words: int) -> Ro
         items.append(Session(id=f"D{session_number}", turns=tuple(turns)))
 
     memory = FactMemory().apply([Edit("INSERT", content="w " * memory_words)])
-    runs = tuple(SessionRun(item, FactMemory(), memory, ()) for item in items)
+    runs = tuple(
+        SessionRun(item, memory_before=FactMemory(), memory_after=memory, calls=())
+        for item in items
+    )
     return Rollout(History(id="h", items=tuple(items)), runs, memory)
 
 
 @pytest.mark.vectors("memory_r2", "reward-*")
 def test_rewards_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A rollout is one attempt to write a memory for a whole conversation.
+
+    A case has the scores of its questions, and the sizes of memory and sessions. It expects a
+    reward of the whole rollout, and a reward for each session.
+    """
     inputs = case["input"]
     settings = RewardSettings(compression=inputs["lambda"])
     examples = tuple(
@@ -299,6 +328,11 @@ def test_rewards_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) 
 
 @pytest.mark.vectors("memory_r2", "advantage-*")
 def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """An advantage says how much better a reward is than the others of its group.
+
+    A case has rewards and the name of the group of each: the rewards 1 and 0 of one group have the
+    advantages 0.71 and -0.71.
+    """
     # The ids are advantage-00, advantage-centred-00 and advantage-rloo-00.
     kind = case["id"].split("-")[1]
     settings = Reinforcement(scale_rewards=kind != "centred", leave_one_out=kind == "rloo")
@@ -316,7 +350,14 @@ def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgree
 
 
 @pytest.mark.vectors("memory_r2", "turn-return-*")
-def test_the_reward_of_every_turn_of_a_session(case: Case, assert_agrees: AssertAgrees) -> None:
+def test_every_turn_of_a_session_gets_the_released_reward(
+    case: Case, assert_agrees: AssertAgrees
+) -> None:
+    """All turns that a session took get the sum of their rewards.
+
+    The turn rewards 0 and 1, and two more turns that were not taken, make the rewards 1, 1, 0 and
+    0.
+    """
     turn_rewards = case["input"]["turn_rewards"]
     turns = case["input"]["turns"]
     manager = object()
@@ -324,13 +365,13 @@ def test_the_reward_of_every_turn_of_a_session(case: Case, assert_agrees: Assert
         PredictorCall(manager, {}, completions=[Completion((), "")]) for _ in range(turns)
     )
     session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="said"),))
-    run = SessionRun(session, FactMemory(), FactMemory(), calls)
+    run = SessionRun(session, memory_before=FactMemory(), memory_after=FactMemory(), calls=calls)
     rollout = Rollout(History(id="h", items=(session,)), (run,), FactMemory())
 
     # A rollout without reward makes a group of the first one.
     session_reward = float(sum(turn_rewards[:turns]))
-    rewarded = RewardedRollout(rollout, [session_reward], 0.0)
-    other = RewardedRollout(rollout, [0.0], 0.0)
+    rewarded = RewardedRollout(rollout, session_rewards=[session_reward], end_reward=0.0)
+    other = RewardedRollout(rollout, session_rewards=[0.0], end_reward=0.0)
     groups = global_groups("h", [rewarded, other], {"manage": manager}, RewardSettings())
 
     rewards_of_turns = [group.members[0].reward for group in groups]
@@ -341,6 +382,10 @@ def test_the_reward_of_every_turn_of_a_session(case: Case, assert_agrees: Assert
 
 @pytest.mark.vectors("memory_r2", "policy-loss-*")
 def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A case has tokens' log-probabilities before and after a step of training.
+
+    It also has their advantages and settings such as the clip of 0.2, and expects the loss of GRPO.
+    """
     torch = pytest.importorskip("torch", reason="local models need the local extra")
     from mempiler.engines.local.loss import grpo_loss
 
@@ -350,10 +395,21 @@ def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAg
     def padded(values: list[float]) -> list[float]:
         return values + [0.0] * (width - len(values))
 
-    old = torch.tensor([padded(old_logprobs) for old_logprobs, _, _ in rows])
-    new = torch.tensor([padded(logprobs) for _, logprobs, _ in rows])
-    mask = torch.tensor([padded([1.0] * len(old_logprobs)) for old_logprobs, _, _ in rows])
-    row_advantages = torch.tensor([float(advantage) for _, _, advantage in rows])
+    old_logprobs_of_rows: list[list[float]] = []
+    new_logprobs_of_rows: list[list[float]] = []
+    mask_of_rows: list[list[float]] = []
+    advantage_of_rows: list[float] = []
+    for old_logprobs, new_logprobs, advantage in rows:
+        old_logprobs_of_rows.append(padded(old_logprobs))
+        new_logprobs_of_rows.append(padded(new_logprobs))
+        # 1 for a token, 0 for the padding behind a short row.
+        mask_of_rows.append(padded([1.0] * len(old_logprobs)))
+        advantage_of_rows.append(float(advantage))
+
+    old = torch.tensor(old_logprobs_of_rows)
+    new = torch.tensor(new_logprobs_of_rows)
+    mask = torch.tensor(mask_of_rows)
+    row_advantages = torch.tensor(advantage_of_rows)
     loss = grpo_loss(new, old, row_advantages, mask, settings=Reinforcement(**settings))
 
     # The other numbers of the released function are for its logs.
@@ -367,13 +423,15 @@ def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAg
 def test_turn_ids_of_evidence_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """From the evidence "D1:4,D2:5" the turn 4 of session 1 is read."""
     dia_id = case["input"]["dia_id"]
     turn_ids = evidence_ids([dia_id] if isinstance(dia_id, str) else [])
 
     # "D8:17" is [8, 17] in the vectors.
-    numbers = [
-        [int(number) for number in turn_id.removeprefix("D").split(":")] for turn_id in turn_ids
-    ]
+    numbers: list[list[int]] = []
+    for turn_id in turn_ids:
+        session, turn = turn_id.removeprefix("D").split(":")
+        numbers.append([int(session), int(turn)])
 
     assert_agrees(numbers or [[None, None]], [case["expected"]["reward"]])
 
@@ -409,7 +467,7 @@ def load_questions(tmp_path: Path) -> LoadQuestions:
 
 
 def session_that_allows(questions: Locomo) -> int | None:
-    """Return the session after which the only question can be asked.
+    """Return the session after which the one question of a benchmark can be asked.
 
     None if the question is not in the headline score, or names no evidence: then only the end of
     the conversation allows it.
@@ -424,18 +482,26 @@ def session_that_allows(questions: Locomo) -> int | None:
 
 
 @pytest.mark.vectors("memory_r2", "latest-session-*")
-def test_the_session_that_a_question_waits_for(
+def test_a_question_waits_for_the_released_session(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """A question waits for the last session that its evidence names.
+
+    For the evidence D9:1 and D2:2 it is session 9.
+    """
     questions = load_questions(case["input"]["evidence"])
 
     assert_agrees(session_that_allows(questions))
 
 
 @pytest.mark.vectors("memory_r2", "question-time-*")
-def test_when_a_question_is_asked(
+def test_a_question_is_asked_in_the_released_sessions(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """In the session of its last evidence a question is "current"; later it is "distant".
+
+    It is None as long as it cannot be asked.
+    """
     inputs = case["input"]
     session = session_that_allows(load_questions(inputs["evidence"], category=inputs["category"]))
     current_session = inputs["session_last"][0]
@@ -451,9 +517,13 @@ def test_when_a_question_is_asked(
 
 
 @pytest.mark.vectors("memory_r2", "evidence-per-session-*")
-def test_the_evidence_of_each_session(
+def test_each_session_has_the_released_evidence(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """A case has the evidence of all questions, and expects which of it is in each session.
+
+    Evidence in D9 is in none of the first three.
+    """
     questions = load_questions(*case["input"]["evidence_by_question"])
     examples = tuple(questions.examples)
     scores = QuestionScores(examples, (0.0,) * len(examples))
@@ -474,6 +544,10 @@ def test_the_evidence_of_each_session(
 def test_the_split_is_the_released_one(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
+    """The conversations of training, validation and test are the released ones.
+
+    Questions of category 5 are left out, and a training asks questions about earlier sessions too.
+    """
     expected = case["expected"]
     conversations = [*expected["train"], *expected["validation"], *expected["test"]]
     questions = load_questions(["D1:1"])
@@ -485,7 +559,7 @@ def test_the_split_is_the_released_one(
     [example_of_category_5] = questions_of_category_5.examples
     [example] = questions.examples
     # A question about session 1 is asked after session 9 too.
-    questions_after_session_9 = questions_after([example], example.history, 9)
+    questions_after_session_9 = questions_after([example], example.history, sessions=9)
 
     ours = {
         "train": sorted(train),
@@ -555,8 +629,8 @@ class Grouping(NamedTuple):
 
     number: int
     """How many groups there are, those without variance too."""
-    sizes: set[int]
-    """The numbers of members."""
+    member_counts: set[int]
+    """The numbers of members that groups have."""
     has_one_per_key: bool
     """Whether no two groups have the same conversation, start, session and role."""
 
@@ -569,12 +643,12 @@ def grouping_of(batch: Batch) -> Grouping:
         + statistics.no_variance_global
         + statistics.no_variance_local
     )
-    sizes = {len(group.members) for group in batch.groups}
+    member_counts = {len(group.members) for group in batch.groups}
     keys = {
         (group.key.history, group.key.start, group.key.session, group.key.role)
         for group in batch.groups
     }
-    return Grouping(number, sizes, has_one_per_key=len(keys) == len(batch.groups))
+    return Grouping(number, member_counts, has_one_per_key=len(keys) == len(batch.groups))
 
 
 def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAgrees) -> None:
@@ -584,7 +658,7 @@ def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAg
     """
     grouping = grouping_of(batch)
     assert grouping.has_one_per_key
-    [members_each] = grouping.sizes
+    [members_each] = grouping.member_counts
     ours = {"groups": grouping.number, "members_each": members_each}
     assert_agrees(ours, {name: expected[name] for name in ours})
 
@@ -593,6 +667,11 @@ def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAg
 def test_global_groups_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, collect: Collect
 ) -> None:
+    """A group has the completions that are compared with each other.
+
+    A global group has one member for each of the 16 rollouts, and stands for one session and one
+    role, so 3 sessions with 2 roles have 6.
+    """
     assert case["expected"]["one_group_per"] == "conversation, session, role"
 
     [batch] = collect(
@@ -608,6 +687,10 @@ def test_global_groups_are_the_released_ones(
 def test_local_groups_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, collect: Collect
 ) -> None:
+    """A local group runs one session several times from the same memory.
+
+    Two sessions with two roles, each run 4 times, make 4 groups of 4.
+    """
     assert case["expected"]["one_group_per"] == "drawn session, role"
 
     [batch] = collect(
@@ -636,9 +719,14 @@ def are_all_equal(sets: list[set[Any]]) -> bool:
 
 
 @pytest.mark.vectors("memory_r2", "groups-draw")
-def test_the_sessions_that_are_run_again(
+def test_sessions_are_drawn_to_be_run_again_as_released(
     case: Case, assert_agrees: AssertAgrees, collect: Collect
 ) -> None:
+    """By default half of the sessions are drawn for local groups.
+
+    A case expects what a coin is thrown for (the sessions of the whole batch, or of each
+    conversation), and how many rollouts of a conversation are continued.
+    """
     assert TrainingSettings().local_fraction == case["input"]["inner_sampling_fraction"]
 
     batches = collect(
@@ -646,7 +734,9 @@ def test_the_sessions_that_are_run_again(
     )
 
     draws = [drawn_sessions(batch) for batch in batches]
-    number_drawn = sum(len(sessions) for draw in draws for sessions in draw.values())
+    number_drawn = 0
+    for draw in draws:
+        number_drawn += sum(len(sessions) for sessions in draw.values())
     # Some sessions are drawn, but not all four sessions of two conversations in six steps.
     assert 0 < number_drawn < 4 * 2 * 6
 

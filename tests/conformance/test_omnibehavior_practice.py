@@ -56,6 +56,7 @@ RawRecord = dict[str, Any]
 
 
 def pramem_writer(**settings: Any) -> Any:
+    """Return the part of PraMem that writes experience from a user's records."""
     return build("pramem", task="behavior-prediction", **settings).method.writer
 
 
@@ -88,7 +89,10 @@ def load_history(tmp_path: Path, records: Sequence[RawRecord]) -> list[Action]:
     path.write_text(json.dumps({"u": user}), encoding="utf-8")
 
     [example, *_] = OmniBehavior.load(path).examples
-    return [action for item in example.history.items for action in item.actions]
+    actions: list[Action] = []
+    for item in example.history.items:
+        actions.extend(item.actions)
+    return actions
 
 
 # Labels, and records that are left out.
@@ -98,6 +102,11 @@ def load_history(tmp_path: Path, records: Sequence[RawRecord]) -> list[Action]:
 def test_a_record_is_kept_asked_and_practised_as_released(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """A case has a record, such as a video with the user's reactions.
+
+    It expects whether the record is filtered out, says enough to be asked about, may be practised
+    with, and is of high value.
+    """
     record = case["input"]["record"]
 
     assert_agrees(
@@ -113,6 +122,10 @@ def test_a_record_is_kept_asked_and_practised_as_released(
 
 @pytest.mark.vectors("omnibehavior_filter", "high-*")
 def test_kinds_of_high_value_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """Some reactions, such as a purchase, make a record one of high value.
+
+    To follow someone from a video does not.
+    """
     assert_agrees({"high_value": is_high_value(case["input"]["record"])})
 
 
@@ -129,6 +142,11 @@ def test_kinds_of_high_value_are_the_released_ones(case: Case, assert_agrees: As
     "movie-rating",
 )
 def test_every_field_has_the_released_label(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A field is something that can be asked about a record, such as `ad_liked`.
+
+    A case has a record, and expects the label of each field: 1 or 0 where the answer is yes or no,
+    otherwise a number or a text.
+    """
     yes_or_no_labels: dict[str, int] = {}
     other_labels: list[dict[str, Any]] = []
     for field, value in gold(case["input"]["record"]).items():
@@ -154,6 +172,10 @@ def test_every_field_has_the_released_label(case: Case, assert_agrees: AssertAgr
 def test_every_scene_asks_the_released_fields_in_their_order(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """A case has a record without any reaction.
+
+    It expects the fields that are asked about its scene.
+    """
     fields = list(gold(case["input"]["record"]))
 
     assert_agrees(
@@ -169,6 +191,7 @@ def test_every_scene_asks_the_released_fields_in_their_order(
 
 @pytest.mark.vectors("omnibehavior_practice", "seed-offset-*")
 def test_a_users_seed_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The seed of a user is a number that is made from the user's id."""
     assert_agrees(seed_offset(case["input"]["user_id"]))
 
 
@@ -184,6 +207,11 @@ HIGH_VALUE_REACTIONS = {
 def test_the_records_that_are_asked_are_the_released_draw(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """Of many records some are drawn at random to be asked about.
+
+    A case has the number of records, their scenes in turn, the places of those of high value, the
+    wanted number and the seed; it expects the places of the drawn records.
+    """
     inputs = case["input"]
     scenes = inputs["scenes_in_turn"]
     records: list[RawRecord] = []
@@ -204,6 +232,10 @@ def test_the_records_that_are_asked_are_the_released_draw(
 
 @pytest.mark.vectors("omnibehavior_practice", "periods-*")
 def test_periods_are_cut_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """Records of September are the history, those of October and November are asked about.
+
+    A case has the times of records, and expects the places of the records in each period.
+    """
     inputs = case["input"]
     records = [
         {"type": VIDEO, "timestamp": timestamp, "context": {"caption": "x"}}
@@ -227,6 +259,7 @@ def test_periods_are_cut_as_released(case: Case, assert_agrees: AssertAgrees) ->
 
 @pytest.mark.vectors("omnibehavior_practice", "tokens-*")
 def test_tokens_are_estimated_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The text "hello" is estimated as one token."""
     assert_agrees(estimate_tokens(case["input"]["text"]))
 
 
@@ -248,9 +281,14 @@ def action_of_size(place: int, tokens: int) -> Action:
 def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
-    sizes = case["input"]["sizes_oldest_first"]
+    """A prompt shows records from the newest back, until the next one exceeds the budget of tokens.
+
+    A case has the sizes of records from the oldest on, and the budget; it expects the places of
+    those shown.
+    """
+    sizes_oldest_first = case["input"]["sizes_oldest_first"]
     budget = case["input"]["budget"] * SCALE
-    actions = [action_of_size(place, size * SCALE) for place, size in enumerate(sizes)]
+    actions = [action_of_size(place, size * SCALE) for place, size in enumerate(sizes_oldest_first)]
 
     used = places_of(short_suffix(actions, budget))
     items_in_answers = newest_actions([Behavior.from_actions("b", actions)], budget)
@@ -260,16 +298,18 @@ def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(
     for item in items_in_answers:
         used_in_answers.extend(places_of(item.actions))
     assert used_in_answers == used
-    assert_agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
+    tokens = sum(sizes_oldest_first[place] for place in used)
+    assert_agrees({"used": used, "tokens": tokens})
 
 
 @pytest.mark.vectors("omnibehavior_practice", "window-filtered")
 def test_records_that_nobody_saw_are_in_no_history(
     case: Case, assert_agrees: AssertAgrees, tmp_path: Path
 ) -> None:
-    sizes = case["input"]["sizes_oldest_first"]
+    """A video that was watched for 0 seconds is left out. In the case it is the second of three."""
+    sizes_oldest_first = case["input"]["sizes_oldest_first"]
     records: list[RawRecord] = []
-    for place in range(len(sizes)):
+    for place in range(len(sizes_oldest_first)):
         seconds = 0 if place in case["input"]["zero_second_watch_at"] else 5
         watch = {"type": "watch", "play_duration": seconds}
         records.append({"type": VIDEO, "context": {"caption": str(place)}, "action": [watch]})
@@ -278,16 +318,19 @@ def test_records_that_nobody_saw_are_in_no_history(
 
     # The situation ends with the caption.
     used = [int(action.situation.split()[-1]) for action in history]
-    assert_agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
+    tokens = sum(sizes_oldest_first[place] for place in used)
+    assert_agrees({"used": used, "tokens": tokens})
 
 
 @pytest.mark.vectors("omnibehavior_practice", "window-days-*")
 def test_no_window_of_days_cuts_a_history(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The released code can limit a history to the last days; ours never does."""
     times = [datetime.fromisoformat(time) for time in case["input"]["times"]]
     actions: list[Action] = []
     for action, time in zip(make_actions(len(times)), times, strict=True):
         actions.append(action.model_copy(update={"time": time}))
 
+    # The budget of tokens is enough for all actions.
     assert_agrees({"used": places_of(short_suffix(actions, 1000))})
 
 
@@ -298,6 +341,11 @@ def test_no_window_of_days_cuts_a_history(case: Case, assert_agrees: AssertAgree
 def test_drawing_by_recency_draws_the_released_records(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """Records to practise with are drawn at random, newer ones more often.
+
+    A case has the number of records, how many are drawn, how many must come before a drawn one, and
+    the seed; it expects the places of the drawn records.
+    """
     inputs = case["input"]
     first_test_record = inputs["test_indices"][0]
     pool = make_actions(inputs["base_history"] + first_test_record)
@@ -315,7 +363,7 @@ def test_drawing_by_recency_draws_the_released_records(
 
     # The released code shuffles the draw in a later step, which has cases of its own.
     released_draw = list(case["expected"]["drawn"])
-    random.Random(1024).shuffle(released_draw)
+    random.Random(SHUFFLE_SEED).shuffle(released_draw)
     assert_agrees(places_of(sample.target for sample in samples), released_draw)
 
 
@@ -323,6 +371,7 @@ def test_drawing_by_recency_draws_the_released_records(
 def test_drawn_records_are_practised_in_the_released_order(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """A case has the number of drawn records, and expects their places after a shuffle."""
     assert_agrees(shuffle_as_released(range(case["input"]["items"])))
 
 
@@ -330,6 +379,11 @@ def test_drawn_records_are_practised_in_the_released_order(
 def test_a_sample_shows_what_came_before_its_target(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """The target is the record whose reaction is to be predicted.
+
+    The released code shows later records too, and the target among them. That is a leak, so ours
+    differs on purpose.
+    """
     inputs = case["input"]
     pool = make_actions(inputs["base_history"] + inputs["test_period"])
     samples = draw_samples(ExperienceMemory().with_records(pool), PracticeSettings(rounds=100))
@@ -380,6 +434,11 @@ def parts_of_reaction(record: RawRecord) -> list[str]:
 def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(
     case: Case, assert_agrees: AssertAgrees, tmp_path: Path
 ) -> None:
+    """A case has a record.
+
+    It expects which fields are asked about it, that one task asks all of them, that silence means
+    No, which reactions the text of the record mentions, and the fields answered Yes.
+    """
     record = case["input"]["record"]
     actions = load_history(tmp_path, [{**record, "timestamp": "2025-09-01 10:00:00"}])
 
@@ -412,6 +471,7 @@ def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(
 
 @pytest.mark.vectors("omnibehavior_practice", "sizes-released")
 def test_settings_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+    """The settings of our reproduction of the paper are those of the authors' code."""
     settings_of_paper = read_paper("pramem").variants["PraMem"].settings
     settings = PraMemSettings.model_validate(dict(settings_of_paper))
     default_settings = PraMemSettings.model_validate({})
@@ -437,7 +497,9 @@ def test_settings_are_the_released_ones(case: Case, assert_agrees: AssertAgrees)
 
 # Proposals of experience, and their review.
 
-SAMPLE = Sample(round=1, target=make_actions(9)[8], past=tuple(make_actions(8)))
+# The target is the last of nine actions; the others came before it.
+*PAST_ACTIONS, TARGET_ACTION = make_actions(9)
+SAMPLE = Sample(round=1, target=TARGET_ACTION, past=tuple(PAST_ACTIONS))
 PERTURBATION = Perturbation(direction="all reversed")
 
 
@@ -445,6 +507,7 @@ PERTURBATION = Perturbation(direction="all reversed")
 def test_proposals_are_read_from_a_reply_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A model proposes experience by marked lines. From "【提议】a" the proposal "a" is read."""
     prediction = {
         "useful_patterns": [],
         "useful_alerts": [],
@@ -452,7 +515,7 @@ def test_proposals_are_read_from_a_reply_as_released(
         "predicted_action": "liked",
     }
 
-    def reply(kind: str, text: str, n: int) -> Any:
+    def reply(kind: str, text: str, number: int) -> Any:
         return prediction if kind == "useful_patterns" else case["input"]["reply"]
 
     with dspy.context(lm=scripted(reply)):
@@ -484,7 +547,7 @@ def passed_proposals(
         for content in contents
     ]
     writer = pramem_writer(blind=False, **settings)
-    with dspy.context(lm=scripted(lambda kind, text, n: {kind: replies[kind]})):
+    with dspy.context(lm=scripted(lambda kind, text, number: {kind: replies[kind]})):
         result = writer.self_review(SAMPLE, proposals, perturbations, virtual_scenes)
     return [proposal.content for proposal in result.proposals]
 
@@ -505,6 +568,11 @@ def with_our_names(reply: str) -> str:
 def test_verdicts_on_generality_are_read_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A reply says of each proposal whether it holds in other situations as well.
+
+    A case has the number of proposals and the reply, and expects which proposals pass; if the reply
+    is unreadable, all do.
+    """
     contents = [str(number) for number in range(case["input"]["proposals"])]
 
     passed = passed_proposals(
@@ -523,6 +591,11 @@ def test_verdicts_on_generality_are_read_as_released(
 def test_verdicts_on_groundedness_are_read_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A proposal passes if a changed history would change it.
+
+    A case has the number of proposals and a reply with the verdicts "is_sensitive", and expects
+    which proposals pass.
+    """
     contents = [str(number) for number in range(case["input"]["proposals"])]
 
     passed = passed_proposals(
@@ -551,6 +624,10 @@ def verdicts_reply(key: str, verdicts: list[bool]) -> str:
 def test_proposals_that_pass_both_checks_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A case has three proposals and the verdicts of both checks on them.
+
+    A check that lacks its changed histories or its virtual scenes lets every proposal pass.
+    """
     inputs = case["input"]
     scenes: tuple[str, ...] = ()
     if inputs["scene_found"]:
@@ -580,6 +657,10 @@ def test_proposals_that_pass_both_checks_are_the_released_ones(
 def test_experience_is_adjusted_after_the_released_rounds(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """With an interval of 5 rounds, 4 records to practise with are adjusted once, after round 4.
+
+    A case expects the numbers of the rounds.
+    """
     inputs = case["input"]
     writer = pramem_writer(
         rounds=inputs["rounds"],
@@ -589,7 +670,7 @@ def test_experience_is_adjusted_after_the_released_rounds(
     )
     pool = make_actions(inputs["items"] + writer.settings.min_history)
 
-    with dspy.context(lm=scripted(lambda kind, text, n: "no")):
+    with dspy.context(lm=scripted(lambda *call: "no")):
         memory = writer.finalize(ExperienceMemory().with_records(pool)).memory
 
     # 0 stands for the beginning.
@@ -600,6 +681,10 @@ def test_experience_is_adjusted_after_the_released_rounds(
 def test_a_reply_that_rewrites_the_experience_is_read_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """A case has the experience before, and a reply that rewrites it.
+
+    It expects the experience after that; an unreadable reply leaves it as it was.
+    """
     memory_before = case["input"]["memory_before"]
     memory = ExperienceMemory()
     for text in memory_before["user_exp"]:
@@ -612,7 +697,7 @@ def test_a_reply_that_rewrites_the_experience_is_read_as_released(
     )
     memory = memory.replace(pool=pool)
 
-    with dspy.context(lm=scripted(lambda kind, text, n: case["input"]["reply"])):
+    with dspy.context(lm=scripted(lambda *call: case["input"]["reply"])):
         memory = pramem_writer(needed=1).adjust_experience(memory)
 
     assert_agrees(
@@ -628,6 +713,11 @@ def test_a_reply_that_rewrites_the_experience_is_read_as_released(
 def test_an_entry_changes_with_the_released_support(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """A change of the experience needs several proposals that support it.
+
+    A case has their number, and expects whether a text may be added, and whether one may be
+    deleted.
+    """
     pool = tuple(
         Proposal(id=f"p-{number}", action="add pattern", content="x", sources=(f"a{number}",))
         for number in range(case["input"]["supporting_proposals"])

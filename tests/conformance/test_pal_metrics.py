@@ -68,6 +68,7 @@ def mean_bleu_of_restatements(pairs: Iterable[tuple[str, str]]) -> dict[str, flo
 
 @pytest.mark.vectors("pal_metrics", "bleu-*")
 def test_bleu_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A case has a requirement and its restatement, and expects BLEU-1 to BLEU-4."""
     pair = (case["input"]["reference"], case["input"]["candidate"])
 
     assert_agrees(mean_bleu_of_restatements([pair]))
@@ -77,6 +78,7 @@ def test_bleu_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> No
 def test_bleu_of_a_batch_of_restatements_is_the_released_one(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """The figures are means over all topics, whatever user a topic belongs to."""
     pairs = [(gold, answer) for _user, _topic, gold, answer in case["input"]["rows"]]
 
     assert_agrees(mean_bleu_of_restatements(pairs))
@@ -84,6 +86,10 @@ def test_bleu_of_a_batch_of_restatements_is_the_released_one(
 
 @pytest.mark.vectors("pal_metrics", "generate-*")
 def test_bleu_of_solutions_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A proposed solution is compared with all solutions that the user likes.
+
+    A case has some proposals, and the liked solutions for each.
+    """
     generations = case["input"]["generations"]
     liked_references = case["input"]["liked_references"]
     scorer = GenerationBleu("bleu1")
@@ -109,7 +115,11 @@ def is_readable(ask_judge: Callable[[], Any]) -> bool:
 def test_the_points_that_a_judge_of_needs_may_give_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
-    judge = NeedsJudge(scripted(lambda kind, text, n: case["input"]["reply"]), adapter())
+    """A judge gives points for how well a need was understood.
+
+    A reply with 0, 0.5, 1, 1.5 or 2 points is accepted; one with 0.75 points is not.
+    """
+    judge = NeedsJudge(scripted(lambda *call: case["input"]["reply"]), adapter())
     topic = question_about_topic().asked.topic
 
     is_accepted = is_readable(lambda: judge(topic, "to sleep well"))
@@ -121,12 +131,16 @@ def test_the_points_that_a_judge_of_needs_may_give_are_the_released_ones(
 def test_g_score_is_the_released_one(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
+    """The G-score is the mean of the judge's points, from 0 to 2, in percent.
+
+    The points 2 and 0 make 50.
+    """
     points: list[Any] = []
     for points_of_user in case["input"]["points_by_user"].values():
         points.extend(points_of_user)
 
-    def reply(kind: str, text: str, n: int) -> str:
-        return json.dumps({"analysis": "-", "score": points[n - 1]})
+    def reply(kind: str, text: str, number: int) -> str:
+        return json.dumps({"analysis": "-", "score": points[number - 1]})
 
     judge = NeedsJudge(scripted(reply), adapter())
     scorer = NeedPoints().with_judges(lambda judge_class: judge)
@@ -149,6 +163,10 @@ def candidates_with_feedback(feedback: Iterable[Any]) -> tuple[Candidate, ...]:
 
 @pytest.mark.vectors("pal_metrics", "select-read-*")
 def test_selections_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A reply selects some of eight solutions, such as S1 and S2.
+
+    None is expected where it cannot be read, or where the number of solutions is wrong.
+    """
     try:
         answer = read_answer(SelectSolutions, case["input"]["reply"], {"options": SOLUTIONS})
         selection = answer.outputs["answer"]
@@ -165,6 +183,11 @@ def test_selections_are_read_as_released(case: Case, assert_agrees: AssertAgrees
 
 @pytest.mark.vectors("pal_metrics", "s-score-*")
 def test_s_score_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A selected solution that the user likes gains points, a disliked one loses points.
+
+    A case has what the user thinks of the solutions S1 to S8, and the selections; it expects the
+    mean in percent.
+    """
     candidates = candidates_with_feedback(case["input"]["feedback"])
     question = question_about_topic(candidates=candidates)
     scorer = SelectionPoints()
@@ -206,10 +229,14 @@ def persona() -> Any:
 def test_the_scores_that_a_judge_of_dialogues_may_give_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, scripted: Any, persona: Any
 ) -> None:
-    reply = json.dumps(with_our_fields(json.loads(case["input"]["reply"])))
-    judge = NeedUnderstandingJudge(scripted(lambda kind, text, n: reply), adapter())
+    """A judge gives two dialogues a score each, such as 1 and 10.
 
-    is_accepted = is_readable(lambda: judge(persona, "USER: a", "USER: b", 1))
+    A case expects whether its reply is accepted.
+    """
+    reply = json.dumps(with_our_fields(json.loads(case["input"]["reply"])))
+    judge = NeedUnderstandingJudge(scripted(lambda *call: reply), adapter())
+
+    is_accepted = is_readable(lambda: judge(persona, "USER: a", "USER: b", rollout=1))
 
     assert_agrees(is_accepted, case["expected"]["accepted"])
 
@@ -238,6 +265,10 @@ class KnownScores:
 def test_outcomes_of_comparisons_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees, persona: Any
 ) -> None:
+    """A case has six pairs of scores, of our dialogue and of a baseline, for each dialogue.
+
+    It expects how often our mean is higher (a win), equal or lower, and the means.
+    """
     counts = {"win": 0, "tie": 0, "lose": 0}
     means: dict[str, list[float]] = {}
 
@@ -253,6 +284,7 @@ def test_outcomes_of_comparisons_are_the_released_ones(
 
 
 def yes_or_no(value: Any) -> str:
+    """Return the option "Yes" for a true value, and "No" otherwise."""
     yes, no = OPTIONS
     return yes if value else no
 
@@ -309,6 +341,11 @@ def metrics_by_field(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
 def test_metrics_of_fields_and_the_table_of_scenes_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """A case has records with questions, their true values and the predicted ones.
+
+    A question is about a field such as `video_liked`. Accuracy and F1 of each field are expected,
+    and their means over each scene.
+    """
     rows: list[Row] = []
     for number, record in enumerate(case["input"]["records"]):
         if record.get("filtered"):
@@ -332,6 +369,7 @@ def test_metrics_of_fields_and_the_table_of_scenes_are_the_released_ones(
 def test_the_metrics_of_a_field_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """A case has the true values of a field, such as 1 and 0, and the predicted ones."""
     gold = [yes_or_no(value) for value in case["input"]["gold"]]
     predicted = [yes_or_no(value) for value in case["input"]["predicted"]]
 
@@ -345,6 +383,11 @@ def test_the_metrics_of_a_field_are_the_released_ones(
 def test_an_empty_and_a_sparse_table_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
+    """A scene without any question has no figures, and does not count for the mean over all scenes.
+
+    A case has the accuracy and F1 of some fields; answers that lead to these figures are made up
+    first.
+    """
     rows: list[Row] = []
     for field, metrics in case["input"]["binary_metrics"].items():
         if math.isclose(metrics["Accuracy"], 100):
@@ -364,4 +407,5 @@ def test_an_empty_and_a_sparse_table_are_the_released_ones(
 
 @pytest.mark.vectors("behavior_metrics", "read-*")
 def test_a_reply_is_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+    """A reply is read as "Yes" or "No". None is expected for a reply such as "false"."""
     assert_agrees(chosen_option(case["input"]["reply"], OPTIONS))

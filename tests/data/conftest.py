@@ -9,6 +9,7 @@ import dspy
 import pytest
 from mempiler.data.judge import ReferenceVerdict
 
+from ..scripted_engine import Reply, ScriptedEngine
 from .scripted_palset import flawless_model
 
 good = flawless_model
@@ -70,31 +71,67 @@ class MadePalset(NamedTuple):
     """The calls of the model, by the output field that was asked for."""
 
 
-@pytest.fixture
-def made_palset(tmp_path: Path, scripted: Any) -> Any:
-    """Return a function that makes a PAL-Set with a scripted model: `made_palset(reply)`."""
+def scripted_model(reply: Reply) -> Any:
+    """Return a model that answers by a function, with the LM cache off.
+
+    It is that of the fixture `scripted`, for fixtures of a whole module.
+    """
+    from mempiler.engines.limits import BudgetGuard
+    from mempiler.engines.metered_lm import MeteredLM, Metering
+
+    metering = Metering(guard=BudgetGuard(), answers=None, prices=None)
+    engine = ScriptedEngine(reply)
+    return MeteredLM(
+        "scripted/test", metering, engine=engine, cache=False, temperature=0.0, num_retries=0
+    )
+
+
+def synthesize_palset(
+    folder: Path,
+    reply: Reply,
+    users: int = 1,
+    months: int = 2,
+    language: str = "en",
+    attempts: int = 2,
+    reviews: int = 0,
+    seed: int = 0,
+    threads: int = 2,
+) -> MadePalset:
+    """Make a PAL-Set with a scripted model.
+
+    Args:
+        folder: Where the files are written.
+        reply: Gives the model's answers; see `scripted_palset.flawless_model`.
+        users: Number of users.
+        months: How many months of a user's life are written; the last one is asked about.
+        language: "en" or "zh".
+        attempts: How often the model is asked for an answer that breaks no rule.
+        reviews: How often what was written is reviewed and corrected.
+        seed: Decides what is drawn: hours, and plans of dialogues.
+        threads: Calls at a time.
+    """
     from mempiler.data.synthesis.palset.make import make_palset
     from mempiler.data.synthesis.palset.setting import Setting
     from mempiler.data.synthesis.runner import Runner
 
-    def make(
-        reply: Any,
-        users: int = 1,
-        months: int = 2,
-        language: str = "en",
-        attempts: int = 2,
-        reviews: int = 0,
-        seed: int = 0,
-        threads: int = 2,
-        out: str = "pal",
-    ) -> MadePalset:
-        lm = scripted(reply)
-        runner = Runner(attempts, threads)
-        setting = Setting(language, months, seed, runner, reviews)
-        with dspy.context(lm=lm):
-            paths = make_palset(users, tmp_path / out, setting, lambda line: None)
-        files = {path.name: json.loads(path.read_text()) for path in paths}
-        return MadePalset(files, runner.report, lm.engine.calls)
+    lm = scripted_model(reply)
+    runner = Runner(attempts, threads)
+    setting = Setting(language, months, seed, runner, reviews)
+    with dspy.context(lm=lm):
+        paths = make_palset(users, folder, setting, on_progress=lambda line: None)
+    files = {path.name: json.loads(path.read_text()) for path in paths}
+    return MadePalset(files, runner.report, lm.engine.calls)
+
+
+@pytest.fixture
+def made_palset(tmp_path: Path) -> Any:
+    """Return a function that makes a PAL-Set: `made_palset(reply, users=2)`.
+
+    Its options are those of `synthesize_palset`. The files lie in the folder "pal".
+    """
+
+    def make(reply: Reply, **options: Any) -> MadePalset:
+        return synthesize_palset(tmp_path / "pal", reply, **options)
 
     return make
 

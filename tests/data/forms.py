@@ -70,7 +70,8 @@ def video(time: str, *reactions: str, **context: Any) -> dict[str, Any]:
 
 def main_file(files: Files) -> str:
     """Return the path of the file to load."""
-    return next(iter(files))
+    paths = list(files)
+    return paths[0]
 
 
 def first_row(files: Files) -> Any:

@@ -78,9 +78,9 @@ def events(changes: dict[int, dict[str, Any]] | None = None) -> list[dict[str, A
 def dialogue(fact: str, turn_count: int = 6) -> list[dict[str, str]]:
     """Return a dialogue in which the user tells a fact in the third turn."""
     turns: list[dict[str, str]] = []
-    for n in range(turn_count):
-        speaker = "user" if n % 2 == 0 else "assistant"
-        text = f"By the way, {fact}" if n == 2 else f"Hello there {n}"
+    for number in range(turn_count):
+        speaker = "user" if number % 2 == 0 else "assistant"
+        text = f"By the way, {fact}" if number == 2 else f"Hello there {number}"
         turns.append({"speaker": speaker, "text": text})
     return turns
 

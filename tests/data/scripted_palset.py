@@ -77,7 +77,7 @@ def answer_in_english(kind: str, prompt: str) -> dict[str, Any]:
 
 def sentences(text: str, count: int = 5) -> str:
     """Return that many sentences that begin with `text`."""
-    return " ".join(f"{text} number {n}." for n in range(count))
+    return " ".join(f"{text} number {number}." for number in range(count))
 
 
 def requirement_ids(prompt: str) -> list[str]:
@@ -92,15 +92,15 @@ def write_people(prompt: str) -> list[dict[str, Any]]:
     first_name = "李" if prompt_field(prompt, "language") == "Chinese" else "Ann"
 
     people: list[dict[str, Any]] = []
-    for n in range(start, end):
+    for number in range(start, end):
         person = {
-            "name": f"{first_name} {n}",
+            "name": f"{first_name} {number}",
             "gender": "f",
-            "age": 30 + n,
+            "age": 30 + number,
             "personality": dict.fromkeys(PERSONALITY_TRAITS, "Low"),
         }
         for field in ("occupation", "health_status", "family_members", "hobbies"):
-            person[field] = sentences(f"The user {field} {n}", 2)
+            person[field] = sentences(f"The user {field} {number}", count=2)
         people.append(person)
     return people
 
@@ -116,8 +116,9 @@ def write_requirement_types(prompt: str) -> list[dict[str, str]]:
     age = prompt_field(prompt, "profile")["age"]
     requirement_types: list[dict[str, str]] = []
     for aspect in reversed(ASPECTS):
-        for n in range(4):
-            requirement_types.append({"aspect": aspect, "text": f"{aspect} advice {n} at {age}"})
+        for number in range(4):
+            text = f"{aspect} advice {number} at {age}"
+            requirement_types.append({"aspect": aspect, "text": text})
     return requirement_types
 
 
@@ -131,8 +132,8 @@ def write_preferences(prompt: str) -> list[dict[str, str]]:
                 "requirement_id": requirement_id,
                 "requirement": text,
                 "analysis": "So it is.",
-                "pos": sentences("Likes", 4),
-                "neg": sentences("Hates", 4),
+                "pos": sentences("Likes", count=4),
+                "neg": sentences("Hates", count=4),
             }
         )
     return preferences
@@ -145,37 +146,38 @@ def write_situations(prompt: str) -> list[dict[str, Any]]:
     known_ids = requirement_ids(prompt)
 
     first_day = datetime.fromisoformat(f"{month}-01")
-    first_day_of_next_month = (first_day + timedelta(32)).replace(day=1)
+    # 32 days after the first of a month, it is some day of the next month.
+    first_day_of_next_month = (first_day + timedelta(days=32)).replace(day=1)
     last_days = [
-        first_day + timedelta(6),
-        first_day + timedelta(13),
-        first_day + timedelta(20),
-        first_day_of_next_month - timedelta(1),
+        first_day + timedelta(days=6),
+        first_day + timedelta(days=13),
+        first_day + timedelta(days=20),
+        first_day_of_next_month - timedelta(days=1),
     ]
 
     start = first_day
     if end_of_earlier_situation:
-        start = datetime.fromisoformat(end_of_earlier_situation) + timedelta(1)
+        start = datetime.fromisoformat(end_of_earlier_situation) + timedelta(days=1)
 
     situations: list[dict[str, Any]] = []
-    for n, end in enumerate(last_days):
-        number_of_ids = 1 + n % 3
+    for part, end in enumerate(last_days):
+        number_of_ids = 1 + part % 3
         situations.append(
             {
                 "start": f"{start:%Y-%m-%d}",
                 "end": f"{end:%Y-%m-%d}",
-                "requirement_ids": known_ids[n : n + number_of_ids],
-                "situation": sentences(f"The user lived through part {n} of {month}"),
+                "requirement_ids": known_ids[part : part + number_of_ids],
+                "situation": sentences(f"The user lived through part {part} of {month}"),
             }
         )
-        start = end + timedelta(1)
+        start = end + timedelta(days=1)
     return situations
 
 
 def write_experience(prompt: str) -> str:
     """Write what the user did in a situation."""
     situation = prompt_field(prompt, "situation")
-    return sentences(f"The user went out, {situation[:40]}", 8)
+    return sentences(f"The user went out, {situation[:40]}", count=8)
 
 
 def write_topics(prompt: str) -> list[dict[str, Any]]:
@@ -202,7 +204,7 @@ def write_candidates(prompt: str) -> list[dict[str, Any]]:
     candidates: list[dict[str, Any]] = []
     for line in prompt_field(prompt, "topics"):
         topic = line.partition(":")[0]
-        solutions = [f"Solution {n} of {topic}" for n in range(8)]
+        solutions = [f"Solution {number} of {topic}" for number in range(8)]
         candidates.append({"topic": topic, "solutions": solutions})
     return candidates
 
@@ -220,14 +222,14 @@ def write_logs(prompt: str) -> list[dict[str, str]]:
     """Write 20 log entries, one every seven minutes."""
     begin = datetime.fromisoformat(prompt_field(prompt, "begin"))
     logs: list[dict[str, str]] = []
-    for n in range(20):
-        time = begin + timedelta(minutes=7 * n)
+    for number in range(20):
+        time = begin + timedelta(minutes=7 * number)
         logs.append(
             {
                 "timestamp": f"{time:%Y-%m-%d %H:%M}",
                 "event": "e",
                 "type": "Web Search",
-                "content": f"The user searched for thing {n} of {begin:%m-%d} and viewed it.",
+                "content": f"The user searched for thing {number} of {begin:%m-%d} and viewed it.",
             }
         )
     return logs

@@ -116,13 +116,15 @@ QUESTION_ABOUT_MESSAGE_9 = {
 def test_plans_are_joined_and_evidence_counts_through_all_of_them(
     tmp_path: Path, chat_files: Files
 ) -> None:
+    """A chat of ten million tokens comes in several plans, which make one history."""
     questions_file = "10M/1/probing_questions/probing_questions.json"
     write_files(tmp_path, {**chat_files, questions_file: QUESTION_ABOUT_MESSAGE_9})
 
     [example] = benchmark("beam", tmp_path, size="10M").examples
 
-    assert example.evidence_ids == ("D4:2",)
+    # Each plan has three sessions, so D4 is the first session of the second plan.
     assert len(example.history) == 6
+    assert example.evidence_ids == ("D4:2",)
     assert history_lines(example)[9] == "[D4:2] assistant: Water it."
 
 
@@ -136,7 +138,7 @@ def add_truncated_chat(files: Files) -> None:
     files["100K/7/chat_trunecated.json"] = files[CHAT_FILE][:1]
 
 
-def load_changed(folder: Path, change: Change) -> Path:
+def write_changed(folder: Path, change: Change) -> Path:
     """Write the example with its files changed, and return its folder."""
     files = copy.deepcopy(FILES)
     change(files)
@@ -199,7 +201,7 @@ def load_changed(folder: Path, change: Change) -> Path:
     ],
 )
 def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: str) -> None:
-    path = load_changed(tmp_path, change)
+    path = write_changed(tmp_path, change)
 
     assert benchmark("beam", path).examples
 
@@ -234,7 +236,7 @@ def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: 
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, change: Change, problem: str) -> None:
-    path = load_changed(tmp_path, change)
+    path = write_changed(tmp_path, change)
 
     with pytest.raises(DataError) as refusal:
         benchmark("beam", path)
@@ -276,9 +278,11 @@ def choose_judge(judge_class: type) -> Any:
 def test_two_rules_score_the_same_replies(
     metric: str, ability: str, answer: str, values: dict[str, float]
 ) -> None:
+    """The metric "official" scores as the released code does, "fixed" without its mistakes."""
     example = dspy.Example(
         question="?", rubric=("A fern", "A cat"), category=ability, evidence=("D1:1",)
     )
+    # "A fern" is met, "A cat" only half.
     scorer: Any = Beam.make_scorer(metric).with_judges(choose_judge)
 
     score = scorer.score(example, dspy.Prediction(answer=answer))
@@ -308,15 +312,17 @@ def test_the_judge_of_beam_scores_items_of_a_rubric() -> None:
 def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
     loaded = benchmark("beam", metric="evidence")
     example = loaded.examples[2]
-    hit = Hit(id="f", text="t", sources=example.evidence_ids[:1])
+    first_turn, _ = example.evidence_ids
+    recalled_entry = Hit(id="f", text="t", sources=(first_turn,))
 
-    prediction = dspy.Prediction(answer="", context=Context(hits=(hit,)))
+    prediction = dspy.Prediction(answer="", context=Context(hits=(recalled_entry,)))
     assert loaded.score(example, prediction).value == 0.5
 
 
 def test_retrieval_is_measured_by_ability() -> None:
     loaded = benchmark("beam", metric="evidence")
     example = loaded.examples[2]
+    assert example.category == "contradiction_resolution"
 
     metrics = loaded.scorer.retrieval_metrics(example, [example.evidence_ids])
 

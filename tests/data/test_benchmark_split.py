@@ -49,8 +49,8 @@ def make_benchmark(folder: Path, conversations: int, questions_each: int = 9) ->
     [plain_row] = EXAMPLE_FILES["jsonl"]["own.jsonl"]
     rows: list[dict[str, Any]] = []
     for user in range(conversations):
-        for n in range(questions_each):
-            names = {"user": f"u{user}", "question": f"{n}?", "id": f"u{user}:{n}"}
+        for number in range(questions_each):
+            names = {"user": f"u{user}", "question": f"{number}?", "id": f"u{user}:{number}"}
             rows.append({**plain_row, **names})
     return benchmark("jsonl", write_files(folder, {"questions.jsonl": rows}))
 
@@ -61,8 +61,8 @@ def write_locomo(folder: Path, categories_by_conversation: dict[str, list[int]])
     conversations: list[dict[str, Any]] = []
     for name, categories in categories_by_conversation.items():
         questions = [
-            {"question": f"{n}?", "answer": "a", "evidence": [], "category": category}
-            for n, category in enumerate(categories)
+            {"question": f"{number}?", "answer": "a", "evidence": [], "category": category}
+            for number, category in enumerate(categories)
         ]
         conversations.append({**plain_conversation, "sample_id": name, "qa": questions})
     return write_files(folder, {"locomo.json": conversations})
@@ -96,9 +96,10 @@ def assert_no_conversation_is_in_train_and_elsewhere(split: Split) -> None:
         (14, [72, 27, 27]),  # 14 // 4 = 3 for dev and test each, 8 for train
     ],
 )
-def test_sizes_by_number_of_conversations(
+def test_the_number_of_conversations_decides_the_sizes_of_train_dev_and_test(
     tmp_path: Path, conversations: int, sizes: list[int]
 ) -> None:
+    """Each conversation has nine questions, and stays in one part, if there are three or more."""
     split = make_benchmark(tmp_path, conversations, questions_each=9).split()
     assert part_sizes(split) == sizes
 
@@ -127,6 +128,11 @@ def test_sizes_by_number_of_conversations(
 def test_dev_and_test_get_what_a_verdict_needs_where_the_data_allow(
     tmp_path: Path, conversations: int, questions_each: int, sizes: list[int]
 ) -> None:
+    """A verdict, whether one program is better than another, needs 20 questions.
+
+    Dev and test take them from train, of which 10 questions have to stay. `sizes` are those of
+    train, dev and test.
+    """
     split = make_benchmark(tmp_path, conversations, questions_each).split()
 
     assert part_sizes(split) == sizes
@@ -141,11 +147,12 @@ def test_dev_and_test_get_what_a_verdict_needs_where_the_data_allow(
 
 
 def test_questions_outside_the_score_do_not_count_for_the_verdict(tmp_path: Path) -> None:
+    """LoCoMo's questions of category 5 have no gold answer, so its headline score omits them."""
     # Of the eight questions of each conversation, the four of category 5 do not count. So dev
     # needs five conversations for 20 questions that count. Test holds three with 24 questions,
     # because what it holds must not depend on the metric.
     categories = [4, 4, 4, 4, 5, 5, 5, 5]
-    path = write_locomo(tmp_path, {f"talk-{n}": categories for n in range(14)})
+    path = write_locomo(tmp_path, {f"talk-{number}": categories for number in range(14)})
 
     split = benchmark("locomo", path).split()
 
@@ -153,20 +160,22 @@ def test_questions_outside_the_score_do_not_count_for_the_verdict(tmp_path: Path
 
 
 def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
-    split = make_benchmark(tmp_path, 10, questions_each=7).split(dev=30)
+    split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=30)
 
-    # Five conversations of dev and three of test are not in train.
-    assert part_sizes(split) == [70 - 35 - 21, 30, 21]
+    # Dev takes five conversations of seven questions, of which it uses 30, and test has three.
+    # They are not in train.
+    assert part_sizes(split) == [70 - 5 * 7 - 3 * 7, 30, 3 * 7]
     assert not conversations_of(split.train) & conversations_of(split.dev)
 
 
 def test_dev_leaves_one_conversation_for_train(tmp_path: Path) -> None:
-    split = make_benchmark(tmp_path, 10, questions_each=7).split(dev=1000)
+    split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=1000)
+    # Of the ten conversations one is train, six are dev and three are test.
     assert part_sizes(split) == [7, 42, 21]
 
 
 def test_a_larger_dev_contains_a_smaller_one_and_leaves_test_as_it_is(tmp_path: Path) -> None:
-    loaded = make_benchmark(tmp_path, 10, questions_each=7)
+    loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
     default = loaded.split()
     small = loaded.split(dev=5)
     large = loaded.split(dev=30)
@@ -182,7 +191,7 @@ def test_test_holds_the_same_conversations_whatever_categories_are_loaded(tmp_pa
     # Of ten conversations with seven questions, three are test. If only the two questions of
     # category 1 counted, test would need more conversations.
     categories = [1, 1, 4, 4, 4, 4, 4]
-    path = write_locomo(tmp_path, {f"talk-{n}": categories for n in range(10)})
+    path = write_locomo(tmp_path, {f"talk-{number}": categories for number in range(10)})
 
     all_categories = benchmark("locomo", path).split()
     one_category = benchmark("locomo", path, categories="1").split()
@@ -201,7 +210,7 @@ def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
 ) -> None:
     # A program is evaluated on test with other options than it was trained with. No question of
     # test may have been trained on.
-    loaded = make_benchmark(tmp_path, 10, questions_each=7)
+    loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
     default_test = conversations_of(loaded.split().test)
 
     split = loaded.split(**options)
@@ -245,13 +254,15 @@ def test_a_split_keeps_its_promises(
 
 
 def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
-    train = make_benchmark(tmp_path, 12).split().train
+    train = make_benchmark(tmp_path, conversations=12, questions_each=9).split().train
+    # The first question of each of the six conversations comes before the second ones.
+    assert len(train) == 54
     assert len(conversations_of(train)) == 6
     assert len(conversations_of(train[:6])) == 6
 
 
 def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
-    loaded = make_benchmark(tmp_path, 1, questions_each=2)
+    loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
 
     problem = r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"
     with pytest.raises(DataError, match=problem):
@@ -261,7 +272,7 @@ def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) 
 
 
 def test_a_negative_size_is_refused(tmp_path: Path) -> None:
-    loaded = make_benchmark(tmp_path, 1, questions_each=2)
+    loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
     with pytest.raises(DataError, match="dev=-1"):
         loaded.split(dev=-1)
 
@@ -275,6 +286,10 @@ def load_locomo(folder: Path, conversations: list[str], **options: Any) -> Any:
 
 
 def test_locomo_is_split_as_in_the_field_for_some_categories_too(tmp_path: Path) -> None:
+    """There is a published split of LoCoMo, in which the conversation conv-44 is dev.
+
+    A conversation without a question of the category is in no part.
+    """
     split = load_locomo(tmp_path, LOCOMO_CONVERSATIONS, categories="3").split()
     assert conversations_of(split.dev) == {"conv-44"}
     assert "conv-30" not in conversations_of(split.test)
@@ -323,48 +338,46 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_a_bundled_sample_is_large_enough(name: str) -> None:
-    loaded = benchmark(name)
-
-    assert loaded.source.sample
-    assert len(loaded.examples) >= 24
-    assert len({loaded.group(example) for example in loaded.examples}) >= 6
+@pytest.fixture(scope="module", params=SAMPLES)
+def bundled_sample(request: pytest.FixtureRequest) -> Benchmark:
+    """A benchmark without a file of the user: its bundled sample."""
+    return benchmark(request.param)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_a_bundled_sample_is_without_faults(name: str) -> None:
-    loaded = benchmark(name)
-    report = check(name, loaded.source.path)
+def test_a_bundled_sample_is_large_enough(bundled_sample: Benchmark) -> None:
+    assert bundled_sample.source.sample
+    assert len(bundled_sample.examples) >= 24
+    assert len({bundled_sample.group(example) for example in bundled_sample.examples}) >= 6
+
+
+def test_a_bundled_sample_is_without_faults(bundled_sample: Benchmark) -> None:
+    name = bundled_sample.name
+    report = check(name, bundled_sample.source.path)
 
     assert report.ok is True
     # Two rows of this sample show which rows are left out.
     assert report.kinds == ({"left out": 2} if name == "personamem-v2" else {})
-    for example in loaded.examples:
+    for example in bundled_sample.examples:
         assert set(example.evidence_ids) <= set(example.history.turns)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_a_bundled_sample_has_every_category(name: str) -> None:
-    loaded = benchmark(name)
+def test_a_bundled_sample_has_every_category(bundled_sample: Benchmark) -> None:
+    categories_of_examples = {example.category for example in bundled_sample.examples}
 
-    absent_categories = set(loaded.categories) - {example.category for example in loaded.examples}
+    absent_categories = set(bundled_sample.categories) - categories_of_examples
 
-    if name == "personamem":
+    if bundled_sample.name == "personamem":
         assert absent_categories == {"acknowledge_latest_user_preferences"}
     else:
         assert absent_categories == set()
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_a_bundled_sample_can_be_split_by_conversations(name: str) -> None:
-    loaded = benchmark(name)
+def test_a_bundled_sample_can_be_split_by_conversations(bundled_sample: Benchmark) -> None:
+    split = bundled_sample.split()
 
-    split = loaded.split()
-
-    train_groups = {loaded.group(example) for example in split.train}
-    dev_groups = {loaded.group(example) for example in split.dev}
-    test_groups = {loaded.group(example) for example in split.test}
+    train_groups = {bundled_sample.group(example) for example in split.train}
+    dev_groups = {bundled_sample.group(example) for example in split.dev}
+    test_groups = {bundled_sample.group(example) for example in split.test}
     assert train_groups
     assert dev_groups
     assert test_groups

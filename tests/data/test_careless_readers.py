@@ -62,6 +62,7 @@ def findings_of(reader: type[Benchmark], path: Path) -> list[Finding]:
 
 
 def kinds_of(reader: type[Benchmark], path: Path) -> list[str]:
+    """Return the kinds of problems that a check of a file finds."""
     return [finding.kind for finding in findings_of(reader, path)]
 
 
@@ -126,11 +127,11 @@ def test_loading_and_checking_refuse_the_same_ids(
 
     with pytest.raises(DataError) as refusal:
         Careless.load(path)
-    fatal_findings = [finding for finding in findings_of(Careless, path) if finding.fatal]
+    [fatal_finding] = [finding for finding in findings_of(Careless, path) if finding.fatal]
 
-    [finding] = fatal_findings
-    assert str(refusal.value) == f"{path}: {finding.where}: {finding.message}"
-    assert problem in str(refusal.value)
+    message = str(refusal.value)
+    assert problem in message
+    assert message == f"{path}: {fatal_finding.where}: {fatal_finding.message}"
 
 
 class EvidenceAsText(Careless):
@@ -305,6 +306,7 @@ def test_loading_and_checking_refuse_labels_of_another_kind(
 
 
 def test_arrays_as_other_labels_stop_neither_loading_nor_checking(tmp_path: Path) -> None:
+    """An array is neither true nor false, so a check such as `if label` raises an error."""
     path = write_case(tmp_path, "arrays")
     assert len(StrangeLabels.load(path).examples) == 1
     assert kinds_of(StrangeLabels, path) == ["unknown category"]

@@ -57,6 +57,7 @@ def run_examples(module: Any, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_example_of_a_scorer_scores() -> None:
+    """The example is a class `NamesTheCity`: an answer is right if it names the city."""
     scope = run_examples(scorer, {"Judge": judge.Judge})
     example = dspy.Example(question="Where?", answer="Porto", city="Porto")
 
@@ -97,6 +98,7 @@ def test_the_example_of_a_judge_asks_its_model(scripted: Any) -> None:
 
 
 def test_the_example_of_a_benchmark_loads_and_scores(tmp_path: Path) -> None:
+    """The example in the docstring of the module `benchmark` is a class `Trivia`."""
     scope_of_scorers = run_examples(scorer, {"Judge": judge.Judge})
     scope = run_examples(
         benchmark,
@@ -118,7 +120,7 @@ def test_the_example_of_a_benchmark_loads_and_scores(tmp_path: Path) -> None:
 
 
 class Greeter:
-    """A simulated user who says hello."""
+    """A simulated user who says hello, in place of one that a model plays."""
 
     def __init__(self, lm: Any, adapter: Any) -> None:
         """Take what a simulated user takes, and use nothing of it."""
@@ -141,6 +143,7 @@ def test_the_example_of_an_interaction_lets_a_user_talk_with_two_assistants() ->
 
     result = small_talk.converse(polite_assistant, dspy.Example(history=None))
 
+    # The user says "Hello" to both.
     assert result.toDict() == {"answer": "Hello to you", "rival": "Who are you?"}
 
 

@@ -92,7 +92,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 @pytest.fixture
 def offer(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
-    """Return a function that adds the download "set" to the list: `offer("/short")`."""
+    """Return a function that adds the download "set" to the list: `offer("/short")`.
+
+    Its file comes from a path of the local server, and must have the digest of CONTENT. Further
+    arguments change fields of the `Download`.
+    """
 
     def add(path: str = "/file", port: int | None = None, **changes: Any) -> Download:
         address = f"http://127.0.0.1:{port or server.server_port}{path}"
@@ -148,6 +152,7 @@ def test_another_file_of_that_name_is_not_overwritten(
 def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
     offer: Any, tmp_path: Path
 ) -> None:
+    # A digest that only third parties have reported may itself be wrong.
     offer(sha256=WRONG_DIGEST, reported=True)
     messages: list[str] = []
 

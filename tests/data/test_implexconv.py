@@ -95,6 +95,7 @@ def add_supportive_question(row: Any) -> None:
 
 
 def test_a_category_is_chosen_and_questions_keep_their_numbers(tmp_path: Path) -> None:
+    # The first question, number 0, is of the category "opposed".
     loaded = load(tmp_path, "implexconv", add_supportive_question, categories="supportive")
     assert [example.id for example in loaded.examples] == ["item-0:1"]
 

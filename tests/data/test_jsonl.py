@@ -91,12 +91,14 @@ def test_a_row_may_have_all_fields(tmp_path: Path) -> None:
 def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
     _, example = load_rows(tmp_path, {**ROW, "user": "ada"}, ROW).examples
 
+    # The id is made of the content of the history and the number of the line.
     assert example.id == f"{example.history.digest[:12]}:2"
     assert example.category == "all"
     assert example.evidence_ids == ()
 
 
 def test_equal_pasts_are_one_history(tmp_path: Path) -> None:
+    """The first two rows say the same in two forms: one turn, "I like tea."."""
     short_row = {**ROW, "messages": CHAT_MESSAGES[:1]}
 
     short, equal, longer = load_rows(tmp_path, short_row, HISTORY_ROW, ROW).examples
@@ -122,6 +124,7 @@ def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -
 
     findings = check("jsonl", path).findings
 
+    # A message begins with the id in quotes.
     unknown_ids = [finding.message.partition(" ")[0] for finding in findings]
     assert unknown_ids == ["'D9:9'", "'D8:1'", "'D7:7'", "'D6:1'", "'D5:5'"]
 

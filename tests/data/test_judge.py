@@ -36,7 +36,8 @@ def test_a_judge_reads_the_verdict_and_the_reason(scripted: Any, word: str, corr
     verdict = Judge(lm, adapter())("Where?", "Lisbon", "In Lisbon")
 
     assert verdict == Verdict(correct, "The same city.")
-    assert "In Lisbon" in lm.engine.prompts[0][1]
+    (_, prompt) = lm.engine.prompts[0]
+    assert "In Lisbon" in prompt
 
 
 def test_a_judge_asks_once_more_for_a_verdict_that_it_cannot_read(scripted: Any) -> None:
@@ -86,41 +87,48 @@ EXPLICIT = ReferenceVerdict(present=True, explicit=True, reason="r")
 
 
 @pytest.mark.parametrize(
-    "numbers_and_references",
+    ("knee_number", "night_number", "is_knee_first"),
     [
-        pytest.param([(1, 0), (2, 1)], id="in order"),
-        pytest.param([(2, 1), (1, 0)], id="in another order"),
+        pytest.param(1, 2, True, id="in order"),
+        pytest.param(1, 2, False, id="in another order"),
         # Numbers that name no reference are ignored; the order of the list counts.
-        pytest.param([(7, 0), (7, 1)], id="misnumbered"),
+        pytest.param(7, 7, True, id="misnumbered"),
     ],
 )
 @pytest.mark.parametrize(
-    ("judge_class", "verdict_field", "words", "first_verdict"),
+    ("judge_class", "verdict_field", "knee_word", "night_word", "knee_verdict"),
     [
-        (AcknowledgementJudge, "verdict", ("Yes", "No"), IMPLICIT),
-        (StrictAcknowledgementJudge, "found", ("implicitly", "not"), IMPLICIT),
-        (StrictAcknowledgementJudge, "found", ("explicitly", "not"), EXPLICIT),
+        (AcknowledgementJudge, "verdict", "Yes", "No", IMPLICIT),
+        (StrictAcknowledgementJudge, "found", "implicitly", "not", IMPLICIT),
+        (StrictAcknowledgementJudge, "found", "explicitly", "not", EXPLICIT),
     ],
 )
 def test_each_reference_gets_its_own_verdict(
     scripted: Any,
     judge_class: type[AcknowledgementJudge],
     verdict_field: str,
-    words: tuple[str, str],
-    first_verdict: ReferenceVerdict,
-    numbers_and_references: list[tuple[int, int]],
+    knee_word: str,
+    night_word: str,
+    knee_verdict: ReferenceVerdict,
+    knee_number: int,
+    night_number: int,
+    is_knee_first: bool,
 ) -> None:
-    acknowledgements = [
-        {"number": number, "reason": "r", verdict_field: words[reference]}
-        for number, reference in numbers_and_references
-    ]
+    """A judge is shown numbered references, and says of each whether a memory acknowledges it.
+
+    The memory is about the knee and not about the work at night.
+    """
+    about_knee = {"number": knee_number, "reason": "r", verdict_field: knee_word}
+    about_night = {"number": night_number, "reason": "r", verdict_field: night_word}
+    acknowledgements = [about_knee, about_night] if is_knee_first else [about_night, about_knee]
     lm = scripted(lambda *call: {"acknowledgements": acknowledgements})
     judge = judge_class(lm, adapter())
 
     verdicts = judge("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
 
-    assert verdicts == (first_verdict, ABSENT)
-    assert "1. Bad knee\n2. Works at night" in lm.engine.prompts[0][1]
+    assert verdicts == (knee_verdict, ABSENT)
+    (_, prompt) = lm.engine.prompts[0]
+    assert "1. Bad knee\n2. Works at night" in prompt
 
 
 def acknowledgement_judge(scripted: Any, count: int) -> AcknowledgementJudge:
@@ -143,7 +151,7 @@ def test_a_reply_about_another_number_of_references_is_unreadable(
 
 
 def test_an_empty_context_acknowledges_nothing_without_a_call(scripted: Any) -> None:
-    judge = acknowledgement_judge(scripted, 2)
+    judge = acknowledgement_judge(scripted, count=2)
 
     verdicts = judge("Plan", ["A", "B"], " ")
 
@@ -164,6 +172,10 @@ class SideJudge:
 
 
 def test_a_preference_is_the_mean_of_both_orders() -> None:
+    """Judges favour what they see first, so each pair is judged a second time the other way round.
+
+    Here A wins as the first one, and ties as the second one.
+    """
     judge: Any = SideJudge("first", "tie")
 
     result = preference(judge, EXAMPLE, "A", "B")
@@ -185,6 +197,7 @@ def test_equal_responses_tie_without_a_call() -> None:
     ("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")]
 )
 def test_the_judge_of_pairs_sees_neutral_labels(scripted: Any, choice: str, side: str) -> None:
+    """The responses are called w3k8 and t5n1, because "A" or "1" might look better."""
     lm = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
 
     assert PreferenceJudge(lm, adapter())(EXAMPLE, "Swim.", "Run.") == side
@@ -201,6 +214,11 @@ def reference_of(example: dspy.Example) -> str:
 
 @pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
 def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
+    """A response may use any fact about the user, so the judge gets those of all their questions.
+
+    The user is the first one of a benchmark's sample, who has several questions. The question with
+    the most facts is judged.
+    """
     benchmark = load_benchmark(name)
     examples = with_user_facts(benchmark.examples, benchmark.group)
     first_user = benchmark.group(examples[0])
@@ -259,6 +277,7 @@ def test_many_replies_stand_in_the_order_of_the_questions() -> None:
     assert ask_all(ask, [1, 2, 3], threads=3) == [10, 20, 30]
 
 
+# Threads end in another order each time, so the test is repeated.
 @pytest.mark.parametrize("repetition", range(20))
 def test_of_many_failures_the_first_question_s_error_is_raised(repetition: int) -> None:
     all_running = threading.Barrier(8)
@@ -267,7 +286,7 @@ def test_of_many_failures_the_first_question_s_error_is_raised(repetition: int) 
         all_running.wait(timeout=10)
         raise RefusedError(number)
 
-    assert failure_of(ask, 8) == 0
+    assert failure_of(ask, count=8) == 0
 
 
 def test_the_error_of_the_first_question_is_raised_even_if_it_comes_later() -> None:
@@ -281,7 +300,7 @@ def test_the_error_of_the_first_question_is_raised_even_if_it_comes_later() -> N
             second_failed.set()
         raise RefusedError(number)
 
-    assert failure_of(ask, 2) == 0
+    assert failure_of(ask, count=2) == 0
 
 
 def failure_of(ask: Callable[[int], None], count: int) -> int:
@@ -304,5 +323,6 @@ def test_after_a_failure_no_further_call_begins() -> None:
     with pytest.raises(RefusedError):
         ask_all(ask, range(100), threads=1)
 
+    # Of a hundred questions a few may have begun before the failure was noticed.
     assert begun[:3] == [0, 1, 2]
     assert len(begun) < 10

@@ -116,6 +116,7 @@ def test_questions_without_readable_evidence_can_be_left_out_as_memory_r2_does(
     tmp_path: Path,
 ) -> None:
     loaded = load(tmp_path, "locomo", ask_with_four_kinds_of_evidence, evidenced=True)
+    # The first question has right evidence. That of the last one can be read, at least.
     assert [example.id for example in loaded.examples] == ["conv-1:0", "conv-1:3"]
 
 
@@ -129,6 +130,8 @@ def test_no_answer_scores_0(tmp_path: Path) -> None:
 
 
 def test_f1_and_bleu1_compare_with_the_same_part_of_a_gold_answer(tmp_path: Path) -> None:
+    """In category 3 the answer ends at the semicolon; what follows is its reason."""
+
     def ask_for_an_inference(row: Any) -> None:
         row["qa"][0].update(category=3, answer="Likely no; though she reads")
 
@@ -155,8 +158,8 @@ def test_the_judge_sees_the_whole_gold_answer() -> None:
     # behind it too.
     judge = FixedJudge(Verdict(True))
     loaded = Locomo.load(metric="judge").with_judges(lambda judge_class: judge)
-    inference = next(example for example in loaded.examples if example.category == "3")
-    example = inference.copy(answer="Yes; she paints")
+    inferences = [example for example in loaded.examples if example.category == "3"]
+    example = inferences[0].copy(answer="Yes; she paints")
 
     loaded.score(example, dspy.Prediction(answer="never"))
 
@@ -164,6 +167,7 @@ def test_the_judge_sees_the_whole_gold_answer() -> None:
 
 
 def test_category_5_is_left_out_of_the_headline() -> None:
+    """The questions of category 5 cannot be answered, so the headline score omits them."""
     scorer = LocomoF1()
     counted = [example for example in Locomo.load().examples if scorer.in_headline(example)]
     assert {example.category for example in counted} == {"1", "2", "3", "4"}

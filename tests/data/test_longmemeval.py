@@ -13,7 +13,11 @@ from mempiler.signatures.judges import JUDGES
 from .forms import EXAMPLE_FILES, Change, load, put, unchanged, write_files
 
 [ROW] = EXAMPLE_FILES["longmemeval"]["longmemeval_oracle.json"]
-"""A question about three sessions. Its answer is 3, said in the first and in the last."""
+"""A question about three sessions: how many plants the user bought.
+
+In the order of their dates, D1 is a greeting, in D2 the user bought two palms and in D3 a fern. So
+the answer is 3, and the evidence D2:1 and D3:1.
+"""
 
 
 def make_unanswerable(row: Any) -> None:
@@ -37,6 +41,7 @@ def remove_marks_of_turns(row: Any) -> None:
             ("D2:1", "D3:1", "D3:2"),
             id="without marks all turns of the named sessions",
         ),
+        # The session with the fern stands first in the file. Without a date it stays there.
         pytest.param(
             put("haystack_dates", 0, value="?"),
             ("D1:1", "D3:1"),
@@ -49,7 +54,7 @@ def remove_marks_of_turns(row: Any) -> None:
         ),
     ],
 )
-def test_the_evidence_of_a_question(
+def test_the_evidence_of_a_question_is_the_turns_that_hold_its_answer(
     tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]
 ) -> None:
     [example] = load(tmp_path, "longmemeval", change).examples
@@ -69,8 +74,8 @@ def test_the_first_questions_of_some_types_are_read_and_the_rest_is_not(tmp_path
         "knowledge-update",
     ]
     rows = [
-        {**ROW, "question_id": f"q{n}", "question_type": question_type}
-        for n, question_type in enumerate(question_types)
+        {**ROW, "question_id": f"q{number}", "question_type": question_type}
+        for number, question_type in enumerate(question_types)
     ]
     path = write_files(tmp_path, {"s.json": [*rows, "broken"]})
 
@@ -107,7 +112,9 @@ DECLINING = "You haven\u2019t told me; I don\u2019t know."
 @pytest.mark.parametrize(
     ("answer", "value"), [("3", 1.0), ("3 plants", 2 / 3), (DECLINING, 0.0), ("", 0.0)]
 )
-def test_token_f1_of_a_question_with_an_answer(tmp_path: Path, answer: str, value: float) -> None:
+def test_token_f1_compares_words_where_there_is_an_answer(
+    tmp_path: Path, answer: str, value: float
+) -> None:
     loaded = load(tmp_path, "longmemeval", unchanged, metric="f1")
     score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
     assert score.value == pytest.approx(value)
@@ -126,6 +133,7 @@ def test_by_token_f1_declining_is_right_where_there_is_no_answer(
 
 def test_retrieval_is_measured_by_the_sessions_of_the_hits(tmp_path: Path) -> None:
     loaded = load(tmp_path, "longmemeval")
+    # The turns that each recalled entry comes from, the best entry first.
     sources_of_hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
 
     metrics = loaded.scorer.retrieval_metrics(loaded.examples[0], sources_of_hits)
@@ -162,6 +170,7 @@ def test_the_questions_about_preferences_want_a_personal_response() -> None:
 
 
 def test_preferences_count_for_the_judge_and_not_for_token_f1() -> None:
+    """The gold answer to such a question describes good answers, so its words prove nothing."""
     judged = LongMemEvalPreference.load()
     assert judged.examples
     for example in judged.examples:

@@ -93,11 +93,13 @@ def test_a_user_file_has_sessions_in_the_order_of_their_dates(make_quest: Any) -
     quest = make_quest(flawless_model)
 
     assert quest.report.rejections == []
+    # Three rounds of two requests each. Every request gets a plan of five events, and every event a
+    # dialogue.
     assert quest.calls == {"queries": 3, "events": 6, "turns": 30}
     [user] = quest.users
     assert user["user_id"] == "user2"
     session_ids = [session["session_id"] for session in user["sessions"]]
-    assert session_ids == [f"s{n}" for n in range(1, 31)]
+    assert session_ids == [f"s{number}" for number in range(1, 31)]
     dates = [session["date"] for session in user["sessions"]]
     assert dates == sorted(dates)
 
@@ -115,8 +117,10 @@ def test_the_benchmark_reads_a_user_file(make_quest: Any, tmp_path: Path) -> Non
 
 
 def test_only_the_fifteen_requests_least_like_their_references_are_kept(make_quest: Any) -> None:
-    # Three rounds of eight requests: 20 below the threshold of 0.3, and 4 above it.
-    cosines = [n / 100 for n in range(29, 9, -1)]
+    """A request must not be answerable by a search for its words, so its cosine has to be low."""
+    # Three rounds of eight requests. Of the cosines, 20 are below the threshold of 0.3: 0.29, 0.28
+    # and so on down to 0.10. Four are above it.
+    cosines = [hundredths / 100 for hundredths in range(29, 9, -1)]
     cosines += [0.31, 0.9, 0.9, 0.9]
     requests = [request(number, cosine) for number, cosine in enumerate(cosines)]
 
@@ -142,6 +146,8 @@ def test_only_the_fifteen_requests_least_like_their_references_are_kept(make_que
 
 
 def test_a_request_without_all_its_dialogues_is_left_out(make_quest: Any) -> None:
+    """The first request rests on three lanterns. The model never tells of the blue one."""
+
     def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
         if kind == "turns" and "lantern0blue" in prompt:
             return {"turns": dialogue("nothing of that kind")}
@@ -149,6 +155,7 @@ def test_a_request_without_all_its_dialogues_is_left_out(make_quest: Any) -> Non
 
     quest = make_quest(reply)
 
+    # Of the six requests five are left.
     [user] = quest.users
     assert len(user["queries"]) == 5
     # None of its five dialogues is kept, not even those of its other references.
@@ -197,7 +204,7 @@ REFUSED_ANSWERS: dict[str, list[tuple[list[Any], str]]] = {
         (events({0: {"summary": " "}}), "no summary"),
     ],
     "turns": [
-        (dialogue("x", 4), "4 turns; write 5 to 30"),
+        (dialogue("x", turn_count=4), "4 turns; write 5 to 30"),
         (dialogue("x")[1:], "the user has to begin"),
         (dialogue("x")[:3] + dialogue("x")[2:], "alternate"),
         ([*dialogue("x")[:5], {"speaker": "assistant", "text": ""}], "a turn is empty"),
@@ -213,6 +220,7 @@ STEP_NAMES = {"queries": "queries", "events": "timeline", "turns": "dialogue"}
 def test_the_model_is_asked_again_with_the_rule_that_it_broke(
     make_quest: Any, refused_kind: str
 ) -> None:
+    """The model's first answers of one kind break a rule each; all later ones are right."""
     refused_answers = [answer for answer, _ in REFUSED_ANSWERS[refused_kind]]
     complaints: list[str] = []
 
@@ -287,6 +295,7 @@ def test_a_request_that_the_endpoint_refuses_is_reported_and_made_again(make_que
 
     [user] = quest.users
     assert len(user["queries"]) == 6
+    # A plan for each of the six requests, and the one that was refused.
     assert quest.calls["events"] == 6 + 1
     [rejection] = quest.report.rejections
     assert rejection.step == "timeline"

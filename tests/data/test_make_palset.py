@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -21,39 +21,65 @@ from tests.conftest import suite
 
 from ..programs import test_prompts as prompts
 from . import scripted_memoryquest
+from .conftest import MadePalset, synthesize_palset
 from .scripted_palset import flawless_model, prompt_field
 
-LANGUAGES_AND_FILES = [("en", "input_en.json"), ("zh", "input.json")]
+
+@pytest.fixture(scope="module")
+def flawless_palset(tmp_path_factory: pytest.TempPathFactory) -> MadePalset:
+    """A PAL-Set of one user, "0000", in November and December, written without a mistake."""
+    return synthesize_palset(tmp_path_factory.mktemp("flawless"), flawless_model)
 
 
-@pytest.mark.parametrize(("language", "name"), LANGUAGES_AND_FILES)
+class PalsetOfTwoUsers(NamedTuple):
+    """A PAL-Set, and the file of it that the benchmark loads."""
+
+    made: MadePalset
+    input_file: Path
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("en", "input_en.json"), id="English"),
+        pytest.param(("zh", "input.json"), id="Chinese"),
+    ],
+)
+def palset_of_two_users(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> PalsetOfTwoUsers:
+    """A PAL-Set of two users, written without a mistake, in English and in Chinese."""
+    language, file_name = request.param
+    folder = tmp_path_factory.mktemp(f"two-users-{language}")
+    made = synthesize_palset(folder, flawless_model, users=2, language=language)
+    return PalsetOfTwoUsers(made, folder / file_name)
+
+
 def test_the_benchmark_reads_two_users_without_a_remark(
-    made_palset: Any, tmp_path: Path, language: str, name: str
+    palset_of_two_users: PalsetOfTwoUsers,
 ) -> None:
-    palset = made_palset(flawless_model, users=2, language=language)
-    assert palset.report.rejections == []
-    assert list(palset.files[name]) == ["0000", "0001"]
+    users = palset_of_two_users.made.files[palset_of_two_users.input_file.name]
+    assert palset_of_two_users.made.report.rejections == []
+    assert list(users) == ["0000", "0001"]
 
     findings: list[Any] = []
-    histories, questions = read_palset([tmp_path / "pal" / name], findings.append)
+    histories, questions = read_palset([palset_of_two_users.input_file], findings.append)
 
     assert findings == []
     assert [history.id for history in histories] == ["0000", "0001"]
+    # There is a question for each topic of a dialogue that is asked about.
     topic_count = 0
-    for user in palset.files[name].values():
+    for user in users.values():
         topic_count += sum(len(sample["topics"]) for sample in user["query"])
     assert topic_count > 0
     assert len(questions) == topic_count
 
 
-@pytest.mark.parametrize(("language", "name"), LANGUAGES_AND_FILES)
-def test_the_benchmark_reads_the_side_files(
-    made_palset: Any, tmp_path: Path, language: str, name: str
-) -> None:
-    made_palset(flawless_model, language=language)
+def test_the_benchmark_reads_the_side_files(palset_of_two_users: PalsetOfTwoUsers) -> None:
+    """Beside the file of dialogues, others hold needs, situations and preferences of the users."""
+    _, questions = read_palset([palset_of_two_users.input_file], lambda finding: None)
 
-    _, questions = read_palset([tmp_path / "pal" / name], lambda finding: None)
-
+    # These are words of the scripted model.
     persona = questions[0].persona
     needs = json.loads(persona.needs)
     assert needs["implicit_needs"][0]["evidences"] == ["a detail"]
@@ -69,12 +95,12 @@ def test_texts_in_another_language_are_refused(made_palset: Any) -> None:
 
     assert palset.calls["people"] == 2
     assert palset.report.accepted == {}
-    problem = "people[1].occupation is not in Chinese: The user occupation 0"
-    assert problem in palset.report.rejections[0].problems[0]
+    first_problem = palset.report.rejections[0].problems[0]
+    assert "people[1].occupation is not in Chinese: The user occupation 0" in first_problem
 
 
-def test_the_file_of_backgrounds_has_the_released_form(made_palset: Any) -> None:
-    background = made_palset(flawless_model).files["background_en.json"]["0000"]
+def test_the_file_of_backgrounds_has_the_released_form(flawless_palset: MadePalset) -> None:
+    background = flawless_palset.files["background_en.json"]["0000"]
 
     assert list(background) == [
         "name",
@@ -89,15 +115,17 @@ def test_the_file_of_backgrounds_has_the_released_form(made_palset: Any) -> None
     assert background["personality"]["Openness"] == "low"
 
 
-def test_the_file_of_preferences_has_the_released_form(made_palset: Any) -> None:
-    preferences = made_palset(flawless_model).files["preference_en.json"]["0000"]
+def test_the_file_of_preferences_has_the_released_form(flawless_palset: MadePalset) -> None:
+    preferences = flawless_palset.files["preference_en.json"]["0000"]
 
     assert list(preferences) == ["work", "health", "family", "leisure"]
     assert preferences["work"]["work-1"]["requirement"] == "work advice 0 at 30"
 
 
-def test_side_files_are_keyed_by_the_days_of_situations_and_dialogues(made_palset: Any) -> None:
-    files = made_palset(flawless_model).files
+def test_side_files_are_keyed_by_the_days_of_situations_and_dialogues(
+    flawless_palset: MadePalset,
+) -> None:
+    files = flawless_palset.files
     user = files["input_en.json"]["0000"]
     dialogues = [*user["history"], *user["query"]]
     days = [dialogue["dialogue_timestamp"][:10] for dialogue in dialogues]
@@ -105,12 +133,15 @@ def test_side_files_are_keyed_by_the_days_of_situations_and_dialogues(made_palse
     # Not every situation has a dialogue.
     assert set(files["situation_en.json"]["0000"]) > set(days)
     assert list(files["requirement_framework_en.json"]["0000"]) == days
+    # The scripted model divides each of the two months into four situations.
     assert len(files["log_en.json"]["0000"]) == 8
     assert len(files["experience_en.json"]["0000"]) == 8
 
 
-def test_a_topic_has_eight_candidates_and_two_disliked_solutions(made_palset: Any) -> None:
-    files = made_palset(flawless_model).files
+def test_a_topic_has_eight_candidates_and_two_disliked_solutions(
+    flawless_palset: MadePalset,
+) -> None:
+    files = flawless_palset.files
     last_dialogue = files["input_en.json"]["0000"]["query"][-1]
     day = last_dialogue["dialogue_timestamp"][:10]
 
@@ -119,20 +150,24 @@ def test_a_topic_has_eight_candidates_and_two_disliked_solutions(made_palset: An
     assert len(preferences["neg_list"]) == 2
 
 
-def prompts_by_kind(made_palset: Any, months: int) -> dict[str, list[str]]:
-    """Make a PAL-Set, and return all prompts by the output field that they ask for."""
-    collected: dict[str, list[str]] = defaultdict(list)
+@pytest.fixture(scope="module")
+def prompts_by_output(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The prompts of the synthesis of four months, by the output field that they ask for."""
+    prompts_of_synthesis: dict[str, list[str]] = defaultdict(list)
 
     def reply(kind: str, prompt: str, number: int) -> Any:
-        collected[kind].append(prompt)
+        prompts_of_synthesis[kind].append(prompt)
         return flawless_model(kind, prompt, number)
 
-    made_palset(reply, months=months)
-    return collected
+    synthesize_palset(tmp_path_factory.mktemp("four-months"), reply, months=4)
+    return prompts_of_synthesis
 
 
-def test_candidates_are_written_without_a_look_at_the_user(made_palset: Any) -> None:
-    candidate_prompts = prompts_by_kind(made_palset, months=4)["candidates"]
+def test_candidates_are_written_without_a_look_at_the_user(
+    prompts_by_output: dict[str, list[str]],
+) -> None:
+    """Candidates are possible solutions; only later the user's preferences decide among them."""
+    candidate_prompts = prompts_by_output["candidates"]
 
     assert candidate_prompts
     for prompt in candidate_prompts:
@@ -141,8 +176,11 @@ def test_candidates_are_written_without_a_look_at_the_user(made_palset: Any) -> 
         assert "profile" not in prompt
 
 
-def test_only_liked_solutions_are_proposed_in_a_query_dialogue(made_palset: Any) -> None:
-    dialogue_prompts = prompts_by_kind(made_palset, months=4)["turns"]
+def test_only_liked_solutions_are_proposed_in_a_query_dialogue(
+    prompts_by_output: dict[str, list[str]],
+) -> None:
+    """A query dialogue is one that the benchmark asks about; the others are the history."""
+    dialogue_prompts = prompts_by_output["turns"]
     # In a query dialogue the assistant knows the user, in a dialogue of the history it does not.
     query_prompts = [prompt for prompt in dialogue_prompts if "knows background" in prompt]
     history_prompts = [prompt for prompt in dialogue_prompts if "knows neither" in prompt]
@@ -155,6 +193,7 @@ def test_only_liked_solutions_are_proposed_in_a_query_dialogue(made_palset: Any)
 
 
 def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any) -> None:
+    """A refused answer is asked for again, but a cache would give the same answer again."""
     seen_prompts: list[str] = []
 
     def reply(kind: str, prompt: str, number: int) -> Any:
@@ -165,9 +204,11 @@ def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any)
 
     palset = made_palset(reply, attempts=5, threads=1)
 
+    # Nothing is written. The first of the five attempts takes two calls.
     assert palset.files == {}
-    assert len(seen_prompts) == 6
+    assert len(seen_prompts) == 1 + 5
     later_prompts = seen_prompts[2:]
+    assert len(later_prompts) == 4
     assert len(set(later_prompts)) == 4
     assert "no answer that can be read" in later_prompts[0]
     assert "- this is attempt 4" in later_prompts[2]
@@ -180,19 +221,21 @@ def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any)
 
 
 @pytest.mark.parametrize(
-    ("missing_kind", "words"),
+    ("missing_kind", "words_of_prompt"),
     [
         pytest.param("preferences", "Ann 0", id="no preferences"),
         pytest.param("situations", "Ann 0", id="no situations"),
-        # These are the words of a query dialogue.
+        # These are words of the prompt for a query dialogue.
         pytest.param("turns", "knows background", id="no query dialogue"),
     ],
 )
 def test_a_user_who_lacks_a_necessary_part_is_left_out(
-    made_palset: Any, missing_kind: str, words: str
+    made_palset: Any, missing_kind: str, words_of_prompt: str
 ) -> None:
+    """Of the users Ann 0 and Ann 1, the model writes one part not at all for Ann 0."""
+
     def reply(kind: str, prompt: str, number: int) -> Any:
-        if kind == missing_kind and "Ann 0" in prompt and words in prompt:
+        if kind == missing_kind and "Ann 0" in prompt and words_of_prompt in prompt:
             return {kind: []}
         return flawless_model(kind, prompt, number)
 
@@ -215,9 +258,10 @@ def test_a_user_who_lacks_a_necessary_part_is_left_out(
     ],
 )
 def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the_next(
-    made_palset: Any, missing_kind: str, step: str, has_logs: bool
+    made_palset: Any, flawless_palset: MadePalset, missing_kind: str, step: str, has_logs: bool
 ) -> None:
-    complete_history = made_palset(flawless_model).files["input_en.json"]["0000"]["history"]
+    """The model never gives a valid answer about the first week, in one step of the synthesis."""
+    complete_history = flawless_palset.files["input_en.json"]["0000"]["history"]
     first, second = complete_history[:2]
     # With this seed the first week of November has a dialogue.
     assert first["dialogue_timestamp"].startswith("2024-11-07")
@@ -232,7 +276,7 @@ def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the
             return {kind: "" if kind == "experience" else []}
         return flawless_model(kind, prompt, number)
 
-    palset = made_palset(reply, threads=1, out="incomplete")
+    palset = made_palset(reply, threads=1)
 
     history = palset.files["input_en.json"]["0000"]["history"]
     timestamps = [dialogue["dialogue_timestamp"] for dialogue in history]
@@ -245,6 +289,8 @@ def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the
 
 
 def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> None:
+    """In both attempts the logs of the first week have wrong times, and are in reverse order."""
+
     def reply(kind: str, prompt: str, number: int) -> Any:
         answer = flawless_model(kind, prompt, number)
         if kind == "logs" and "2024-11-01" in prompt_field(prompt, "begin"):
@@ -259,6 +305,7 @@ def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> 
     entries = palset.files["log_en.json"]["0000"]["2024-11-07"]
     # The entry 3 is outside of the week. Of the entries 7 and 8, which share a minute, the one
     # that comes first in the answer stays.
+    # Their contents are "The user searched for thing 0 ...", "The user searched for thing 1 ...".
     numbers = [int(entry["content"].split()[5]) for entry in entries]
     assert numbers == [0, 1, 2, 4, 5, 6, *range(8, 20)]
     times = [entry["timestamp"] for entry in entries]
@@ -266,18 +313,21 @@ def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> 
     assert [rejection.outcome for rejection in palset.report.rejections] == ["retried", "left out"]
 
 
-def test_the_seed_decides_hours_and_plans(made_palset: Any) -> None:
-    first_files = made_palset(flawless_model, seed=0, out="first").files
-    second_files = made_palset(flawless_model, seed=1, out="second").files
+def test_the_seed_decides_hours_and_plans(made_palset: Any, flawless_palset: MadePalset) -> None:
+    files_of_seed_0 = flawless_palset.files
+    files_of_seed_1 = made_palset(flawless_model, seed=1).files
 
-    assert first_files["timeline_en.json"] == second_files["timeline_en.json"]
-    assert first_files["input_en.json"] != second_files["input_en.json"]
+    # The model writes the timeline; hours and plans of the dialogues are drawn.
+    assert files_of_seed_1["timeline_en.json"] == files_of_seed_0["timeline_en.json"]
+    assert files_of_seed_1["input_en.json"] != files_of_seed_0["input_en.json"]
 
 
-def test_the_number_of_threads_changes_nothing(made_palset: Any) -> None:
-    with_two = made_palset(flawless_model, threads=2, out="two")
-    with_five = made_palset(flawless_model, threads=5, out="five")
-    assert with_five.files == with_two.files
+def test_the_number_of_threads_changes_nothing(
+    made_palset: Any, flawless_palset: MadePalset
+) -> None:
+    # The other one is made with two threads.
+    with_five_threads = made_palset(flawless_model, threads=5)
+    assert with_five_threads.files == flawless_palset.files
 
 
 CORRECTED_LOG = "The user bought a lamp."
@@ -353,32 +403,46 @@ def correct_dialogue(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]
     return utterances
 
 
-def test_faulty_logs_are_corrected(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
+@pytest.fixture(scope="module")
+def palset_with_corrected_faults(tmp_path_factory: pytest.TempPathFactory) -> MadePalset:
+    """A PAL-Set that was reviewed once. The new texts of `reviewing_model` are right."""
+    folder = tmp_path_factory.mktemp("corrected")
+    return synthesize_palset(folder, reviewing_model(corrects_faults=True), reviews=1)
 
+
+@pytest.fixture(scope="module")
+def palset_with_lasting_faults(tmp_path_factory: pytest.TempPathFactory) -> MadePalset:
+    """A PAL-Set that was reviewed once. The new texts of `reviewing_model` have the same faults."""
+    folder = tmp_path_factory.mktemp("lasting")
+    return synthesize_palset(folder, reviewing_model(corrects_faults=False), reviews=1)
+
+
+def test_faulty_logs_are_corrected(palset_with_corrected_faults: MadePalset) -> None:
+    palset = palset_with_corrected_faults
     assert palset.report.rejections == []
+    # The reviews found faults in the entries 5 and 6 of the first week.
     entries = palset.files["log_en.json"]["0000"]["2024-11-07"]
     corrected_numbers = [
-        number for number, entry in enumerate(entries, 1) if entry["content"] == CORRECTED_LOG
+        number for number, entry in enumerate(entries, start=1) if entry["content"] == CORRECTED_LOG
     ]
     assert corrected_numbers == [5, 6]
     assert entries[4]["type"] == "transaction record"
     assert entries[5]["type"] == "transaction record"
+    # The time stays. There is an entry every seven minutes, from the full hour on.
     assert entries[4]["timestamp"].endswith(":28")
 
 
-def test_faulty_dialogues_are_corrected(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
-
+def test_faulty_dialogues_are_corrected(palset_with_corrected_faults: MadePalset) -> None:
+    palset = palset_with_corrected_faults
     assert palset.report.rejections == []
+    # The reviews found faults in what the user says in the turns 1 and 2.
     turns = palset.files["input_en.json"]["0000"]["history"][0]["dialogue"]
     assert turns["turn_1"]["user"] == {"action": "topic inquiry", "content": "What now?"}
     assert turns["turn_2"]["user"] == {"action": "requirement confirmation", "content": "Yes."}
 
 
-def test_what_was_corrected_is_reviewed_again(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(corrects_faults=True), reviews=1)
-
+def test_what_was_corrected_is_reviewed_again(palset_with_corrected_faults: MadePalset) -> None:
+    palset = palset_with_corrected_faults
     user = palset.files["input_en.json"]["0000"]
     dialogues = len(user["history"]) + len(user["query"])
     # The logs of one of eight situations are corrected, and every dialogue.
@@ -386,16 +450,17 @@ def test_what_was_corrected_is_reviewed_again(made_palset: Any) -> None:
     assert palset.calls["faults"] == (8 + 1) + 2 * dialogues
 
 
-def test_logs_whose_faults_stay_are_left_out(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(corrects_faults=False), reviews=1)
+def test_logs_whose_faults_stay_are_left_out(palset_with_lasting_faults: MadePalset) -> None:
+    # Of the 20 entries of the first week two are faulty.
+    entries = palset_with_lasting_faults.files["log_en.json"]["0000"]["2024-11-07"]
+    assert len(entries) == 20 - 2
+    assert palset_with_lasting_faults.report.count("log review", "left out") == 1
 
-    assert len(palset.files["log_en.json"]["0000"]["2024-11-07"]) == 20 - 2
-    assert palset.report.count("log review", "left out") == 1
 
-
-def test_dialogues_whose_faults_stay_are_kept_and_reported(made_palset: Any) -> None:
-    palset = made_palset(reviewing_model(corrects_faults=False), reviews=1)
-
+def test_dialogues_whose_faults_stay_are_kept_and_reported(
+    palset_with_lasting_faults: MadePalset,
+) -> None:
+    palset = palset_with_lasting_faults
     dialogues = len(palset.files["requirement_framework_en.json"]["0000"])
     assert palset.report.count("dialogue review", "kept") == dialogues
     reviews_of_dialogues = [
@@ -408,9 +473,14 @@ def test_dialogues_whose_faults_stay_are_kept_and_reported(made_palset: Any) -> 
 
 
 def test_faulty_logs_stay_where_too_few_would_be_left(made_palset: Any) -> None:
+    """Six of the 20 entries are faulty. Without them there would be fewer than the 15 needed."""
+
     def reply(kind: str, prompt: str, number: int) -> Any:
         if kind == "contradictions" and "L1: " in prompt:
-            return {kind: [{"record": f"L{n}", "reason": "cannot be"} for n in range(1, 7)]}
+            six_faulty_entries = ["L1", "L2", "L3", "L4", "L5", "L6"]
+            return {
+                kind: [{"record": entry, "reason": "cannot be"} for entry in six_faulty_entries]
+            }
         if kind == "mended":
             return {kind: []}
         return flawless_model(kind, prompt, number)
@@ -425,6 +495,7 @@ def test_faulty_logs_stay_where_too_few_would_be_left(made_palset: Any) -> None:
         if rejection.step == "log review"
     }
     assert outcomes == {"kept"}
+    # None of the logs of the eight situations could be corrected.
     assert palset.report.count("mending of logs", "given up") == 8
 
 
@@ -454,6 +525,7 @@ def assert_prompts_are_the_reviewed_ones(
 def test_the_prompts_of_memoryquest_are_the_reviewed_ones(
     scripted: Any, profiles: Path, tmp_path: Path
 ) -> None:
+    """Every prompt stands in a file of tests/prompts, so that a change of it is read by someone."""
     lm = scripted(scripted_memoryquest.flawless_model)
 
     with prompts.listening(lm) as recorder:

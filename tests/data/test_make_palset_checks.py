@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from mempiler.data.synthesis.palset.texts import foreign, length_problems
 from mempiler.errors import UserError
 from mempiler.signatures.synthesis_palset import DraftChoice, DraftTopic
 
-from .conftest import ASSISTANT_ACTIONS_AFTER, USER_ACTIONS_AFTER
+from .conftest import ASSISTANT_ACTIONS_AFTER, USER_ACTIONS_AFTER, MadePalset, synthesize_palset
 from .forms import Change, put, remove, value_at
 from .scripted_palset import flawless_model, prompt_field
 
@@ -123,7 +123,7 @@ REFUSED_CHANGES: dict[str, list[tuple[Change, str]]] = {
         (put("liked", 0, "feedback_reason", value=""), "feedback_reason is empty"),
     ],
     "logs": [
-        (shorten("logs", 14), "14 entries; write 20 or more"),
+        (shorten("logs", length=14), "14 entries; write 20 or more"),
         (put("logs", 3, "content", value="..."), "entry 4: the content is empty"),
         (
             put("logs", 3, "content", value="Searched for rest."),
@@ -133,7 +133,10 @@ REFUSED_CHANGES: dict[str, list[tuple[Change, str]]] = {
             put("logs", 3, "type", value="message sending"),
             "entry 4: a message sending has to give the message",
         ),
-        (log_entry(3, "schedule management", "The user planned tea"), "has to give when"),
+        (
+            log_entry(3, kind="schedule management", content="The user planned tea"),
+            "has to give when",
+        ),
         (copy_value(("logs", 2, "timestamp"), ("logs", 3, "timestamp")), "is not later than"),
         (put("logs", 19, "timestamp", value="2024-12-31 23:01"), "is not within"),
         (put("logs", 3, "timestamp", value="2024-12-01 8:3"), "is no time"),
@@ -158,88 +161,117 @@ REFUSED_CHANGES: dict[str, list[tuple[Change, str]]] = {
 """By output field: changes of a good answer that break one rule, and a part of the complaint."""
 
 
-@pytest.mark.parametrize("changed_kind", REFUSED_CHANGES)
-def test_the_model_is_told_which_rule_it_broke_and_nothing_else(
-    made_palset: Any, changed_kind: str
-) -> None:
-    changes = [change for change, _ in REFUSED_CHANGES[changed_kind]]
-    expected_problems = [problem for _, problem in REFUSED_CHANGES[changed_kind]]
-    complaints: list[str] = []
-
-    def reply(kind: str, prompt: str, number: int) -> Any:
-        answer = flawless_model(kind, prompt, number)
-        if kind == changed_kind:
-            complaints.extend(complaints_of(prompt))
-            if number <= len(changes):
-                changes[number - 1](answer)
-        return answer
-
-    palset = made_palset(reply, users=2, months=1, attempts=12, threads=1, reviews=1)
-
-    assert len(complaints) == len(expected_problems)
-    for complaint, problem in zip(complaints, expected_problems, strict=True):
-        assert problem in complaint
-    for rejection in palset.report.rejections:
-        # Both users are given up in the end, because one month leaves no history.
-        if rejection.step not in ("user", "whole user"):
-            assert rejection.outcome == "retried"
-
-
 def complaints_of(prompt: str) -> list[str]:
     """Return what a prompt says was wrong with the last answer, without the number of attempts."""
     lines = str(prompt_field(prompt, "complaints")).splitlines()
     return [line.removeprefix("- ") for line in lines if "attempt" not in line]
 
 
-@pytest.mark.parametrize(
-    ("changed_kind", "change"),
-    [
-        pytest.param(
-            "people",
-            put("people", 0, "personality", "openness", value="低"),
-            id="a level in another language",
-        ),
-        pytest.param(
-            "candidates",
-            put(
-                "candidates",
-                0,
-                "solutions",
-                7,
-                value="At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot.",
-            ),
-            id="points that end no sentence",
-        ),
-        pytest.param(
-            "logs",
-            log_entry(3, "message sending", "The user told Bo: 'Coming.'"),
-            id="a message with its text",
-        ),
-        pytest.param(
-            "logs",
-            log_entry(3, "schedule management", "The user planned tea, 09:00-10:00"),
-            id="a plan with its time",
-        ),
-        pytest.param(
-            "turns",
-            put("turns", 0, "user", "action", value="Topic Inquiry"),
-            id="an action in other letters",
-        ),
-    ],
-)
-def test_an_odd_answer_that_breaks_no_rule_is_accepted(
-    made_palset: Any, changed_kind: str, change: Change
-) -> None:
+class CarelessSynthesis(NamedTuple):
+    """A synthesis by a model that breaks every rule of `REFUSED_CHANGES` once."""
+
+    palset: MadePalset
+    complaints: dict[str, list[str]]
+    """What the model was told about its answers, by the output field that was asked for."""
+
+
+@pytest.fixture(scope="module")
+def careless_synthesis(tmp_path_factory: pytest.TempPathFactory) -> CarelessSynthesis:
+    """A synthesis whose first answers of each kind break one rule each.
+
+    If three rules are listed for a kind, its first three answers break them, and all later answers
+    are right.
+    """
+    complaints: dict[str, list[str]] = {kind: [] for kind in REFUSED_CHANGES}
+
     def reply(kind: str, prompt: str, number: int) -> Any:
         answer = flawless_model(kind, prompt, number)
-        if kind == changed_kind and number == 1:
-            change(answer)
+        if kind in REFUSED_CHANGES:
+            complaints[kind].extend(complaints_of(prompt))
+            changes = [change for change, _ in REFUSED_CHANGES[kind]]
+            if number <= len(changes):
+                changes[number - 1](answer)
+        return answer
+
+    palset = synthesize_palset(
+        tmp_path_factory.mktemp("careless"),
+        reply,
+        users=2,
+        months=1,
+        attempts=12,
+        threads=1,
+        reviews=1,
+    )
+    return CarelessSynthesis(palset, complaints)
+
+
+@pytest.mark.parametrize("kind", REFUSED_CHANGES)
+def test_the_model_is_told_which_rule_it_broke_and_nothing_else(
+    careless_synthesis: CarelessSynthesis, kind: str
+) -> None:
+    complaints = careless_synthesis.complaints[kind]
+    expected_problems = [problem for _, problem in REFUSED_CHANGES[kind]]
+
+    assert len(complaints) == len(expected_problems)
+    for complaint, problem in zip(complaints, expected_problems, strict=True):
+        assert problem in complaint
+
+
+def test_every_answer_that_breaks_a_rule_is_asked_for_again(
+    careless_synthesis: CarelessSynthesis,
+) -> None:
+    rejections = [
+        rejection
+        for rejection in careless_synthesis.palset.report.rejections
+        # Both users are given up in the end, because one month leaves no history.
+        if rejection.step not in ("user", "whole user")
+    ]
+
+    assert {rejection.outcome for rejection in rejections} == {"retried"}
+
+
+ODD_CHANGES: dict[str, list[Change]] = {
+    "people": [
+        # A level in another language.
+        put("people", 0, "personality", "openness", value="低"),
+    ],
+    "candidates": [
+        # Points that end no sentence.
+        put(
+            "candidates",
+            0,
+            "solutions",
+            7,
+            value="At 8 a.m. and 9 p.m. see Dr. Li, e.g. on foot.",
+        ),
+    ],
+    "logs": [
+        # A message with its text.
+        log_entry(3, kind="message sending", content="The user told Bo: 'Coming.'"),
+        # A plan with its time.
+        log_entry(3, kind="schedule management", content="The user planned tea, 09:00-10:00"),
+    ],
+    "turns": [
+        # An action in other letters.
+        put("turns", 0, "user", "action", value="Topic Inquiry"),
+    ],
+}
+"""By output field: changes of a good answer that look wrong, but break no rule."""
+
+
+def test_odd_answers_that_break_no_rule_are_accepted(made_palset: Any) -> None:
+    def reply(kind: str, prompt: str, number: int) -> Any:
+        answer = flawless_model(kind, prompt, number)
+        changes = ODD_CHANGES.get(kind, [])
+        if number <= len(changes):
+            changes[number - 1](answer)
         return answer
 
     palset = made_palset(reply, threads=1)
 
-    assert palset.calls[changed_kind] >= 1
     assert palset.report.rejections == []
+    for kind, changes in ODD_CHANGES.items():
+        assert palset.calls[kind] >= len(changes)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
@@ -278,7 +310,7 @@ def test_a_text_is_in_the_language_that_has_more_of_it(
 def test_the_checks_of_a_long_text_take_no_time(text: str) -> None:
     started = time.process_time()
 
-    length_problems("the text", text, 1, 1)
+    length_problems("the text", text, min_sentences=1, max_sentences=1)
     foreign({"text": text}, "zh")
 
     # Regular expressions that go back over the text would take minutes.
@@ -286,29 +318,30 @@ def test_the_checks_of_a_long_text_take_no_time(text: str) -> None:
 
 
 def test_the_calendar_ends_before_january_2025() -> None:
-    assert months_of("0000", 1, 0) == ["2024-12"]
-    assert months_of("0000", 14, 0)[:3] == ["2023-11", "2023-12", "2024-01"]
+    assert months_of("0000", count=1, seed=0) == ["2024-12"]
+    assert months_of("0000", count=14, seed=0)[:3] == ["2023-11", "2023-12", "2024-01"]
 
 
 def test_a_number_of_months_that_is_not_given_is_drawn_from_7_to_12() -> None:
-    drawn_numbers = {len(months_of("0000", None, seed)) for seed in range(60)}
+    drawn_numbers = {len(months_of("0000", count=None, seed=seed)) for seed in range(60)}
     assert drawn_numbers == {7, 8, 9, 10, 11, 12}
 
 
 def test_a_user_without_a_month_is_refused_and_not_drawn() -> None:
     problem = "months = 0: every user has one month or more; None draws 7 to 12"
     with pytest.raises(UserError, match=problem):
-        months_of("0000", 0, 0)
+        months_of("0000", count=0, seed=0)
 
 
 @given(seed=st.integers(0, 500), per_month=st.integers(4, 6), months=st.integers(2, 12))
 def test_dialogues_are_drawn_by_the_rules(seed: int, per_month: int, months: int) -> None:
-    known_months = months_of("0000", months, 0)
+    """It is drawn which situations of a user get a dialogue; each is named by its last day."""
+    known_months = months_of("0000", count=months, seed=0)
     last_days: list[str] = []
     for month in known_months:
         last_days.extend(f"{month}-{day}" for day in range(10, 10 + per_month))
 
-    part_by_day = draw_dialogues("0000", last_days, known_months[-1], seed)
+    part_by_day = draw_dialogues("0000", last_days, last_month=known_months[-1], seed=seed)
 
     # Four situations in a row without a dialogue never happen.
     for start in range(len(last_days) - 3):
@@ -318,7 +351,7 @@ def test_dialogues_are_drawn_by_the_rules(seed: int, per_month: int, months: int
     for day, part in part_by_day.items():
         assert part == ("query" if day.startswith("2024-12") else "history")
     # The seed decides.
-    assert part_by_day == draw_dialogues("0000", last_days, known_months[-1], seed)
+    assert part_by_day == draw_dialogues("0000", last_days, last_month=known_months[-1], seed=seed)
 
 
 def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three_without() -> None:
@@ -327,19 +360,18 @@ def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three
 
     dialogue_count = 0
     for seed in range(300):
-        dialogue_count += len(draw_dialogues("u", last_days, "2024-12", seed))
+        dialogue_count += len(draw_dialogues("u", last_days, last_month="2024-12", seed=seed))
 
-    # From one dialogue to the next there are 1 + 0.4 + 0.4 ** 2 + 0.4 ** 3 situations on average.
+    # The probability that one situation, two or three in a row have no dialogue is 0.4, 0.4 ** 2
+    # and 0.4 ** 3. So one dialogue comes in this number of situations on average:
+    situations_per_dialogue = 1 + 0.4 + 0.4**2 + 0.4**3
     share = dialogue_count / (300 * len(last_days))
-    assert share == pytest.approx(1 / (1 + 0.4 + 0.16 + 0.064), abs=0.02)
+    assert share == pytest.approx(1 / situations_per_dialogue, abs=0.02)
 
 
-def choices(first: int, second: int) -> list[DraftChoice]:
-    """Return two chosen solutions."""
-    return [
-        DraftChoice(solution=f"do {first}", feedback_reason="So."),
-        DraftChoice(solution=f"do {second}", feedback_reason="So."),
-    ]
+def choices(*solutions: str) -> list[DraftChoice]:
+    """Return chosen solutions, each with a reason."""
+    return [DraftChoice(solution=solution, feedback_reason="So.") for solution in solutions]
 
 
 NEED = {"need": "more rest", "evidences": ["slept badly"]}
@@ -350,10 +382,10 @@ TOPIC = Topic(
         implicit_needs=[NEED, NEED],
         requirement="All.",
     ),
-    candidates=[f"do {n}" for n in range(8)],
+    candidates=["do 0", "do 1", "do 2", "do 3", "do 4", "do 5", "do 6", "do 7"],
     analysis="a",
-    liked=choices(0, 1),
-    disliked=choices(6, 7),
+    liked=choices("do 0", "do 1"),
+    disliked=choices("do 6", "do 7"),
 )
 """A topic with two needs, two liked solutions and two disliked ones."""
 
@@ -372,10 +404,14 @@ TOPIC_COUNTS = st.integers(1, 3)
 def test_a_plan_refers_to_everything_in_its_framework_and_to_nothing_else(
     seed: int, part: Any, topic_count: int
 ) -> None:
+    """The framework lists the requirements and solutions of a dialogue, each with a label.
+
+    The plan says for each turn what user and assistant do, and which label they refer to.
+    """
     script = draw_script([TOPIC] * topic_count, part, str(seed))
 
     framework = framework_of(script)
-    assert list(framework) == [f"T{n}" for n in range(1, topic_count + 1)]
+    assert list(framework) == ["T1", "T2", "T3"][:topic_count]
     labels: set[str] = set()
     for topic in framework.values():
         labels.update(topic["requirements"])
@@ -401,6 +437,7 @@ def test_a_query_dialogue_proposes_only_solutions_that_the_user_likes(
 
 @given(seed=SEEDS, part=PARTS, topic_count=TOPIC_COUNTS)
 def test_every_plan_follows_the_transitions(seed: int, part: Any, topic_count: int) -> None:
+    """Only some actions may follow each action, such as feedback on a proposal."""
     script = draw_script([TOPIC] * topic_count, part, str(seed))
 
     # A topic begins as if the assistant had just answered the feedback on another one.
@@ -433,10 +470,10 @@ def test_plans_are_drawn_with_the_released_chances(
         requirement_counts[len(topic["requirements"])] += 1
         discussions += sum(turn.user.action == "solution discussion" for turn in script.plan)
 
-    shares = [solution_counts[n] / 1000 for n in (1, 2, 3)]
+    shares = [solution_counts[number] / 1000 for number in (1, 2, 3)]
     assert shares == pytest.approx(chances_of_solutions, abs=0.05)
     # The requirements are the query of the topic, and one or two needs with equal chances.
     assert requirement_counts[2] / 1000 == pytest.approx(0.5, abs=0.05)
     # Every second solution is discussed before the user says what it is worth.
-    solutions = sum(n * count for n, count in solution_counts.items())
+    solutions = sum(number * count for number, count in solution_counts.items())
     assert discussions / solutions == pytest.approx(0.5, abs=0.05)

@@ -72,7 +72,7 @@ def trajectory(messages: list[Any], target_steps: list[Any]) -> dict[str, Any]:
             {"Emotion": [trajectory([PAIRS[:1], PAIRS[1:]], [[1, 1]])]},
             "first:Emotion:1",
             ["D2:1", "D2:2"],
-            id="types of two sessions",
+            id="a joined file of sessions, without scenarios",
         ),
     ],
 )
@@ -114,6 +114,11 @@ def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(
 def test_the_file_decides_whether_steps_count_in_their_session(
     tmp_path: Path, second_session: list[Any], target_step: list[int], evidence: list[str]
 ) -> None:
+    """A target step is [step, session], and files count the steps in two ways.
+
+    The fact that the question is about shows which way it is. Each step makes two turns, of the
+    user and of the agent.
+    """
     sessions = [[PLAIN_STEP, PLAIN_STEP], second_session]
     content = {"roles": [trajectory(sessions, [target_step])]}
     path = write_files(tmp_path, {"simple.json": content})
@@ -128,7 +133,8 @@ def test_the_time_of_a_question_is_in_the_prompt_and_in_the_search(
     scripted: Any, method: str
 ) -> None:
     loaded = benchmark("membench")
-    example = next(example for example in loaded.examples if example.date)
+    dated_examples = [example for example in loaded.examples if example.date]
+    example = dated_examples[0]
     program = build(method, loaded.task)
     lm = scripted(lambda kind, prompt, number: {kind: "(a)"})
 

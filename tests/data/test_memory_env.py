@@ -60,6 +60,7 @@ def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
 
 
 def test_the_category_is_what_was_done_last_to_a_fact(env: MemoryEnv) -> None:
+    """A fact was stated, changed, stated again, or retracted; then nothing is the answer."""
     categories = {example.category for example in env.examples}
     assert categories == {"state", "change", "restate", "retract"}
     for example in env.examples:
@@ -126,14 +127,14 @@ def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
         [operation] = teach_operations(memories, [NEW_FACT], rng, {"change": 0.5})
         operations.append(operation.op)
 
-    # The right operation is UPDATE.
+    # The right operation is UPDATE. In half of all changes the teacher should insert instead.
     assert set(operations) == {"UPDATE", "INSERT"}
     assert operations.count("INSERT") / 400 == pytest.approx(0.5, abs=0.06)
 
 
 @pytest.mark.parametrize("number", range(20))
 def test_the_teacher_notes_every_fact_and_no_chatter(number: int) -> None:
-    conversation = Conversation.make(3, number, 8)
+    conversation = Conversation.make(seed=3, number=number, sessions=8)
     lines: list[str] = []
     for item in conversation.history.items:
         lines.extend(turn.line() for turn in item.turns)
@@ -169,7 +170,11 @@ def write_perfectly(env: MemoryEnv, user: str) -> WrittenMemory:
         if old_id is not None:
             was_related.append(old_id in related)
         edit = Edit(
-            operation_for(event, old_id), old_id, event.speaker, fact.fact, (event.turn_id,)
+            op=operation_for(event, old_id),
+            memory_id=old_id,
+            speaker=event.speaker,
+            content=fact.fact,
+            sources=(event.turn_id,),
         )
         memory = memory.apply([edit], related)
     return WrittenMemory(memory, was_related)
@@ -231,7 +236,7 @@ def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None
 
 def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
     method = MemoryR2(MemoryR2Settings(**SETTINGS))
-    demonstrations = demonstrate(method, CompactAdapter(), 1, seed=0)
+    demonstrations = demonstrate(method, CompactAdapter(), conversations=1, sessions=8, seed=0)
     answers_by_prompt = {messages[-1]["content"]: answer for messages, answer in demonstrations}
 
     def reply(kind: str, prompt: str, number: int) -> str:
@@ -242,7 +247,7 @@ def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> 
         raise AssertionError(f"no demonstration has the prompt {prompt}")
 
     # The demonstrations were made of this user.
-    conversation = Conversation.make(SEED_OFFSET, 0, 8)
+    conversation = Conversation.make(seed=SEED_OFFSET + 0, number=0, sessions=8)
     memory = method.writer.Memory()
     with dspy.context(lm=scripted(reply), adapter=CompactAdapter()):
         for item in conversation.history.items:

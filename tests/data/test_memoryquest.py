@@ -49,6 +49,7 @@ def test_sessions_come_in_the_order_of_their_dates(tmp_path: Path) -> None:
 def test_a_history_ends_with_the_day_of_its_query(
     tmp_path: Path, date: str | None, session_count: int
 ) -> None:
+    """The sessions are on 5 March, 5 April and 5 June 2024; later ones are not yet known."""
     [example] = load(tmp_path, "memoryquest", put("queries", 0, "date", value=date)).examples
     assert len(example.history.items) == session_count
 
@@ -86,7 +87,7 @@ def test_a_reference_that_names_only_its_session_rests_on_all_of_it(tmp_path: Pa
     [example] = load(tmp_path, "memoryquest", change).examples
 
     assert example.references[0].turns == ("D1:1", "D1:2", "D1:3")
-    # One turn is the evidence: the one whose words are closest.
+    # One turn is the evidence, "My knee hurts since Monday.": its words are closest.
     assert example.evidence_ids == ("D1:3",)
 
 
@@ -100,6 +101,7 @@ def test_a_reference_that_names_only_its_session_rests_on_all_of_it(tmp_path: Pa
 def test_the_recall_of_evidence_needs_no_judge(
     tmp_path: Path, sources: list[str], parts: dict[str, float]
 ) -> None:
+    """The query rests on the turns D1:3 and D2:1; `sources` are the turns of recalled facts."""
     loaded = load(tmp_path, "memoryquest", metric="evidence")
 
     score = loaded.score(loaded.examples[0], recalled(*sources))
@@ -128,11 +130,16 @@ def test_the_recall_of_evidence_needs_references_that_name_their_session(tmp_pat
 def test_judged_recall_is_the_share_of_the_references_that_are_there(
     tmp_path: Path, metric: str, levels: list[str], recall: float, recall_exact: float
 ) -> None:
+    """A query rests on two references; a judge says of each whether the recalled entries have it.
+
+    The exact recall is 1 if both are there.
+    """
     judge = reference_judge(*levels)
     loaded = load(tmp_path, "memoryquest", metric=metric).with_judges(lambda judge_class: judge)
 
     score = loaded.score(loaded.examples[0], recalled("D1:3"))
 
+    # The evidence is in D1:3 and D2:1, so half of it was recalled.
     assert dict(score.parts) == {
         "evidence": 0.5,
         "evidence_exact": 0.0,
@@ -158,6 +165,7 @@ def test_the_strict_judge_tells_explicit_references_from_implicit_ones(
     recall_exact: float,
     recall_explicit: float,
 ) -> None:
+    """Both kinds count as recalled; a part of the score tells how many are explicit."""
     judge = reference_judge(*levels)
     loaded = load(tmp_path, "memoryquest", metric="recall_strict")
     loaded = loaded.with_judges(lambda judge_class: judge)

@@ -15,7 +15,10 @@ from mempiler.errors import UserError
 EXAMPLE = dspy.Example(id="q1", question="Where?", answer="Lisbon")
 PREDICTION = dspy.Prediction(answer="In Lisbon")
 STEP = OptimizerStep(trace=["whole"], pred_name="task.answer", pred_trace=["part"])
-"""What an optimizer says of a step: the trace of the program, and a predictor with its part."""
+"""What an optimizer tells a metric: the calls of the program, and a predictor with its own calls.
+
+The calls are stand-ins, which the feedback of the metrics below repeats.
+"""
 
 
 def score_of(result: Any) -> Score:
@@ -179,6 +182,7 @@ def test_a_function_gets_the_arguments_that_it_takes(
 def test_feedback_is_that_of_one_predictor_if_the_function_asks_for_its_name(
     function: Any, predictor: str | None
 ) -> None:
+    """Otherwise it is about the answer of the whole program, and `judged_predictor` is None."""
     score = FunctionScorer(function).score_step(EXAMPLE, PREDICTION, STEP)
     assert score.judged_predictor == predictor
 

@@ -22,12 +22,18 @@ MOVIES = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Ten ratings of user 1, one a second, newest first. User 2 has three ratings."""
+    """Ten ratings of user 1, one a second, newest first. User 2 has three ratings.
+
+    User 1 rates the movies 1, 2, 3, 1, 2, ... with 1, 2, 3, 4, 5, 1, 2, 3, 4 and 5.
+    """
     ratings: list[str] = []
-    for n in reversed(range(10)):
-        ratings.append(f"1::{n % 3 + 1}::{n % 5 + 1}::{978300760 + n}")
-    for n in (1, 2, 3):
-        ratings.append(f"2::{n}::5::{978300000 + n}")
+    for number in reversed(range(10)):
+        movie = number % 3 + 1
+        rating = number % 5 + 1
+        time = 978300760 + number  # 31 December 2000, 22:12:40, and so on
+        ratings.append(f"1::{movie}::{rating}::{time}")
+    for number in (1, 2, 3):
+        ratings.append(f"2::{number}::5::{978300000 + number}")
     write_lines(tmp_path / "ratings.dat", ratings)
     (tmp_path / "users.dat").write_text(USERS, encoding="latin-1")
     (tmp_path / "movies.dat").write_text(MOVIES, encoding="latin-1")
@@ -69,8 +75,9 @@ def users_of(examples: tuple[dspy.Example, ...]) -> set[str]:
 
 
 def test_the_newest_ratings_are_asked(folder: Path) -> None:
-    first, second, third = load(folder).examples
+    first, second, third = load(folder, questions=3).examples
 
+    # The last three of user 1's ten ratings. User 2 has too few ratings to be asked.
     assert (first.id, first.answer) == ("u1:8", "3")
     assert (second.id, second.answer) == ("u1:9", "4")
     assert (third.id, third.answer) == ("u1:10", "5")
@@ -87,8 +94,9 @@ def test_the_newest_ratings_are_asked(folder: Path) -> None:
 def test_the_memory_is_frozen_at_the_first_question_and_what_follows_is_recent(
     folder: Path,
 ) -> None:
-    first, second, third = load(folder).examples
+    first, second, third = load(folder, questions=3).examples
 
+    # The other seven ratings are the history of all three questions.
     times = [action.time for action in actions_in(first.history)]
     assert times == [datetime(2000, 12, 31, 22, 12, second) for second in range(40, 47)]
     assert second.history is first.history
@@ -224,10 +232,10 @@ def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder: Path) 
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder: Path) -> None:
     failure = Failure(kind="endpoint", where="x", message="dead")
     rows = [
-        scored_row("0", 0.0, gold="5", answer="5"),
-        scored_row("1", 0.0, gold="5", answer="rated 4"),
-        scored_row("2", 0.0, gold="1", answer="who knows"),
-        scored_row("3", 0.0, gold="1", answer="", failure=failure),
+        scored_row("q0", gold="5", answer="5"),
+        scored_row("q1", gold="5", answer="rated 4"),
+        scored_row("q2", gold="1", answer="who knows"),
+        scored_row("q3", gold="1", answer="", failure=failure),
     ]
 
     figures = load(folder).scorer.aggregate(rows)

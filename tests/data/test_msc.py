@@ -23,6 +23,7 @@ def test_a_time_back_in_words_is_read_as_a_duration(text: str, duration: timedel
 
 
 def test_a_speaker_is_known_by_the_place_even_after_an_empty_turn(tmp_path: Path) -> None:
+    # The turns are those of Speaker 1, Speaker 2 and Speaker 1.
     turns = [{"text": "Hi!"}, {"text": None}, {"text": "Bye."}]
     change = put("previous_dialogs", 0, "dialog", value=turns)
 

@@ -91,6 +91,7 @@ def three_asked(tmp_path: Path) -> tuple[dspy.Example, ...]:
 
 
 def test_the_memory_is_frozen_at_the_first_record_that_is_asked(three_asked: Any) -> None:
+    """All questions about a user share one history, which ends before the first of them."""
     first = three_asked[0]
 
     times = [action.time for action in actions_in(first.history)]
@@ -105,6 +106,7 @@ def test_the_memory_is_frozen_at_the_first_record_that_is_asked(three_asked: Any
 
 
 def test_records_since_the_first_question_are_recent(three_asked: Any) -> None:
+    # The three questions are about records of October 2, 3 and 4.
     assert [len(actions_in(example.recent)) for example in three_asked] == [0, 1, 2]
 
 
@@ -156,6 +158,7 @@ def eighty_videos() -> list[dict[str, Any]]:
 
 
 def test_seed_offsets_beside_the_files_decide_which_records_are_asked(tmp_path: Path) -> None:
+    """The seed of a user's random draw is shifted by an offset, which the data may give."""
     records = eighty_videos()
     path = write_user(tmp_path, records, name="raw_user_data/en/user.json")
     write_files(tmp_path, {"raw_user_data/seed_offsets.json": {"u1": 7}})
@@ -178,10 +181,12 @@ def test_a_seed_offset_that_is_no_number_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def nine_users(tmp_path: Path) -> Path:
     """A folder with nine users, of whom seven have a history and two records to ask about."""
-    for n in range(1, 8):
-        write_user(tmp_path, [*SEPTEMBER_VIDEOS, *OCTOBER_VIDEOS], f"u{n}", f"{n}.json")
-    write_user(tmp_path, OCTOBER_VIDEOS, "no history", "8.json")
-    write_user(tmp_path, [SEPTEMBER_VIDEOS[0], OCTOBER_VIDEOS[0]], "one to ask", "9.json")
+    for number in range(1, 8):
+        records = [*SEPTEMBER_VIDEOS, *OCTOBER_VIDEOS]
+        write_user(tmp_path, records, user=f"u{number}", name=f"{number}.json")
+    write_user(tmp_path, OCTOBER_VIDEOS, user="no history", name="8.json")
+    one_of_each = [SEPTEMBER_VIDEOS[0], OCTOBER_VIDEOS[0]]
+    write_user(tmp_path, one_of_each, user="one to ask", name="9.json")
     return tmp_path
 
 
@@ -195,12 +200,13 @@ def test_without_a_number_of_users_all_are_taken(nine_users: Path) -> None:
 
 
 def test_users_are_drawn_from_those_with_enough_to_ask(nine_users: Path) -> None:
-    complete_users = [f"u{n}" for n in range(1, 8)]
+    complete_users = ["u1", "u2", "u3", "u4", "u5", "u6", "u7"]
 
     all_complete = liked_examples(nine_users, test_actions=2, users=7)
     three = liked_examples(nine_users, test_actions=2, users=3)
 
     assert users_of(all_complete) == complete_users
+    # 42 is the seed of the benchmark.
     assert users_of(three) == sorted(random.Random(42).sample(complete_users, 3))
 
 
@@ -248,8 +254,8 @@ def test_a_check_goes_on_after_a_test_action_without_a_record(tmp_path: Path) ->
 
 def test_a_user_who_is_in_the_data_twice_is_refused(tmp_path: Path) -> None:
     records = [video("2025-09-02 10:00:00"), video("2025-10-02 10:00:00")]
-    write_user(tmp_path, records, "u1", "raw_user_data/en/a.json")
-    write_user(tmp_path, records, "u1", "raw_user_data/en/b.json")
+    write_user(tmp_path, records, user="u1", name="raw_user_data/en/a.json")
+    write_user(tmp_path, records, user="u1", name="raw_user_data/en/b.json")
     with pytest.raises(DataError, match="user u1: is in the data twice"):
         OmniBehavior.load(tmp_path)
 
@@ -269,6 +275,10 @@ UNSEEN_VIDEOS = [unseen_video("09-03"), unseen_video("10-01"), unseen_video("10-
 
 
 def assert_only_seen_videos_are_read(examples: tuple[dspy.Example, ...]) -> None:
+    """Check that two seen videos are asked about, and what came before each of them.
+
+    Before the first there is the seen video of September; before the second there are two.
+    """
     first, second = examples
     assert first.question.startswith("2 October")
     assert len(actions_in(first.history)) + len(actions_in(first.recent)) == 1
@@ -319,6 +329,10 @@ SEARCH_IN_OCTOBER = {**video("2025-10-01 10:00:00"), "type": "Search Behavior"}
 def test_a_record_without_yes_or_no_fields_may_be_drawn_and_freezes_the_memory(
     tmp_path: Path,
 ) -> None:
+    """A search has nothing to answer with yes or no, so it makes no question.
+
+    The history ends before it all the same: the search is recent when the video after it is asked.
+    """
     path = write_user(tmp_path, [*SEPTEMBER_VIDEOS, SEARCH_IN_OCTOBER, MORNING_RUN])
 
     example = OmniBehavior.load(path).examples[0]
@@ -423,9 +437,11 @@ def test_answers_that_cannot_be_read_are_left_out_as_published_and_wrong_in_our_
 
     figures = FieldAccuracy().aggregate(rows)
 
+    # "hard to tell" and "perhaps" cannot be read. The other two answers are right.
     assert figures["failed parses"] == 2
     assert figures["Overall ACC"] == 1.0
     assert figures["Overall F1"] == 1.0
+    # Where they count as wrong, two of four are right.
     strict_figures = {
         name: value for name, value in figures.items() if name.endswith("failed parses wrong")
     }

@@ -54,6 +54,7 @@ def texts(history: Any) -> list[str]:
     return all_texts
 
 
+# The texts of the four sessions: each has two logs, and a dialogue of two turns.
 LOGS_AND_DIALOGUE_0 = ["log 0a", "log 0b", "help 0?", "why 0?", "yes 0", "so 0"]
 LOGS_AND_DIALOGUE_1 = ["log 1a", "log 1b", "help 1?", "why 1?", "yes 1", "so 1"]
 LOGS_2 = ["log 2a", "log 2b"]
@@ -65,6 +66,7 @@ LOGS_3 = ["log 3a", "log 3b"]
 def test_a_question_does_not_see_its_own_dialogue_but_later_ones_do(
     tmp_path: Path, part: str
 ) -> None:
+    """The sessions 0 and 1 are history; one question is about session 2, one about session 3."""
     first, second = (example.history for example in load_part(tmp_path, part).examples)
 
     first_texts = [*LOGS_AND_DIALOGUE_0, *LOGS_AND_DIALOGUE_1, *LOGS_2]
@@ -145,6 +147,10 @@ FAILED_ROW: Any = SimpleNamespace(parts={}, failure="any")
 
 
 def test_the_column_of_the_paper_is_a_mean_over_all_topics_with_the_failed_ones() -> None:
+    """The S-score says how well the selected solutions suit the user.
+
+    A selection that is not valid counts as 0, and so does a question that failed.
+    """
     rows = [
         scored_row(s_score=1.0, valid=1.0),
         scored_row(s_score=-0.5, valid=1.0),
@@ -159,6 +165,7 @@ def test_the_column_of_the_paper_is_a_mean_over_all_topics_with_the_failed_ones(
 
 
 def test_points_that_the_paper_does_not_have_are_asked_for_again(scripted: Any) -> None:
+    """A need has 0 to 2 points in the paper. The judge's first reply gives 7.5."""
     lm = scripted(lambda kind, prompt, number: {"score": {"points": 7.5 if number == 1 else 1}})
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
@@ -180,6 +187,7 @@ def test_an_empty_restatement_gets_no_points_without_a_call(scripted: Any) -> No
     assert lm.engine.prompts == []
 
 
+# A plan says for each turn of a dialogue what user and assistant do.
 DRAWN_PLANS = [drawn_plan(f"topic {number}") for number in range(200)]
 
 
@@ -205,8 +213,8 @@ def test_drawn_plans_have_two_guesses_and_two_proposals() -> None:
 def test_topic_and_seed_decide_a_plan() -> None:
     assert drawn_plan("topic 1") == drawn_plan("topic 1")
 
-    plans_of_seed_0 = [drawn_plan(f"topic {n}") for n in range(20)]
-    plans_of_seed_1 = [drawn_plan(f"topic {n}", seed=1) for n in range(20)]
+    plans_of_seed_0 = [drawn_plan(f"topic {number}", seed=0) for number in range(20)]
+    plans_of_seed_1 = [drawn_plan(f"topic {number}", seed=1) for number in range(20)]
     assert plans_of_seed_0 != plans_of_seed_1
 
 
@@ -338,13 +346,13 @@ def simulated_dialogue(scripted: Any) -> SimulatedDialogue:
     assistant = RecordingAssistant()
     user = SimulatedUser(lm, adapter())
 
-    conversation = converse(user, assistant, PERSONA, PLAN, "query?")
+    conversation = converse(user, assistant, PERSONA, PLAN, query="query?")
 
     return SimulatedDialogue(
-        [utterance.action for utterance in conversation.utterances],
-        conversation.last_reply.answer,
-        assistant,
-        [prompt for _, prompt in lm.engine.prompts],
+        actions=[utterance.action for utterance in conversation.utterances],
+        last_answer=conversation.last_reply.answer,
+        assistant=assistant,
+        user_prompts=[prompt for _, prompt in lm.engine.prompts],
     )
 
 
@@ -390,7 +398,7 @@ def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any
     def reply(**query: Any) -> dspy.Prediction:
         return dspy.Prediction(answer="reply\nmore")
 
-    conversation = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLAN, "query?")
+    conversation = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLAN, query="query?")
 
     assert conversation.utterances[1].text == "reply more"
 
@@ -415,8 +423,9 @@ def test_each_judge_of_dialogues_sees_its_own_measure_six_times(
 
     result = compare(judge_class(lm, adapter()), PERSONA, "mine", "theirs")
 
-    # Three judgements with "mine" first, which give it 8, and three with "mine" second.
-    assert result.own == 5.5
+    # The judge gives 8 to the dialogue that it is shown first, and 3 to the other one. Three
+    # judgements show "mine" first, three show it second.
+    assert result.own == (8 + 3) / 2
     # They are samples of their own, although the cache is on.
     assert len(lm.engine.prompts) == 6
     for _, prompt in lm.engine.prompts:
@@ -448,12 +457,14 @@ def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -
 
     loaded.answer(assistant, loaded.examples[0])
 
+    # The logs of the current session are the field "recent" of a query.
     assert assistant.queries
     for query in assistant.queries:
         assert "recent" not in query
     assert rival.queries
     for query in rival.queries:
-        assert len(query.get("recent", ())) == (1 if against_logs else 0)
+        number_of_recent_items = len(query.get("recent", ()))
+        assert number_of_recent_items == (1 if against_logs else 0)
 
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True)])
@@ -508,6 +519,7 @@ def test_a_dialogue_without_a_rival_s_is_not_scored() -> None:
 
 
 def test_the_hash_of_the_judges_is_known_before_there_is_a_model() -> None:
+    """Scores can be compared only if their judges had the same prompts, which the hash tells."""
     unbound = benchmark("palbench.dialogue")
     bound = load_dialogue(silent_rival)
     assert bound.scorer.judge_hash == unbound.scorer.judge_hash

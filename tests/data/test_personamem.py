@@ -23,7 +23,9 @@ FILES = EXAMPLE_FILES["personamem"]
 
 def load_questions(folder: Path, *changes: dict[str, str], **options: Any) -> Benchmark:
     """Load one question, called q0, q1 and so on, for each change of the example."""
-    rows = [{**QUESTION, "question_id": f"q{n}", **change} for n, change in enumerate(changes)]
+    rows = [
+        {**QUESTION, "question_id": f"q{number}", **change} for number, change in enumerate(changes)
+    ]
     return benchmark("personamem", write_files(folder, {**FILES, QUESTIONS_FILE: rows}), **options)
 
 
@@ -33,6 +35,7 @@ def write_contexts(folder: Path, *contexts: Any) -> Path:
 
 
 def test_longer_histories_share_the_sessions_of_shorter_ones(tmp_path: Path) -> None:
+    """Each question names the number of messages of a shared context that it knows, here 4 or 6."""
     loaded = load_questions(
         tmp_path,
         {"end_index_in_shared_context": "4"},
@@ -49,6 +52,7 @@ def test_longer_histories_share_the_sessions_of_shorter_ones(tmp_path: Path) -> 
 
 
 def test_only_the_contexts_that_are_needed_are_parsed(tmp_path: Path) -> None:
+    """The file of contexts is large, and a line of it begins with the id of its context."""
     unneeded_context = '{"other": [{"role"'
     path = write_contexts(tmp_path, unneeded_context, CONTEXT, "not even JSON")
     assert benchmark("personamem", path).examples

@@ -163,17 +163,17 @@ def test_the_options_of_multiple_choice_are_all_replies(tmp_path: Path) -> None:
 
 
 def test_the_right_option_of_multiple_choice_stands_at_any_place(tmp_path: Path) -> None:
-    changes = [{"correct_answer": f"Reply {n}."} for n in range(30)]
+    changes = [{"correct_answer": f"Reply {number}."} for number in range(30)]
 
     examples = load_questions(tmp_path, *changes, metric="mcq").examples
 
-    for n, example in enumerate(examples):
-        assert f"{example.answer} Reply {n}." in example.options
+    for number, example in enumerate(examples):
+        assert f"{example.answer} Reply {number}." in example.options
     assert {example.answer for example in examples} == {"(a)", "(b)", "(c)", "(d)"}
 
 
 def test_the_options_of_multiple_choice_have_the_same_order_each_time(tmp_path: Path) -> None:
-    changes = [{"correct_answer": f"Reply {n}."} for n in range(30)]
+    changes = [{"correct_answer": f"Reply {number}."} for number in range(30)]
 
     first = load_questions(tmp_path, *changes, metric="mcq")
     second = load_questions(tmp_path, *changes, metric="mcq")
@@ -189,5 +189,6 @@ def test_the_length_chooses_the_link(tmp_path: Path) -> None:
     long_history = FILES[HISTORY_FILE]["chat_history"] * 2
     write_files(tmp_path, {"data/long.json": long_history})
 
+    # The long history is the short one of three turns, twice.
     [example] = load(tmp_path, "personamem-v2", length="128k").examples
     assert len(example.history.turns) == 6

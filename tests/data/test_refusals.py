@@ -266,6 +266,7 @@ BROKEN_FILES: list[tuple[str, Change, str]] = [
 def test_a_broken_file_is_refused_and_a_check_says_the_same(
     tmp_path: Path, name: str, change: Change, problem: str
 ) -> None:
+    """A check reads a file as a benchmark does, but reports all problems instead of the first."""
     path = write_files(tmp_path, changed_files(name, change))
 
     with pytest.raises(DataError) as refusal:
@@ -275,7 +276,8 @@ def test_a_broken_file_is_refused_and_a_check_says_the_same(
     error = str(refusal.value)
     assert problem in error
     assert not report.ok
-    first_fatal = next(finding for finding in report.findings if finding.fatal)
+    fatal_findings = [finding for finding in report.findings if finding.fatal]
+    first_fatal = fatal_findings[0]
     # A file without questions is refused in other words.
     if first_fatal.kind != "no questions":
         assert first_fatal.message in error
@@ -373,6 +375,7 @@ def test_an_id_that_is_used_twice_is_refused(
     tmp_path: Path, name: str, change: Change, problem: str
 ) -> None:
     files = changed_files(name, change)
+    # The first row comes a second time.
     files[main_file(files)].append(first_row(files))
 
     with pytest.raises(DataError, match=problem):
@@ -518,12 +521,13 @@ def is_readable(name: str, path: Path) -> bool:
 def test_any_other_value_in_a_row_is_read_or_refused_and_a_check_never_raises(
     tmp_path: Path, name: str
 ) -> None:
+    """Each field of a row is replaced by three odd values, which are taken in turn."""
     other_values = itertools.cycle(OTHER_VALUES)
 
     outcomes: set[bool] = set()
     for keys in key_paths(first_row(EXAMPLE_FILES[name])):
-        for _ in range(3):
-            change = put(*keys, value=next(other_values))
+        for other_value in itertools.islice(other_values, 3):
+            change = put(*keys, value=other_value)
             path = write_files(tmp_path, changed_files(name, change))
 
             outcomes.add(is_readable(name, path))
@@ -531,6 +535,7 @@ def test_any_other_value_in_a_row_is_read_or_refused_and_a_check_never_raises(
             # A report must fit into JSON whatever value it quotes.
             json.dumps(report.model_dump())
 
+    # Some values can be read, and some are refused.
     assert outcomes == {True, False}
 
 

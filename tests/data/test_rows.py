@@ -50,6 +50,7 @@ def test_a_list_read_in_pieces_of_any_size_has_all_its_entries(
     indent: int | None,
     ensure_ascii: bool,
 ) -> None:
+    """A file is read `piece` characters at a time, so an entry may be cut anywhere."""
     path = tmp_path_factory.mktemp("list") / "list.json"
     text = json.dumps(entries, indent=indent, ensure_ascii=ensure_ascii)
     path.write_text(f"{text}\n", encoding="utf-8-sig")

@@ -43,6 +43,11 @@ def python_interrupt_handler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("python_interrupt_handler")
 def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted: Any) -> None:
+    """Two of three jobs run, whose answers are refused again and again, up to six times each.
+
+    The first call interrupts the program, as the user does with Ctrl-C. After that only the calls
+    that have begun already are finished.
+    """
     is_interrupted = threading.Event()
     main_thread = threading.get_ident()
 
@@ -65,7 +70,8 @@ def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted: Any) -
     with dspy.context(lm=lm), pytest.raises(KeyboardInterrupt):
         runner.map(job, ["a", "b", "c"])
 
-    assert sum(lm.engine.calls.values()) <= 2
+    # One call of each thread, at most.
+    assert lm.engine.calls.total() <= 2
     assert runner.report.accepted == {}
 
 
@@ -91,6 +97,7 @@ def make_pal(profiles: Path, folder: Path, runner: Runner) -> list[Path]:
 def test_a_spent_budget_keeps_what_was_answered(
     profiles: Path, scripted: Any, tmp_path: Path, make: Any, flawless_model: Any
 ) -> None:
+    """A run that ends at its limit of calls has paid for answers. The next run gets them again."""
     store = RunStore(tmp_path / "answers.sqlite")
     prompts: list[str] = []
 

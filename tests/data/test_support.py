@@ -68,6 +68,7 @@ FILLER = "Ann talked about the weather and about the news of the day again."
 
 
 def test_words_count_only_within_the_budget() -> None:
+    """The budget is a number of tokens of the recalled text; the first entry takes about 15."""
     assert support("Lisbon", FILLER, "Ann moved to Lisbon.", tokens=15) == 0
     assert support("Lisbon", FILLER, "Ann moved to Lisbon.", tokens=40) == 1
 
@@ -79,11 +80,12 @@ def test_of_a_long_entry_the_beginning_counts() -> None:
 
 @pytest.mark.parametrize("city", ["Lisbon", "Kölnberg"])
 def test_a_word_that_the_budget_cuts_in_half_does_not_count(city: str) -> None:
+    """Wherever the text is cut, "Lis" is no word of it."""
     text = f"Ann lives in {city} now."
     for tokens in range(1, 9):
         for length in range(1, len(city)):
-            half_word = city[:length]
-            assert support(half_word, text, tokens=tokens) == 0
+            beginning_of_word = city[:length]
+            assert support(beginning_of_word, text, tokens=tokens) == 0
 
 
 def test_chinese_has_no_spaces_and_is_cut_after_any_character() -> None:
@@ -174,6 +176,7 @@ def test_a_date_that_the_budget_cuts_is_quoted_as_a_whole() -> None:
     text = "Ann moved on 2023-05-07 to Lisbon."
     prediction = recalled(text, memory=notebook(text))
 
+    # Six tokens end within the date.
     score = Support(budget=6).score(question("7 May"), prediction)
 
     assert score.value == 0
@@ -191,8 +194,8 @@ def test_the_date_of_a_recalled_entry_counts_as_the_prompt_shows_it() -> None:
     "text", ["You may 3 times.", "call 2023-13-45", "12 monkeys in 10 minutes", "Ann"]
 )
 def test_a_text_without_a_date_keeps_its_words(text: str) -> None:
-    words = with_plain_dates(text).lower().split()
-    assert sorted(words) == sorted(text.lower().split())
+    words_with_plain_dates = with_plain_dates(text).lower().split()
+    assert sorted(words_with_plain_dates) == sorted(text.lower().split())
 
 
 def feedback(answer: str, prediction: dspy.Prediction, **fields: object) -> str:
@@ -239,6 +242,7 @@ def test_feedback_says_of_each_word_where_it_was_lost() -> None:
 
 
 def test_an_entry_about_something_else_has_not_said_the_answer() -> None:
+    """The evidence is in D1:1, so the "two" of an entry from D2:1 is not the answer."""
     cats = Entry(id="n2", text="Ben has two cats.", sources=("D2:1",))
     dog = Entry(id="n3", text="Ann has a dog.", sources=("D1:1",))
     prediction = recalled("Ann cooks.", memory=Notebook(notes=(cats, dog)))
@@ -284,6 +288,7 @@ def test_an_answer_that_only_looks_like_a_refusal_counts(answer: str) -> None:
 
 
 def test_locomo_knows_such_answers_although_it_compares_stems() -> None:
+    """Stems are beginnings of words, so "mentioned" is compared as "mention"."""
     loaded = benchmark("locomo", metric="support")
     example = question("Not mentioned in the conversation", category="1")
     assert not loaded.in_headline(example)
@@ -362,6 +367,7 @@ def test_a_budget_of_nothing_is_refused() -> None:
 
 
 def test_the_entries_of_a_memory_are_cut_into_words_once_for_all_its_questions() -> None:
+    """To cut a thousand entries anew for each question would take most of the time."""
     stemmed_words: list[str] = []
 
     def record_word(word: str) -> str:

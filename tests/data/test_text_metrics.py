@@ -74,8 +74,11 @@ def test_f1_and_exact_match_compare_words_of_any_language(
     "sentence", ["她住在{}。", "答案是{}，不是别的。", "他說{}好", "因为{}的缘故", "小李说{}吧"]
 )
 def test_a_chinese_answer_is_found_inside_every_sentence(gold: str, sentence: str) -> None:
+    """Chinese has no spaces; where words end must not depend on what stands around them."""
     gold_words = Counter(words_by_script(gold))
     sentence_words = Counter(words_by_script(sentence.format(gold)))
+
+    # Every word of the answer is a word of the sentence, as often.
     assert gold_words <= sentence_words
 
 
@@ -91,12 +94,12 @@ def test_english_has_the_words_of_squad_beside_a_foreign_word(text: str) -> None
 
 @given(st.text())
 def test_any_text_is_equal_to_itself(text: str) -> None:
-    words = words_by_script(text)
     assert squad_f1(text, text, words_by_script) == 1
-    assert "" not in [word.strip() for word in words]
+    for word in words_by_script(text):
+        assert word.strip() != ""
 
 
-def test_a_long_text_without_spaces_takes_no_longer_than_its_length() -> None:
+def test_a_long_text_without_spaces_is_cut_into_words_in_a_few_seconds() -> None:
     words_by_script("火")  # jieba reads its dictionary
     started = time.process_time()
 
@@ -119,7 +122,7 @@ def test_benchmarks_with_a_metric_of_their_own_keep_its_words(name: str) -> None
 
 
 def test_feedback_names_missing_words_and_not_characters() -> None:
-    feedback = explained(dspy.Example(answer="里斯本和波尔图"), "里斯本。", 0.5)
+    feedback = explained(dspy.Example(answer="里斯本和波尔图"), answer="里斯本。", value=0.5)
     assert "missing: 和, 波尔图." in feedback
 
 
@@ -190,7 +193,8 @@ DATE_ADVICE = "absolute date"
 def test_feedback_names_what_was_wrong(
     answer: str, gold: str, value: float, present: list[str], absent: list[str]
 ) -> None:
-    feedback = explain(answer, gold, value, ["D1:3"], stem=stem)
+    """The feedback on an answer has the parts `present`, and none of the parts `absent`."""
+    feedback = explain(answer, gold, value, evidence=["D1:3"], stem=stem)
 
     for part in present:
         assert part in feedback
@@ -199,11 +203,12 @@ def test_feedback_names_what_was_wrong(
 
 
 def test_feedback_compares_the_words_of_its_metric() -> None:
-    feedback = explain("cat and dog", "cat dog", 0.8, split=squad_words)
+    feedback = explain(answer="cat and dog", gold="cat dog", value=0.8, split=squad_words)
     assert "without: and." in feedback
 
 
 def test_feedback_lists_only_the_first_turns_of_long_evidence() -> None:
-    evidence = [f"D1:{n}" for n in range(19)]
-    feedback = explain("cat", "cat dog", 0.8, evidence)
+    # The turns D1:0 to D1:18, of which the first six are listed.
+    evidence = [f"D1:{number}" for number in range(19)]
+    feedback = explain(answer="cat", gold="cat dog", value=0.8, evidence=evidence)
     assert feedback.endswith("D1:5 and 13 more.")

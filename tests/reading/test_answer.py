@@ -60,6 +60,10 @@ FACTS = '[{"info": "Ann runs", "type": "Activity"}]'
     ],
 )
 def test_an_answer_with_headers_is_read_without_repairs(text: str) -> None:
+    """This is the layout that models are asked for.
+
+    Thoughts before it, or a missing "completed" at its end, count as no repair.
+    """
     answer = read_answer(UpdateFacts, text, INPUTS)
 
     assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
@@ -145,6 +149,7 @@ def test_an_answer_without_a_required_output_is_unreadable(text: str) -> None:
 
 
 def test_an_unreadable_optional_output_gets_its_default_and_is_counted() -> None:
+    """The tasks of a reflection are optional; here they are words instead of a list."""
     proposals = '[{"action": "add pattern", "content": "Likes jazz"}]'
     text = f"[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n{proposals}"
 
@@ -169,6 +174,8 @@ MOOD_SYNONYMS = {"fine": "good"}
 
 
 class Mood(BaseModel):
+    """A mood, "good" or "bad"; "fine" means "good"."""
+
     mood: Annotated[
         Literal["good", "bad"],
         BeforeValidator(lambda raw: MOOD_SYNONYMS.get(raw, raw)),
@@ -239,6 +246,7 @@ def answers_to(draw: st.DrawFn, signature: type[dspy.Signature]) -> str:
 def test_an_arbitrary_answer_whole_or_cut_has_all_outputs_or_is_unreadable(
     signature: type[dspy.Signature], data: st.DataObject
 ) -> None:
+    """No other error than UnreadableError may be raised, whatever a model answers."""
     text = data.draw(answers_to(signature))
     cut_text = text[: data.draw(st.integers(0, len(text)))]
 
@@ -368,6 +376,8 @@ class Size(enum.Enum):
 
 
 class Thing(BaseModel):
+    """An element of a list that a model is asked for."""
+
     id: Annotated[str, IdFrom("dialogue", allow_new=True)] = ""
     name: str
     kind: Literal["animal", "place"]
@@ -376,6 +386,8 @@ class Thing(BaseModel):
 
 
 class Edit(BaseModel):
+    """A value that refers to a turn of the dialogue."""
+
     target: Annotated[str | None, IdFrom("dialogue")] = None
 
 
@@ -387,7 +399,10 @@ OSLO_JSON = '{"name": "Oslo", "kind": "place"}'
 
 
 def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
-    """Return a value of a type, and the kinds of the repairs, given a dialogue of four turns."""
+    """Return a value of a type, and the kinds of the repairs that were needed to read it.
+
+    The answer is about a dialogue with the turns `TURN_IDS`, to which ids in it refer.
+    """
     dialogue = "".join(f"[{turn_id}] Ann: words\n" for turn_id in TURN_IDS)
     reader = ValueReader({"dialogue": dialogue})
     value = reader.read(raw, value_type, "x")
@@ -541,7 +556,7 @@ def test_an_unknown_id_is_read_where_new_ids_are_allowed() -> None:
 
 @pytest.mark.parametrize("raw", ["many", 3])
 def test_a_value_of_several_types_is_read_as_the_first_that_fits(raw: Any) -> None:
-    value, repairs = read_value(raw, int | str)
+    value, repairs = read_value(raw, value_type=int | str)
 
     assert value == raw
     assert type(value) is type(raw)

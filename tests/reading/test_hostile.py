@@ -49,11 +49,11 @@ class ReadOutput(NamedTuple):
 def read_first_output(
     signature: type[dspy.Signature], text: str, layout: Layout = "headers"
 ) -> ReadOutput:
-    """Read an answer about a dialogue of 48 turns, with two options."""
+    """Read the first output of an answer about a dialogue of 48 turns, with two options."""
     dialogue = "\n".join(f"[D1:{number}] Ann: x" for number in range(TURNS_OF_DIALOGUE))
     inputs = {"dialogue": dialogue, "options": ["(a) x", "(b) y"]}
     answer = read_answer(signature, text, inputs, layout=layout)
-    first_output = next(iter(signature.output_fields))
+    first_output, *_ = signature.output_fields
     repairs = Counter(repair.kind for repair in answer.repairs)
     return ReadOutput(answer.outputs[first_output], repairs)
 
@@ -66,6 +66,7 @@ def read_value(value_type: Any, text: str) -> ReadOutput:
 
 
 def check_read_or_refused_in_time(signature: type[dspy.Signature], text: str) -> None:
+    """Check that an answer is read, or refused as unreadable, within two seconds."""
     start = time.process_time()
     with suppress(UnreadableError):
         read_first_output(signature, text, layout="json")
@@ -141,6 +142,7 @@ def test_hostile_values_are_read_or_refused_in_time(value_type: Any, text: str) 
 
 
 def test_elements_beyond_the_bound_of_an_answer_are_counted() -> None:
+    """Of one answer 20,000 values are read at most. Here there are 20,500."""
     turn_ids = [f"D1:{number % TURNS_OF_DIALOGUE}" for number in range(20_500)]
 
     output = read_value(TurnIds, json.dumps(turn_ids))
@@ -150,12 +152,14 @@ def test_elements_beyond_the_bound_of_an_answer_are_counted() -> None:
 
 
 def test_elements_behind_some_that_are_too_expensive_are_read() -> None:
+    """After a limit of work, no more broken JSON is repaired, but right elements are still read."""
     expensive_text = QUOTES[:5_000] + '"]'
     fact_text = '{"text": "a"}'
 
     output = read_value(list[Fact], json.dumps([expensive_text] * 20 + [fact_text] * 5))
 
     assert output.value[-5:] == [Fact(text="a")] * 5
+    # Each of the 25 elements is read, or left out and counted.
     assert len(output.value) + output.repairs["element"] == 25
 
 
@@ -258,6 +262,7 @@ def check_that_pieces_begin_the_answer(text: str, cuts: list[int], layout: Layou
 def test_pieces_of_any_text_begin_the_answer_that_is_read(
     layout: Layout, text: str, cuts: list[int]
 ) -> None:
+    """A user who watches an answer arrive must see nothing that is taken back later."""
     check_that_pieces_begin_the_answer(text, cuts, layout)
 
 
@@ -308,8 +313,9 @@ def test_an_answer_in_plain_words_is_given_whole(
 def test_text_that_may_still_change_is_held_back(
     layout: Layout, text: str, given_text: str
 ) -> None:
-    in_one_piece = add_pieces(text, [], layout)
-    in_single_characters = add_pieces(text, range(len(text)), layout)
+    """Half a header or half an escape of JSON, for instance, is not given to the user yet."""
+    in_one_piece = add_pieces(text, cuts=[], layout=layout)
+    in_single_characters = add_pieces(text, cuts=range(len(text)), layout=layout)
 
     assert "".join(in_one_piece) == given_text
     assert "".join(in_single_characters) == given_text
@@ -320,13 +326,15 @@ def test_text_that_may_still_change_is_held_back(
 def test_hostile_answers_are_followed_in_time(layout: Layout, name: str) -> None:
     text = hostile_texts("answer")[name]
 
+    # The text arrives in pieces of 16 characters.
     start = time.process_time()
-    add_pieces(text, range(0, len(text), 16), layout)
+    add_pieces(text, cuts=range(0, len(text), 16), layout=layout)
 
     assert time.process_time() - start < 3
 
 
 def test_nothing_is_given_after_a_stop() -> None:
+    """What a second attempt of a model says would not fit what was given already."""
     partial = PartialAnswer("answer")
     assert partial.add_piece("[[ ## answer ## ]]\ntea") == "tea"
 
