@@ -149,14 +149,15 @@ def test_a_claim_of_a_user_outlasts_small_jumps_and_no_large_one(
     Another worker may claim the user when that time is over. It may do so as well if the lease ends
     in a day, since no lease is that long: the clock was wrong.
     """
-    fingerprint = client.service.memories.writer_fingerprint
+    # Names the program that writes the memory.
+    stamp = client.service.memories.writer_fingerprint
     client.add("I moved to Lisbon.")
-    first_claim = store.queue.claim("first worker", lease=120, fingerprint=fingerprint)
+    first_claim = store.queue.claim("first worker", lease=120, stamp=stamp)
     assert first_claim
 
     set_clock(jump)
 
-    second_claim = store.queue.claim("second worker", lease=120, fingerprint=fingerprint)
+    second_claim = store.queue.claim("second worker", lease=120, stamp=stamp)
     assert bool(second_claim) is can_be_claimed
 
 

@@ -17,14 +17,17 @@ from mempiler.serving.settings import Settings
 from .conftest import Api, Connect
 
 TIMEOUT = Settings().timeout
-"""Seconds within which a request gets its answer, or a 504."""
+"""Seconds within which a request gets its answer, or the status 504."""
 MAX_WAIT = 10.0
 """Seconds that another tenant may wait.
 
 Alone on a machine it waits for some tenths of a second; others may use this machine as well.
 """
 CHARACTERS = (Settings().max_body - 1_000) // 3
-"""As many Chinese characters, of three bytes each, as fit into the largest body."""
+"""As many Chinese characters, of three bytes each, as fit into the largest body: some 333,000.
+
+A thousand bytes are left for the rest of the body.
+"""
 
 
 def make_prose() -> str:
@@ -57,6 +60,7 @@ def chat_body(text: str) -> dict[str, Any]:
 
 MakeBody = Callable[[str], dict[str, Any]]
 
+# Each route, with what makes its body.
 EACH_ROUTE_THAT_TAKES_TEXT = pytest.mark.parametrize(
     ("path", "make_body"),
     [
@@ -77,7 +81,10 @@ def post(api: Api, path: str, body: dict[str, Any]) -> int:
 
 @contextmanager
 def search_meanwhile(api: Api) -> Iterator[list[float]]:
-    """Let Ben search over and over while the block runs; yield the seconds of each search."""
+    """Let Ben search over and over while the block runs; yield the seconds of each search.
+
+    The list grows meanwhile, and holds one search at least when the block has ended.
+    """
     seconds: list[float] = []
     block_has_ended = threading.Event()
 
@@ -146,11 +153,13 @@ def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
 
 
 @EACH_ROUTE_THAT_TAKES_TEXT
-def test_escapes_count_as_the_bytes_that_they_are(
+def test_a_body_whose_escapes_make_it_too_large_is_refused(
     client: Api, path: str, make_body: MakeBody
 ) -> None:
-    # An escape such as \u6211 takes six bytes, the character itself three.
-    body = make_body(make_prose()[: CHARACTERS // 2 + 1_000])
+    # An escape such as \u6211 takes six bytes, the character itself three. So half of the
+    # characters would nearly fill the largest body, and a thousand more are too many.
+    too_many_if_escaped = CHARACTERS // 2 + 1_000
+    body = make_body(make_prose()[:too_many_if_escaped])
 
     response = client.post(
         path,
