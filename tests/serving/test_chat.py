@@ -495,6 +495,11 @@ def test_an_unsupported_request_is_refused_and_changes_nothing(
 
 @STREAMED_OR_NOT
 def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
+    """OpenAI's client gets an answer from what was said in earlier sessions.
+
+    With the field `mempiler` it says that only sessions with certain metadata count, and which
+    metadata its own session gets.
+    """
     client.add("My sister is called Grace.", metadata={"paid": True})
     client.add("My sister is called Ruth.", metadata={"paid": False})
 
@@ -522,14 +527,16 @@ def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
 
     assert answer == "My sister is called Grace."
     assert client.sessions()["phone"] == ("open", 2)
-    # The metadata of the request belong to the session that it began.
+    # The session that the request began has its metadata, and waits to be written into the memory.
     search = {"query": "sister", "where": {"paid": True, "n": 1.5}}
     hits = client.post("/v1/users/ada/search", json=search).json()["waiting"]
     assert {hit["id"] for hit in hits} == {"phone:1", "phone:2"}
 
 
 @STREAMED_OR_NOT
-def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool) -> None:
+def test_settings_that_the_program_ignores_are_named_in_its_reply(
+    reach: Reach, stream: bool
+) -> None:
     settings: dict[str, Any] = {
         "temperature": 0,
         "top_p": 0.5,
@@ -551,15 +558,16 @@ def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool)
 
 
 @STREAMED_OR_NOT
-def test_labels_that_the_program_ignores_are_named(reach: Reach, stream: bool) -> None:
+def test_labels_that_the_program_ignores_are_named_in_its_reply(reach: Reach, stream: bool) -> None:
     client = reach(lambda body: in_chat_format("To Lisbon.")).openai_client
 
+    # The session is used by the service, but another label is of no use to the program.
     completion = ask(client, stream=stream, metadata={"session": "a", "team": "red"})
 
     assert read_extension(completion)["ignored"] == ["metadata.team"]
 
 
-def test_settings_with_their_default_values_are_not_named(client: Api) -> None:
+def test_settings_with_their_default_values_are_not_named_as_ignored(client: Api) -> None:
     settings = {
         "temperature": 1.0,
         "top_p": 1,
@@ -581,13 +589,17 @@ def test_settings_with_their_default_values_are_not_named(client: Api) -> None:
     assert completion["mempiler"]["ignored"] == []
 
 
-def test_the_language_model_ignores_nothing(reach: Reach) -> None:
+def test_the_language_model_gets_all_settings_and_its_reply_names_none_as_ignored(
+    reach: Reach,
+) -> None:
     _, client, model_server = reach()
 
     completion = ask(client, model=LANGUAGE_MODEL, stream=False, temperature=0, seed=7)
 
     assert read_extension(completion)["ignored"] == []
-    assert request_bodies(model_server)[0]["temperature"] == 0
+    (request_body,) = request_bodies(model_server)
+    assert request_body["temperature"] == 0
+    assert request_body["seed"] == 7
 
 
 def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
@@ -771,6 +783,7 @@ def test_a_chat_that_waits_for_its_model_holds_no_thread(
 def test_a_repeated_request_gets_the_stored_answer_and_costs_nothing(
     reach: Reach, store: Store, model: str
 ) -> None:
+    """A client repeats a request whose answer did not reach it."""
     api, client, model_server = reach(lambda body: model_output(model, "To Lisbon."))
     options = {"model": model, "stream_options": {"include_usage": True}}
 

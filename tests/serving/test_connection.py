@@ -367,6 +367,7 @@ TO_HTTP_2 = (
 def test_a_websocket_is_refused_and_the_connection_ends(
     filled: Api, protocol: str, data_behind: bytes
 ) -> None:
+    """Whatever the client sends behind its request is not read."""
     request_data = request_bytes(
         "Connection: Upgrade",
         f"Upgrade: {protocol}",
@@ -407,14 +408,14 @@ def test_no_upgrade_leads_around_the_token(filled: Api) -> None:
 
 
 @SHORT_LINGER
-def test_nothing_is_tunnelled(filled: Api) -> None:
+def test_the_service_is_no_proxy_to_other_servers(filled: Api) -> None:
     request_data = request_bytes(line="CONNECT 127.0.0.1:80 HTTP/1.1", body=b"")
 
     assert response_statuses(filled, request_data) == [404]
 
 
 @SHORT_LINGER
-def test_http_2_from_the_first_byte_is_not_spoken(filled: Api) -> None:
+def test_a_client_that_speaks_http_2_from_the_first_byte_is_refused(filled: Api) -> None:
     http_2_preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     empty_settings_frame = b"\0\0\0\4\0\0\0\0\0"
 

@@ -31,13 +31,13 @@ A thousand bytes are left for the rest of the body.
 
 
 def make_prose() -> str:
-    """Return one sentence, over and over."""
+    """Return one sentence, over and over: "I moved to Lisbon, and bought a house by the sea."."""
     sentence = "我昨天从北京搬到了里斯本并且在海边买了一所小房子。"
     return sentence * (CHARACTERS // len(sentence))
 
 
 def make_random_characters() -> str:
-    """Return random characters, so that hardly a word of them comes twice."""
+    """Return random Chinese characters, so that hardly a word of them comes twice."""
     generator = random.Random(7)
     return "".join(chr(generator.randint(0x4E00, 0x9FFF)) for _ in range(CHARACTERS))
 
@@ -116,6 +116,7 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
     connect: Connect, path: str, make_body: MakeBody, make_text: Callable[[], str]
 ) -> None:
     acme = connect(max_text=CHARACTERS)
+    # Both tenants have said "I moved to Lisbon" before.
     acme.add("我搬到了里斯本。")
     globex = acme.as_tenant("globex")
     globex.add("我搬到了里斯本。", user="ben")
@@ -128,7 +129,7 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
 
     assert status in (200, 201)
     assert seconds < TIMEOUT
-    assert search_seconds, "the other tenant got no answer"
+    assert search_seconds != [], "the other tenant got no answer"
     assert max(search_seconds) < MAX_WAIT
 
 
