@@ -2,6 +2,10 @@
 
 Models, embedders and stores may hang, clients may send nothing or read nothing, and a tenant may
 send more requests than its share: the service goes on for everybody else.
+
+Four settings say how many requests are in progress: `threads` of them ask the model at the same
+time, and `queue` wait for their turn; `store_threads` and `store_queue` are the same for requests
+that only need the store. A request has a *place* in the service from its arrival to its end.
 """
 
 import asyncio
@@ -102,6 +106,7 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
             cache=False,
             deadline=0.5,
             timeout=20,
+            # If it refuses calls after failures, then only for this many seconds.
             guard=Breaker(pause=0.1),
         )
         client = connect(lm, threads=1, queue=8, timeout=10.0, tenant_share=1.0)
@@ -306,6 +311,7 @@ def test_a_request_ends_soon_after_its_client_has_left(
 def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
     connect: Connect, data: bytes, response_start: bytes
 ) -> None:
+    """Otherwise a client could hold ever more connections without doing anything."""
     client = connect(tokens=False, keep_alive=1.0, timeout=0.5)
 
     with connect_socket(client, timeout=10) as connection:
@@ -359,7 +365,8 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) 
     """Long texts take much computing before they can be searched: one at a time may do that."""
     acme = connect(program=build("turn-rag"), threads=8)
     globex = acme.as_tenant("globex")
-    assert acme.add("I like jazz. " * 1_000).status_code == 201
+    long_text = "I like jazz. " * 1_000
+    assert acme.add(long_text).status_code == 201
     assert globex.add("I like jazz.").status_code == 201
     lock = acme.service.memories.text_lock
 
@@ -428,6 +435,7 @@ def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_brea
 def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Connect) -> None:
     with StubServer(embedding_fault=lambda: "stall") as embedding_server:
         remote_embedder = embedder(embedding_server.model, embedding_server.url)
+        # The embedder itself may take longer than the second that a request has.
         client = connect(program=build("turn-rag", embedder=remote_embedder), timeout=1.0)
         client.add("I moved to Lisbon.")
 
