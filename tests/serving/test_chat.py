@@ -217,37 +217,33 @@ def test_only_messages_after_the_last_answer_are_new(
 
 @BOTH_MODELS
 @pytest.mark.parametrize(
-    ("user_name", "assistant_name"),
+    ("user_fields", "assistant_fields"),
     [
-        pytest.param("Ada", None, id="the user has a name"),
-        pytest.param(None, "Bot", id="the assistant has a name"),
+        pytest.param({"name": "Ada"}, {}, id="the user has a name"),
+        pytest.param({}, {"name": "Bot"}, id="the assistant has a name"),
     ],
 )
 def test_a_prompt_shows_messages_once_if_their_speakers_have_names(
     reach: Reach,
     store: Store,
     model: str,
-    user_name: str | None,
-    assistant_name: str | None,
+    user_fields: dict[str, str],
+    assistant_fields: dict[str, str],
 ) -> None:
-    """The conversation of the request and the turns that are stored of it are not shown both."""
+    """The conversation of the request is stored as well, and a prompt does not show it twice."""
     statement = "I moved to Lisbon."
     answer = "Noted: to Lisbon."
     question = "Where did I move, to Lisbon?"
 
-    def user_message(text: str) -> dict[str, str]:
-        message = {"role": "user", "content": text}
-        return {**message, "name": user_name} if user_name else message
-
-    def assistant_message(text: str) -> dict[str, str]:
-        message = {"role": "assistant", "content": text}
-        return {**message, "name": assistant_name} if assistant_name else message
-
-    api, _, model_server = reach(lambda body: model_output(model, answer))
+    first_message = {"role": "user", "content": statement, **user_fields}
+    answer_message = {"role": "assistant", "content": answer, **assistant_fields}
+    second_message = {"role": "user", "content": question, **user_fields}
     conversations = [
-        [user_message(statement)],
-        [user_message(statement), assistant_message(answer), user_message(question)],
+        [first_message],
+        [first_message, answer_message, second_message],
     ]
+    api, _, model_server = reach(lambda body: model_output(model, answer))
+
     for messages in conversations:
         body = {"model": model, "user": "ada", "messages": messages}
         assert api.post("/v1/chat/completions", json=body).status_code == 200

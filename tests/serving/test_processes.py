@@ -274,8 +274,8 @@ def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
 
 
 def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
-    # No file of the service may grow beyond a limit, which is like a disk that is full.
     def limit_file_size(size: int) -> None:
+        # To the service a limit for its files is like a disk that is full.
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def ignore_signal_of_limit() -> None:
@@ -320,14 +320,16 @@ def postgres_processes(server: Postgres) -> list[int]:
 def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
-    def send_signal(number: signal.Signals) -> None:
-        for pid in processes:
-            # A process that served a closed connection may have ended meanwhile.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
     with Served(tmp_path, store=own_postgres.emptied()) as service:
         processes = postgres_processes(own_postgres)
+
+        def send_signal(number: signal.Signals) -> None:
+            for pid in processes:
+                # A process that served a closed connection may have ended meanwhile.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+        # By these signals the processes stand still, and go on.
         send_signal(signal.SIGSTOP)
         try:
             check_outage(service, lambda: send_signal(signal.SIGCONT))
