@@ -38,10 +38,10 @@ class Target:
     accepted: Any
     """The number of requests that the service accepted, shared by processes."""
 
-    def head(self, path: str, *headers: str) -> bytes:
-        """Return the head of a POST request."""
+    def head(self, path: str, *headers: str, method: str = "POST") -> bytes:
+        """Return the head of a request, with the attacker's token if it has one."""
         lines = [
-            f"POST {path} HTTP/1.1",
+            f"{method} {path} HTTP/1.1",
             "Host: 127.0.0.1",
             "Content-Type: application/json",
             *headers,
@@ -59,9 +59,10 @@ class Target:
 
     def get(self, path: str) -> None:
         """Send a request without a body, and read the response."""
-        self._send(self.head(path).replace(b"POST", b"GET", 1))
+        self._send(self.head(path, method="GET"))
 
     def _send(self, request: bytes) -> None:
+        """Send a request, read the response, and count it if the service accepted the request."""
         with self.connect() as connection:
             connection.sendall(request)
             response = http.client.HTTPResponse(connection)
@@ -93,7 +94,11 @@ def user_message(text: str) -> dict[str, str]:
 
 @functools.cache
 def repeat_part(before: str, part: str, after: str, size: int = 999_000) -> bytes:
-    """Return a body of about `size` bytes that repeats a part, with commas between."""
+    """Return a body of about `size` bytes that repeats a part, with commas between.
+
+    By default it is just below the million bytes that the service accepts. For example,
+    `repeat_part('{"messages":[', "{}", "]}")` returns `{"messages":[{},{},{},...,{}]}`.
+    """
     count = size // (len(part) + 1)
     return (before + ",".join([part] * count) + after).encode()
 
@@ -108,8 +113,9 @@ def body_with_unknown_fields() -> bytes:
 # Attacks that need no token
 
 
-def endless_tiny_chunks(target: Target, number: int) -> None:
+def endless_tiny_chunks(target: Target, connection_number: int) -> None:
     """Send a body in chunks of one byte, as long as the service reads it."""
+    # Each chunk is its length in hexadecimal digits, a line end, the byte "x", and a line end.
     chunks = b"1\r\nx\r\n" * 20_000
     with target.connect() as connection:
         connection.sendall(target.head("/v1/users/ada/search", "Transfer-Encoding: chunked"))
@@ -117,9 +123,9 @@ def endless_tiny_chunks(target: Target, number: int) -> None:
             connection.sendall(chunks)
 
 
-def many_tiny_headers(target: Target, number: int) -> None:
+def many_tiny_headers(target: Target, connection_number: int) -> None:
     """Send as many headers as fit into the largest head."""
-    headers = b"".join(b"h%d:\r\n" % header for header in range(4_000))
+    headers = b"".join(b"h%d:\r\n" % header_number for header_number in range(4_000))
     with target.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
         while connection.recv(65_536):
@@ -129,53 +135,55 @@ def many_tiny_headers(target: Target, number: int) -> None:
 # Attacks with invalid bodies
 
 
-def empty_messages(target: Target, number: int) -> None:
+def empty_messages(target: Target, connection_number: int) -> None:
     """Send hundreds of thousands of messages, each of which is invalid."""
-    target.post(f"/v1/users/u{number}/sessions", repeat_part('{"messages":[', "{}", "]}"))
+    target.post(
+        f"/v1/users/u{connection_number}/sessions", repeat_part('{"messages":[', "{}", "]}")
+    )
 
 
-def unknown_fields(target: Target, number: int) -> None:
+def unknown_fields(target: Target, connection_number: int) -> None:
     """Send a message of tens of thousands of fields that do not exist."""
-    target.post(f"/v1/users/u{number}/sessions", body_with_unknown_fields())
+    target.post(f"/v1/users/u{connection_number}/sessions", body_with_unknown_fields())
 
 
-def nested_lists(target: Target, number: int) -> None:
+def nested_lists(target: Target, connection_number: int) -> None:
     """Send lists of lists to the tools for agents."""
     call_start = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":['
     target.post("/v1/mcp", repeat_part(call_start, "[]", "]}}"))
 
 
-def empty_parts(target: Target, number: int) -> None:
+def empty_parts(target: Target, connection_number: int) -> None:
     """Send a chat whose message has hundreds of thousands of parts."""
-    chat_start = f'{{"user":"u{number}","messages":[{{"role":"user","content":['
+    chat_start = f'{{"user":"u{connection_number}","messages":[{{"role":"user","content":['
     target.post("/v1/chat/completions", repeat_part(chat_start, "{}", "]}]}"))
 
 
 # Attacks with valid bodies
 
 
-def random_words(target: Target, number: int) -> None:
+def random_words(target: Target, connection_number: int) -> None:
     """Store a megabyte of words that nobody has said before, and search for them."""
     words = "".join(random.choices(LETTERS, k=900_000))
-    store_and_search(target, f"words{number}", words)
+    store_and_search(target, f"words{connection_number}", words)
 
 
-def random_signs(target: Target, number: int) -> None:
+def random_signs(target: Target, connection_number: int) -> None:
     """Store a megabyte of Chinese signs in an order that makes no words, and search for them."""
     signs = [chr(code) for code in range(0x4E00, 0x9FA5)]
-    store_and_search(target, f"signs{number}", "".join(random.choices(signs, k=300_000)))
+    store_and_search(target, f"signs{connection_number}", "".join(random.choices(signs, k=300_000)))
 
 
-def relative_dates(target: Target, number: int) -> None:
+def relative_dates(target: Target, connection_number: int) -> None:
     """Store a megabyte of relative dates, and ask about them."""
-    store_and_search(target, f"dates{number}", "yesterday or last week, 昨天 " * 30_000)
+    store_and_search(target, f"dates{connection_number}", "yesterday or last week, 昨天 " * 30_000)
     question = {"question": "What was yesterday, or last week?"}
-    target.post(f"/v1/users/dates{number}/ask", json.dumps(question).encode())
+    target.post(f"/v1/users/dates{connection_number}/ask", json.dumps(question).encode())
 
 
-def many_messages(target: Target, number: int) -> None:
+def many_messages(target: Target, connection_number: int) -> None:
     """Store sessions of many messages, and list what is stored."""
-    user = f"/v1/users/many{number}"
+    user = f"/v1/users/many{connection_number}"
     text = "".join(random.choices(LETTERS, k=900))
     target.post(f"{user}/sessions", session_body([user_message(text)] * 950))
     target.post(f"{user}/search", json.dumps({"query": text, "k": 1000}).encode())
@@ -183,7 +191,7 @@ def many_messages(target: Target, number: int) -> None:
     target.get(f"{user}/memory")
 
 
-def long_chats(target: Target, number: int) -> None:
+def long_chats(target: Target, connection_number: int) -> None:
     """Send a chat of a megabyte, most of which is only shown to the model."""
     text = "".join(random.choices(LETTERS, k=90_000))
     messages: list[dict[str, str]] = []
@@ -192,13 +200,13 @@ def long_chats(target: Target, number: int) -> None:
         messages.append({"role": "assistant", "content": text})
     messages.append({"role": "user", "content": text})
     messages.append({"role": "user", "content": "What was that?"})
-    body = {"user": f"chat{number}", "messages": messages}
+    body = {"user": f"chat{connection_number}", "messages": messages}
     target.post("/v1/chat/completions", json.dumps(body).encode())
 
 
-def large_answers(target: Target, number: int) -> None:
+def large_answers(target: Target, connection_number: int) -> None:
     """Make one user's memory ever larger, and ask for all of it in each round."""
-    user = f"/v1/users/large{number}"
+    user = f"/v1/users/large{connection_number}"
     messages = [user_message("garden " * 13_000)] * 10
     for _ in range(3):
         target.post(f"{user}/sessions", session_body(messages))
@@ -221,22 +229,22 @@ def store_and_search(target: Target, user: str, text: str) -> None:
 
 
 def _attack_until(stop: Any, attack: Attack, target: Target, connections: int) -> None:
-    """Repeat the rounds of an attack over all connections until `stop` is set."""
+    """Repeat the rounds of an attack until `stop` is set, in a thread for each connection."""
 
-    def repeat_rounds(number: int) -> None:
+    def repeat_rounds(connection_number: int) -> None:
         while not stop.is_set():
             # The service may end a connection at any time.
             with contextlib.suppress(OSError, http.client.HTTPException):
-                attack(target, number)
+                attack(target, connection_number)
 
-    for number in range(connections):
-        threading.Thread(target=repeat_rounds, args=(number,), daemon=True).start()
+    for connection_number in range(connections):
+        threading.Thread(target=repeat_rounds, args=(connection_number,), daemon=True).start()
     stop.wait()
 
 
 @contextlib.contextmanager
 def under_attack(attack: Attack, port: int, token: str, connections: int) -> Iterator[Target]:
-    """Attack a service while the block runs."""
+    """Attack a service while the block runs; the attacker is a process of its own."""
     spawn_context = multiprocessing.get_context("spawn")
     stop = spawn_context.Event()
     target = Target(port, token, accepted=spawn_context.Value("i", 0))
@@ -254,7 +262,7 @@ def under_attack(attack: Attack, port: int, token: str, connections: int) -> Ite
         attacker.kill()
 
 
-def p95(served: Served, seconds: float) -> float:
+def p95_of_victim(served: Served, seconds: float) -> float:
     """Return the seconds that 95 of 100 requests of a victim take at most.
 
     Args:
@@ -276,5 +284,7 @@ def p95(served: Served, seconds: float) -> float:
         assert status in (0, 200, 201), status
         time.sleep(0.02)
 
-    # `quantiles` needs two values at least.
-    return statistics.quantiles([*times, times[-1]], n=20, method="inclusive")[-1]
+    # `quantiles` needs two values at least, and a slow request may be the only one. The last of the
+    # bounds between twenty parts is that below which 95 of 100 times are.
+    at_least_two_times = [*times, times[-1]]
+    return statistics.quantiles(at_least_two_times, n=20, method="inclusive")[-1]

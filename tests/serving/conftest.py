@@ -33,15 +33,16 @@ EVENT_LOOP_THREAD = "service-event-loop"
 def failing(
     when: Callable[[str, int], bool], answer: str = "summary"
 ) -> Callable[[str, str, int], dict[str, str]]:
-    """Return the replies of a model that is down for some prompts.
+    """Return a function for the fixture `scripted`: a model that is down for some prompts.
 
     Args:
-        when: Says whether a call fails, from its prompt and the number of the call.
+        when: Says whether a call fails, from its prompt and the number of the call (from 1).
         answer: The reply to all other calls.
     """
 
     def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
         if when(prompt, call_number):
+            # Tests check that no client gets to read the model's own reason.
             raise LMServerError("down: SECRET-reason", model="x")
         return {field: answer}
 
@@ -75,6 +76,9 @@ def service_over(
 ) -> Any:
     """Return a service over a store.
 
+    Unless `settings` say otherwise, it has no writers: sessions that are stored wait in the queue
+    ("queued"), where they are searched as well, and are not written into the memory.
+
     Args:
         store: Holds the memories.
         folder: Where the file of tokens is written.
@@ -95,7 +99,7 @@ def service_over(
         program or build("turn-rag"),
         store,
         lm or language_model("offline"),
-        "my-model",
+        "my-model",  # The name under which clients ask for the program.
         Tokens(token_file) if tokens else None,
         Settings(**{"threads": 4, "writers": 0, "grace": 5.0, **settings}),
         spans=spans,
@@ -176,7 +180,7 @@ Connect = Callable[..., Api]
 """The type of the fixture `connect`."""
 
 Reach = Callable[..., ModelService]
-"""The type of the fixture `reach`."""
+"""The type of the fixture `reach`: starts a service whose model is a stub server."""
 
 
 @contextmanager
@@ -195,6 +199,7 @@ def serving(service: Any) -> Iterator[Api]:
         try:
             yield Api(f"http://127.0.0.1:{port}", service, clients)
         finally:
+            # Clients first, since the server waits until their connections are closed.
             clients.close()
             service.begin_stop()
             server.should_exit = True
@@ -218,7 +223,12 @@ def connect(store: Store, tmp_path: Path) -> Iterator[Connect]:
 
 @pytest.fixture
 def reach(connect: Connect) -> Iterator[Reach]:
-    """Start a service whose model is a stub server: `reach(lambda body: "fine")`."""
+    """Start a service whose model is a stub server, which the service reaches over HTTP.
+
+        api, openai_client, model_server = reach(lambda body: "fine")
+
+    The function gives what the model answers to the body of each request, here always "fine".
+    """
     with ExitStack() as stack:
 
         def start(
@@ -236,7 +246,7 @@ def reach(connect: Connect) -> Iterator[Reach]:
                 adapter: DSPy's adapter by which the program asks its model.
                 task: The task of the program.
                 timeout: Seconds for a request to the service.
-                guard: Admits the calls of the model; a new `Breaker` if None.
+                guard: Admits the calls of the model, or refuses them; a new `Breaker` if None.
                 **stub_options: Further fields of `StubServer`.
             """
             model_server = stack.enter_context(StubServer(answer=answer, **stub_options))
@@ -266,7 +276,7 @@ def client(connect: Connect) -> Api:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A client of a service that holds one session of Ada's.
+    """A client of a service that holds one session of Ada's: "s", "I moved to Lisbon.".
 
     It is shared by the tests of a module, so they must change nothing.
     """
@@ -278,7 +288,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture(autouse=True)
 def no_caller_of_another_test() -> Iterator[None]:
-    """Forget the caller that a test sets, because all tests of a process run in one context."""
+    """Reset the user for whom a model is asked (`CALLER`).
+
+    All tests of a process run in one context, so a user that one test sets would still be set in
+    the next one.
+    """
     CALLER.set(None)
     yield
     CALLER.set(None)

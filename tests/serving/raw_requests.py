@@ -14,7 +14,8 @@ def connect_socket(api: Api, timeout: float = 10) -> socket.socket:
 def response_statuses(api: Api, data: bytes) -> list[int]:
     """Send bytes over a connection of their own, and return the statuses of all responses.
 
-    The service has to close the connection, otherwise this fails after ten seconds.
+    The bytes may hold several requests, one behind the other: `[200, 404]` means that the service
+    has read two. The service has to close the connection, otherwise this fails after ten seconds.
     """
     received = b""
     with connect_socket(api) as connection:

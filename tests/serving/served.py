@@ -33,7 +33,10 @@ TENANTS = ("acme", "globex")
 
 
 def values(text: str) -> dict[str, float]:
-    """Return the values in Prometheus' text format, by name and labels."""
+    """Return the metrics in a text of Prometheus' format, by name and labels.
+
+    The line `mempiler_users{tenant="acme"} 2` becomes `{'mempiler_users{tenant="acme"}': 2.0}`.
+    """
     metrics: dict[str, float] = {}
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -121,7 +124,11 @@ class Served:
         self._log_writer.communicate()
 
     def restart(self) -> None:
-        """Kill the service with SIGKILL, start it again, and wait until it is ready."""
+        """Kill the service with SIGKILL, start it again, and wait until it is ready.
+
+        After two minutes this returns all the same; what the service failed to do is then seen in
+        the results of the test.
+        """
         self.process.kill()
         self.process.wait()
         self.process = self._start()
@@ -157,17 +164,18 @@ class Served:
         return self.ask("POST", f"/v1/users/{user}/sessions", body)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the service, by name and labels."""
+        """Read `/metrics` of the service, and return the metrics by name and labels."""
         headers = {"Authorization": f"Bearer {self._operator_token}"}
         request = urllib.request.Request(f"{self.address}/metrics", headers=headers)
         with urllib.request.urlopen(request, timeout=30) as response:
             return values(response.read().decode())
 
     def well(self, timeout: float) -> float | None:
-        """Wait until the service is ready and stores a session.
+        """Wait until the service is well: it says that it is ready, and stores a session for Ada.
 
         Returns:
-            The seconds that this took; None if it is not so after `timeout` seconds.
+            The seconds that this took; None if the service is still not well after `timeout`
+            seconds.
         """
         started = time.monotonic()
         while time.monotonic() - started < timeout:
@@ -178,6 +186,7 @@ class Served:
 
 
 MARKER = re.compile(r"mk[0-9a-f]{12}")
+"""Finds the markers in a text: words like "mk0123456789ab", of which each is said only once."""
 TOPICS = ("garden", "bicycle", "piano", "harbour", "winter", "novel", "kitchen", "mountain")
 
 
@@ -194,7 +203,8 @@ class User:
     """One user of a crowd, who stores markers, asks for them, and edits what is stored.
 
     Args:
-        number: The number of the user in the crowd, which gives it a tenant and a name.
+        number: The number of the user in the crowd. Numbers 0 and 1 are `user-0` of the first and
+            of the second tenant, 2 and 3 are `user-1` of both, and so on.
         client: A client of the service.
         tokens: The tokens of tenants.
     """
@@ -247,6 +257,7 @@ class User:
         await self._send("POST", f"{self._path}/sessions", body)
 
     def _question(self) -> str:
+        """Return a question about any topic of which a secret word was said."""
         topic = secrets.choice(list(self._markers))
         return f"What is the secret word of the {topic}?"
 
@@ -260,11 +271,13 @@ class User:
         self._count_answer(await self._send("POST", f"{self._path}/ask", body))
 
     def _count_answer(self, answer: Any) -> None:
+        """Count a question, and whether a marker stands in its answer."""
         self.counts["questions"] += 1
         if MARKER.search(str(answer)):
             self.counts["recalled"] += 1
 
     async def _search(self) -> None:
+        """Search all sessions of the user."""
         await self._send("POST", f"{self._path}/search", {"query": "secret word"})
 
     async def _search_first_half(self) -> None:
@@ -288,7 +301,7 @@ class User:
         await self._send("GET", f"{entry}/history")
 
     async def _send(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request, and count what came of it.
+        """Send a request, and count an error, or a leak: a marker that another user has said.
 
         Returns:
             The JSON of the response; None if it was an error.
@@ -351,6 +364,7 @@ async def crowd(
     for user in all_users:
         counts += user.counts
         times.extend(user.times)
+    # The value at index 49 is that below which 50 of 100 times are, and so on.
     percentiles = statistics.quantiles(times, n=100, method="inclusive")
     return {
         "leaks": 0,

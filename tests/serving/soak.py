@@ -60,16 +60,24 @@ class Hostile:
         """Whether anything came back that the victim had said."""
 
     def make_the_model_fail(self, number: int) -> None:
-        self._store_session("FAIL", f"failing-{number % 12}")
-        self._chat("FAIL", "ada")
+        """Make the model fail for twelve users, both when it writes memories and when it chats."""
+        self._store_session("FAIL", user=f"failing-{number % 12}")
+        self._chat("FAIL", user="ada")
 
     def make_the_model_stall(self, number: int) -> None:
-        self._chat("STALL", f"stalling-{number % 50}", stream=bool(number % 2))
+        """Let fifty users wait for a model that does not answer; half of the answers are streams.
+
+        This client leaves after three seconds.
+        """
+        is_stream = number % 2 == 1
+        self._chat("STALL", user=f"stalling-{number % 50}", stream=is_stream)
 
     def create_users(self, number: int) -> None:
-        self._store_session(f"import {number}", f"imported-{secrets.token_hex(4)}")
+        """Create a user who never comes again."""
+        self._store_session(f"import {number}", user=f"imported-{secrets.token_hex(4)}")
 
     def read_much(self, number: int) -> None:
+        """Ask for as many entries as one search may return, and for all users."""
         search = {"query": HOSTILE_WORD, "k": 1000}
         self._send("POST", f"/v1/users/imported-{number}/search", json=search)
         self._send("GET", "/v1/users")
@@ -92,6 +100,7 @@ class Hostile:
             time.sleep(1)
 
     def send_garbage(self, number: int) -> None:
+        """Send bodies that are malformed, too deep or too large, to paths good and bad."""
         bodies = (
             "[" * 100_000,
             '{"a":' * 50_000,
@@ -115,7 +124,10 @@ class Hostile:
         self._send("POST", path, content=body.encode("utf-8", "surrogatepass"), headers=headers)
 
     def reach_for_the_victim(self, number: int) -> None:
-        """Read and delete users and sessions that have the names of the victim's."""
+        """Read and delete users and sessions that are called like those of the victim.
+
+        Names of users are those of a tenant, so this must not reach the victim's own.
+        """
         for path in ("", "/sessions", "/memory", "/entries"):
             self._send("GET", f"/v1/users/victim{path}")
         self._send("POST", "/v1/users/victim/ask", json={"question": "mk"})
@@ -124,9 +136,9 @@ class Hostile:
 
     def damage_the_store(self, number: int) -> None:
         """Damage rows of a user of the hostile tenant, as a broken disk might."""
-        self._store_session(f"damaged {number}", "damaged")
-        is_server = "://" in self._store
-        if is_server:
+        self._store_session(f"damaged {number}", user="damaged")
+        is_database_server = "://" in self._store
+        if is_database_server:
             return
         with (
             contextlib.suppress(sqlite3.Error),
@@ -289,7 +301,7 @@ class Victim:
         return response
 
 
-# The model, and the whole
+# The model, and the soak itself
 
 
 def summarize_markers(body: dict[str, Any]) -> str:
@@ -302,11 +314,17 @@ def summarize_markers(body: dict[str, Any]) -> str:
 
 
 def fault_of(number: int, text: str) -> str | None:
-    """Return how the model fails at a prompt; None if it answers."""
-    values_of_prompt = text.rpartition("[[ ## ")[0]
-    if "FAIL" in values_of_prompt:
+    """Return the fault that a request to the model meets; None if it gets an answer.
+
+    Args:
+        number: The number of the request, which does not matter.
+        text: The messages of the request as one text.
+    """
+    # What the users said stands before the last marker of a field.
+    text_before_last_marker = text.rpartition("[[ ## ")[0]
+    if "FAIL" in text_before_last_marker:
         return "500"
-    if "STALL" in values_of_prompt:
+    if "STALL" in text_before_last_marker:
         return "stall"
     return None
 
@@ -318,7 +336,7 @@ def soak(folder: Path, seconds: float, store: str | None = None, seed: int = 0) 
         folder: Where the files of the service stand.
         seconds: How long each attack lasts.
         store: The address of the store; an SQLite file in the folder if None.
-        seed: Of the moments at which the service is killed.
+        seed: Gives the moments at which the service is killed.
 
     Returns:
         The number of "kills", and the fields of `check_store`.
@@ -421,6 +439,7 @@ def check_store(store: str, victim: Victim, hostile_read_a_marker: bool) -> dict
 
 def p95(times: list[float]) -> float:
     """Return what 95 of 100 times are at most."""
+    # The last of the bounds between twenty parts.
     return statistics.quantiles(times, n=20, method="inclusive")[-1]
 
 
@@ -429,8 +448,13 @@ def good(
 ) -> bool:
     """Return whether a report of `soak` is good.
 
-    Nothing may be lost, doubled, refused or disclosed to the other tenant, and 95 of 100 requests
-    of each kind must take less than these seconds.
+    Nothing may be lost, doubled, refused or disclosed to the other tenant.
+
+    Args:
+        report: What `soak` returned.
+        chat: Seconds within which 95 of 100 chats must be answered.
+        search: Seconds within which 95 of 100 searches must be answered.
+        remembered: Seconds within which 95 of 100 sessions must be in the memory.
     """
     if report["lost"] or report["doubled"] or report["crossed"] or report["refused"]:
         return False

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Hit, Store
 from mempiler.engines.lm import language_model
-from mempiler.serving.prompt_text import NOTHING, data_lines, hits_with_fallback, prepend_text
+from mempiler.serving.prompt_text import data_lines, hits_with_fallback, prepend_text
 
 from .conftest import Api, Connect
 
@@ -52,15 +52,16 @@ def text_of(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
-def test_tools_add_search_and_ask(connect: Connect) -> None:
+def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(connect: Connect) -> None:
     client = connect(mcp=True, writers=1)
 
     added = call_tool(client, "add_memory", text="My code word is falcon.")
-    assert text_of(added) == "Remembered as D1."
-
     hits = call_tool(client, "search_memory", query="code word")
-    assert "falcon" in text_of(hits)
     answer = call_tool(client, "ask_memory", question="What is the code word?")
+
+    # Sessions without a name are called D1, D2 and so on.
+    assert text_of(added) == "Remembered as D1."
+    assert "falcon" in text_of(hits)
     assert "falcon" in text_of(answer)
 
 
@@ -110,8 +111,12 @@ def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
     assert "Bearer" in response.json()["error"]["message"]
 
 
-def test_there_are_no_tools_unless_they_are_switched_on(client: Api) -> None:
-    assert client.post("/v1/mcp", json=LIST_TOOLS).status_code == 404
+def test_there_are_no_tools_unless_they_are_switched_on(connect: Connect) -> None:
+    client = connect(mcp=False)
+
+    response = client.post("/v1/mcp", json=LIST_TOOLS)
+
+    assert response.status_code == 404
 
 
 MCP_VERSION = "2026-07-28"
@@ -132,28 +137,30 @@ LISTEN_CALL = {
 LISTEN_HEADERS = {"MCP-Protocol-Version": MCP_VERSION, "Mcp-Method": "subscriptions/listen"}
 
 
-@pytest.mark.parametrize(
-    ("method", "headers", "body", "status", "allowed_method"),
-    [
-        pytest.param("GET", {}, None, 405, "POST", id="GET"),
-        pytest.param("DELETE", {}, None, 405, "POST", id="DELETE"),
-        pytest.param("POST", LISTEN_HEADERS, LISTEN_CALL, 404, None, id="listening"),
-    ],
-)
-def test_no_request_opens_a_stream_that_does_not_end(
-    connect: Connect,
-    method: str,
-    headers: dict[str, str],
-    body: Any,
-    status: int,
-    allowed_method: str | None,
-) -> None:
-    client = connect(mcp=True)
-    headers = {"Accept": "application/json, text/event-stream", **headers}
+ACCEPT_STREAMS = {"Accept": "application/json, text/event-stream"}
+"""With this header a client of MCP says that the answer may be a stream."""
 
-    with client.stream(method, "/v1/mcp", json=body, headers=headers, timeout=5) as response:
-        assert response.status_code == status
-        assert response.headers.get("allow") == allowed_method
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_only_post_is_allowed_so_nobody_opens_a_stream_that_does_not_end(
+    connect: Connect, method: str
+) -> None:
+    """MCP lets a server send events to a `GET` for ever; here that would hold a connection."""
+    client = connect(mcp=True)
+
+    with client.stream(method, "/v1/mcp", headers=ACCEPT_STREAMS, timeout=5) as response:
+        assert response.status_code == 405
+        assert response.headers["allow"] == "POST"
+        assert response.headers["content-type"] == "application/json"
+
+
+def test_a_call_that_wants_a_stream_that_does_not_end_is_refused(connect: Connect) -> None:
+    client = connect(mcp=True)
+    headers = {**ACCEPT_STREAMS, **LISTEN_HEADERS}
+
+    with client.stream("POST", "/v1/mcp", json=LISTEN_CALL, headers=headers, timeout=5) as response:
+        assert response.status_code == 404
+        assert "allow" not in response.headers
         assert response.headers["content-type"] == "application/json"
 
 
@@ -161,6 +168,7 @@ def test_no_request_opens_a_stream_that_does_not_end(
 
 
 def message_of_ada(text: str) -> dict[str, str]:
+    """Return a message that Ada said on 5 March 2024, a Tuesday."""
     return {"role": "user", "name": "Ada", "content": text, "time": "2024-03-05"}
 
 
@@ -182,30 +190,40 @@ def test_the_tool_of_an_empty_memory_says_that_there_is_nothing(
 ) -> None:
     tool = mempiler.memory_tool(memory)
 
-    assert tool(query="Lisbon") == NOTHING
+    assert tool(query="Lisbon") == "Nothing was found."
 
 
-def test_the_tool_returns_each_entry_on_a_line_of_its_own(memory: mempiler.UserMemory) -> None:
+def test_the_tool_returns_an_entry_of_several_lines_on_one_line_with_its_date(
+    memory: mempiler.UserMemory,
+) -> None:
+    memory.add([message_of_ada("I moved to Lisbon.\nIn spring.")])
+    tool = mempiler.memory_tool(memory)
+
+    result = str(tool(query="moved in spring", k=1))
+
+    assert result == "- (5 March 2024, Tuesday) Ada: I moved to Lisbon. In spring."
+
+
+def test_the_tool_returns_k_entries_of_the_memory_and_the_turns_that_wait(
+    memory: mempiler.UserMemory,
+) -> None:
+    """A session that was only stored so far waits to be written into the memory."""
     memory.add(
         [
-            message_of_ada("I moved to Lisbon.\nIn spring."),
+            message_of_ada("I moved to Lisbon."),
             message_of_ada("Lisbon is warm."),
             message_of_ada("Lisbon has hills."),
         ]
     )
-    pending = {"role": "user", "name": "Ada", "content": "In Lisbon I eat fish."}
-    memory.add([pending], remember=False)
+    memory.add([message_of_ada("In Lisbon I eat fish.")], remember=False)
     tool = mempiler.memory_tool(memory)
 
     lines = str(tool(query="Lisbon", k=2)).splitlines()
-    # Two lines are of the memory, and one is of the session that waits.
+
     assert len(lines) == 3
     for line in lines:
-        assert line.startswith("- (")
+        assert line.startswith("- (5 March 2024, Tuesday) Ada: ")
     assert lines[-1].endswith("Ada: In Lisbon I eat fish.")
-
-    result = str(tool(query="moved in spring", k=1))
-    assert "- (5 March 2024, Tuesday) Ada: I moved to Lisbon. In spring." in result
 
 
 TEXT_PIECES = (
@@ -226,14 +244,19 @@ TEXT_PIECES = (
 
 @given(st.lists(st.sampled_from(TEXT_PIECES), max_size=12).map("".join))
 def test_no_entry_ends_the_block_in_which_it_stands(entry_text: str) -> None:
-    block = prepend_text(f"- Ada: {entry_text}", [])[0]["text"]
+    """Entries stand between `<memory>` and `</memory>` before the prompt of somebody else.
+
+    An entry that could end this block would be read as a part of the prompt.
+    """
+    (first_part,) = prepend_text(f"- Ada: {entry_text}", content=[])
+    block = first_part["text"]
 
     assert block.count("</memory>") == 1
     assert block.endswith("\n</memory>")
     assert "<|im_end|>" not in block
 
 
-def test_an_agent_reads_when_each_entry_was_said() -> None:
+def test_an_agent_reads_when_an_entry_was_said_if_that_is_known() -> None:
     dated_hit = Hit(
         id="D1:1",
         text="I moved.",
@@ -252,10 +275,12 @@ def test_an_agent_reads_when_each_entry_was_said() -> None:
     assert "when" not in second_entry
 
 
-def test_pending_turns_are_among_the_hits_for_a_message(memory: mempiler.UserMemory) -> None:
+def test_turns_that_wait_are_among_the_hits_for_a_message(memory: mempiler.UserMemory) -> None:
     memory.add([message_of_ada("I moved to Lisbon.")])
+    # This one is stored, but not written into the memory yet.
     memory.add([message_of_ada("Lisbon is warm.")], remember=False)
 
-    hits = hits_with_fallback(memory, "Lisbon", 5)
+    hits = hits_with_fallback(memory, "Lisbon", k=5)
 
+    assert [hit.text for hit in hits] == ["Ada: I moved to Lisbon.", "Ada: Lisbon is warm."]
     assert [hit.id for hit in hits] == ["D1:1", "D2:1"]

@@ -2,6 +2,10 @@
 
 Models, embedders and stores may hang, clients may send nothing or read nothing, and a tenant may
 send more requests than its share: the service goes on for everybody else.
+
+Four settings say how many requests are in progress: `threads` of them ask the model at the same
+time, and `queue` wait for their turn; `store_threads` and `store_queue` are the same for requests
+that only need the store. A request has a *place* in the service from its arrival to its end.
 """
 
 import asyncio
@@ -39,6 +43,11 @@ CHAT_BODY = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
 # Models that hang
 
 
+def requests_in_progress(api: Api) -> int:
+    """Return how many requests that may ask the model are in progress in a service."""
+    return api.service.model_pool.held.total()
+
+
 class HungService:
     """A service whose model does not answer before the test has ended.
 
@@ -51,18 +60,17 @@ class HungService:
         self.chats: list[threading.Thread] = []
 
     def begin_chat(self, tenant: str = "acme") -> None:
-        """Send a chat in a thread, and wait until it has its place in the service."""
-        places = self.api.service.model_pool.held
-        places_before = places.total()
+        """Send a chat in a thread, and wait until the service counts it as in progress."""
+        number_before = requests_in_progress(self.api)
         chat = threading.Thread(target=lambda: self.api.as_tenant(tenant).chat("hello"))
         self.chats.append(chat)
         chat.start()
-        assert within(20, lambda: places.total() > places_before)
+        assert within(20, lambda: requests_in_progress(self.api) > number_before)
 
 
 @contextmanager
 def hung_service(connect: Connect, scripted: Any, **settings: Any) -> Iterator[HungService]:
-    """Start a service whose model hangs until the block ends."""
+    """Start a service whose model hangs until the block ends; it says "late" then."""
     may_answer = threading.Event()
 
     def wait_and_answer(field: str, prompt: str, call_number: int) -> dict[str, str]:
@@ -78,10 +86,19 @@ def hung_service(connect: Connect, scripted: Any, **settings: Any) -> Iterator[H
             chat.join(20)
 
 
-@pytest.mark.parametrize("fault", ["wait", "trickle", "endless", "headers"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("wait", id="the model asks for a pause of an hour"),
+        pytest.param("trickle", id="the answer comes byte by byte"),
+        pytest.param("endless", id="the answer does not end"),
+        pytest.param("headers", id="the headers come byte by byte"),
+    ],
+)
 def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
     connect: Connect, fault: str
 ) -> None:
+    """One request at a time may ask the model, so the second one waits for the end of the first."""
     with StubServer(every(fault)) as model_server:
         lm = language_model(
             model_server.model,
@@ -89,35 +106,46 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
             cache=False,
             deadline=0.5,
             timeout=20,
+            # If it refuses calls after failures, then only for this many seconds.
             guard=Breaker(pause=0.1),
         )
         client = connect(lm, threads=1, queue=8, timeout=10.0, tenant_share=1.0)
-        started = time.monotonic()
 
-        assert client.chat("hello", user="u0").status_code == 502
-        assert client.chat("hello", user="u1").status_code == 502
-        assert client.add("I moved.").status_code == 201
-        assert time.monotonic() - started < 15
+        started = time.monotonic()
+        first_chat = client.chat("hello", user="u0")
+        second_chat = client.chat("hello", user="u1")
+        added_session = client.add("I moved.")
+        seconds = time.monotonic() - started
+
+        # Not 504, for which the time of the request itself would have to be over.
+        assert first_chat.status_code == 502
+        assert second_chat.status_code == 502
+        assert added_session.status_code == 201
+        assert seconds < 15
 
 
 def test_requests_of_the_store_do_not_wait_for_the_model(connect: Connect, scripted: Any) -> None:
+    # Of two chats in progress one asks the model, and the other waits for its turn. Without tokens
+    # there is one tenant only, so it may have both.
     settings = {"threads": 1, "queue": 1, "store_threads": 1, "tokens": False}
     with hung_service(connect, scripted, **settings) as service:
         client = service.api
-        # Without tokens there is one tenant, which may have all places: one works, one waits.
         service.begin_chat()
         service.begin_chat()
 
-        refused = client.chat("hello")
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"] == "2"
-
-        assert client.add("I moved.").status_code == 201
-        assert client.get("/health").status_code == 200
+        # There is no room for a third chat.
+        third_chat = client.chat("hello")
+        assert third_chat.status_code == 503
+        assert third_chat.headers["retry-after"] == "2"
         readiness = client.get("/ready")
         assert readiness.status_code == 503
         assert readiness.json()["parts"]["room"] is False
 
+        # There is room for requests that do not ask the model.
+        assert client.add("I moved.").status_code == 201
+        assert client.get("/health").status_code == 200
+
+    # The model has answered now.
     assert within(20, lambda: client.get("/ready").status_code == 200)
 
 
@@ -130,23 +158,29 @@ def test_a_late_answer_is_a_504_and_not_stored(
 
     assert response.status_code == 504
     assert response.json()["error"]["type"] == "server_error"
-    assert within(20, lambda: client.service.model_pool.held.total() == 0)
+    # Here the model has answered, and the work of the request has ended.
+    assert within(20, lambda: requests_in_progress(client) == 0)
     assert turns_of_ada(store) == ["user: I moved."]
 
 
-def test_a_tenant_has_its_share_of_places_and_threads(connect: Connect, scripted: Any) -> None:
-    # There are six places and two threads. Each of the two tenants may have half of them.
+def test_a_tenant_has_at_most_its_share_of_the_requests_in_progress(
+    connect: Connect, scripted: Any
+) -> None:
+    # Six requests are in progress at the same time: two ask the model, and four wait for their
+    # turn. Each of the two tenants may have half of either.
     with hung_service(connect, scripted, threads=2, queue=4) as service:
         pool = service.api.service.model_pool
         for _ in range(3):
             service.begin_chat("acme")
 
-        refused = service.api.chat("one too many")
-        assert refused.status_code == 429
-        assert refused.headers["retry-after"] == "2"
-        assert refused.json()["error"]["type"] == "rate_limit_error"
+        fourth_chat = service.api.chat("one too many")
+        assert fourth_chat.status_code == 429
+        assert fourth_chat.headers["retry-after"] == "2"
+        assert fourth_chat.json()["error"]["type"] == "rate_limit_error"
 
-        assert not within(0.3, lambda: pool.running == 2)
+        # Only one chat of acme asks the model, although two could.
+        is_second_one_asking = within(0.3, lambda: pool.running == 2)
+        assert not is_second_one_asking
         service.begin_chat("globex")
         assert within(20, lambda: pool.running == 2)
 
@@ -176,25 +210,29 @@ def open_unread_stream(api: Api) -> socket.socket:
     return connection
 
 
-def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_closed(
+def test_streams_that_nobody_reads_count_as_requests_of_their_tenant_until_they_are_closed(
     connect: Connect,
 ) -> None:
+    """A client could otherwise have ever more answers waiting for it in the service's memory."""
     large_event = {
         "choices": [{"index": 0, "delta": {"content": "x"}}],
         "filler": "x" * 1_000_000,
     }
+    # Twelve megabytes are more than the buffers of a connection take in.
     events = f"data: {json.dumps(large_event)}\n\n".encode() * 12 + b"data: [DONE]\n\n"
 
     with StubServer(answer=lambda body: events) as model_server, ExitStack() as connections:
         lm = language_model(model_server.model, api_base=model_server.url, cache=False, deadline=10)
-        # There are four places. Each of the two tenants may have two of them.
+        # Four requests may be in progress, the sum of these numbers. Each of the two tenants may
+        # have two of them.
         client = connect(lm, threads=1, queue=1, store_threads=1, store_queue=1)
-        places = client.service.request_pool.held
+        requests_by_tenant = client.service.request_pool.held
 
         for _ in range(2):
             connections.enter_context(open_unread_stream(client))
-            assert within(10, lambda: client.service.model_pool.held.total() == 0)
-        assert places["acme"] == 2
+            # The model is done, so only sending the answer is left.
+            assert within(10, lambda: requests_in_progress(client) == 0)
+        assert requests_by_tenant["acme"] == 2
 
         refused = client.get("/v1/users")
         assert refused.status_code == 429
@@ -203,7 +241,7 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
         assert client.get("/health").status_code == 200
 
     # The connections are closed now.
-    assert within(10, lambda: places.total() == 0)
+    assert within(10, lambda: requests_by_tenant.total() == 0)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +260,10 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
         ),
     ],
 )
-def test_the_place_of_a_client_that_left_is_free(connect: Connect, path: str, body: Any) -> None:
+def test_a_request_ends_soon_after_its_client_has_left(
+    connect: Connect, path: str, body: Any
+) -> None:
+    """Otherwise clients that give up and try again would fill the service with requests."""
     pytest.importorskip("mcp", reason="needs the extra mcp")
     headers = {"Accept": "application/json", "Mempiler-User": "ada"}
     with StubServer(every("stall")) as model_server:
@@ -235,13 +276,14 @@ def test_the_place_of_a_client_that_left_is_free(connect: Connect, path: str, bo
             guard=guard,
         )
         client = connect(lm, threads=2, queue=8, tenant_share=0.5, mcp=True)
+        max_requests_of_tenant = 5  # Half of the sum of threads and queue.
 
-        # More clients than the five places of the tenant.
-        for _ in range(6):
+        # If the requests of those who left did not end, the last one would be refused (429).
+        for _ in range(max_requests_of_tenant + 1):
             with pytest.raises(httpx.ReadTimeout):
                 client.post(path, json=body, headers=headers, timeout=0.2)
 
-        assert within(20, lambda: client.service.model_pool.held.total() == 0)
+        assert within(20, lambda: requests_in_progress(client) == 0)
         # Clients that leave are no failure of the model.
         assert not guard.open
 
@@ -269,20 +311,24 @@ def test_the_place_of_a_client_that_left_is_free(connect: Connect, path: str, bo
 def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
     connect: Connect, data: bytes, response_start: bytes
 ) -> None:
+    """Otherwise a client could hold ever more connections without doing anything."""
     client = connect(tokens=False, keep_alive=1.0, timeout=0.5)
 
-    with connect_socket(client) as connection:
+    with connect_socket(client, timeout=10) as connection:
         connection.sendall(data)
-        assert connection.recv(4096).startswith(response_start)
+        first_bytes = connection.recv(4096)
         # Reading fails after ten seconds if the service does not close the connection.
         while connection.recv(4096):
             pass
+
+    assert first_bytes.startswith(response_start)
 
 
 # Embedders, and long work on texts
 
 
-def test_embedding_for_a_tenant_counts_in_its_share(connect: Connect) -> None:
+def test_a_tenant_whose_embeddings_hang_leaves_room_for_those_of_another(connect: Connect) -> None:
+    """Texts are embedded in a few slots, and each tenant may hold its share of them."""
     may_embed = threading.Event()
 
     @compute_slot()
@@ -294,8 +340,9 @@ def test_embedding_for_a_tenant_counts_in_its_share(connect: Connect) -> None:
     program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
     acme = connect(program=program, threads=8)
     globex = acme.as_tenant("globex")
-    # Two slots, of which each of the two tenants may hold one.
-    lane = acme.service.memories.lane = FairSemaphore(2, lambda: 0.5)
+    # There are two slots, and each of the two tenants may hold half of them.
+    embedding_slots = FairSemaphore(slots=2, share=lambda: 0.5)
+    acme.service.memories.lane = embedding_slots
     assert acme.add("I moved to Lisbon.").status_code == 201
     assert globex.add("I moved to Lisbon.").status_code == 201
 
@@ -304,19 +351,22 @@ def test_embedding_for_a_tenant_counts_in_its_share(connect: Connect) -> None:
             questions = [
                 clients.submit(acme.ask, f"Why does {number} hang?") for number in range(3)
             ]
-            assert within(10, lambda: lane.waiting == 2)
+            # One of acme's questions holds a slot, and the other two wait.
+            assert within(10, lambda: embedding_slots.waiting == 2)
             assert globex.ask("Where did Ada move?").status_code == 200
         finally:
             may_embed.set()
         for question in questions:
             assert question.result().status_code == 200
-    assert lane.free == 2
+    assert embedding_slots.free == 2
 
 
 def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) -> None:
+    """Long texts take much computing before they can be searched: one at a time may do that."""
     acme = connect(program=build("turn-rag"), threads=8)
     globex = acme.as_tenant("globex")
-    assert acme.add("I like jazz. " * 1_000).status_code == 201
+    long_text = "I like jazz. " * 1_000
+    assert acme.add(long_text).status_code == 201
     assert globex.add("I like jazz.").status_code == 201
     lock = acme.service.memories.text_lock
 
@@ -327,8 +377,8 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) 
         assert within(20, lambda: lock.waiting == 1)
         assert globex.ask("Which jazz?").status_code == 200
 
-    # The index of the long text is made although its client has left, so nobody waits any more.
-    assert within(60, lambda: acme.service.model_pool.held.total() == 0)
+    # The long text is prepared although its client has left, and later searches do not wait.
+    assert within(60, lambda: requests_in_progress(acme) == 0)
     with lock.hold():
         assert acme.post("/v1/users/ada/search", json={"query": "jazz"}).status_code == 200
 
@@ -336,6 +386,7 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) 
 def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(
     connect: Connect,
 ) -> None:
+    """After five failures in a row its breaker opens: requests fail at once, without waiting."""
     is_hanging = threading.Event()
     is_hanging.set()
 
@@ -351,25 +402,28 @@ def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_brea
             breaker.pause = 1.0
         assert client.add("I moved to Lisbon.").status_code == 201
 
-        # A question waits for the embedder until its deadline.
+        # A question waits for the embedder until the deadline of 0.5 s. This is the first failure.
         started = time.monotonic()
         refused = client.ask("Where do I live?")
-        assert 0.5 <= time.monotonic() - started < 5
+        seconds = time.monotonic() - started
         assert refused.status_code == 502
         assert "does not answer" in refused.json()["error"]["message"]
+        assert 0.5 <= seconds < 5
 
-        # Sessions are stored while questions wait.
+        # Sessions are stored while questions wait. These questions are four more failures.
         with ThreadPoolExecutor(4) as clients:
             for number in range(4):
                 clients.submit(client.ask, f"Who is number {number}?")
             assert client.add("I like jazz.").status_code == 201
 
-        # After these five failures in a row nobody waits for the embedder any more.
+        # Now nobody waits for the embedder any more, and it gets no request.
         assert client.get("/ready").json()["parts"]["model"] is False
         requests_before = len(embedding_server.requests)
         started = time.monotonic()
-        assert client.ask("What do I like?").status_code == 502
-        assert time.monotonic() - started < 0.5
+        refused = client.ask("What do I like?")
+        seconds = time.monotonic() - started
+        assert refused.status_code == 502
+        assert seconds < 0.5
         assert len(embedding_server.requests) == requests_before
 
         # The embedder works again.
@@ -381,15 +435,19 @@ def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_brea
 def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Connect) -> None:
     with StubServer(embedding_fault=lambda: "stall") as embedding_server:
         remote_embedder = embedder(embedding_server.model, embedding_server.url)
+        # The embedder itself may take longer than the second that a request has.
         client = connect(program=build("turn-rag", embedder=remote_embedder), timeout=1.0)
         client.add("I moved to Lisbon.")
 
         started = time.monotonic()
         response = client.ask("Where do I live?")
+        seconds = time.monotonic() - started
 
+        # At this moment the service sees either that the embedder has failed (502), or that the
+        # time of the request is over (504).
         assert response.status_code in (502, 504)
-        assert time.monotonic() - started < 5
-        assert within(5, lambda: client.service.model_pool.held.total() == 0)
+        assert seconds < 5
+        assert within(5, lambda: requests_in_progress(client) == 0)
 
 
 # Stores and token files
@@ -398,7 +456,8 @@ def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: C
 def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The service waits two seconds otherwise.
+    """However often the state of the service is asked for, one thread waits for the store."""
+    # Otherwise `/ready` would wait two seconds each time.
     monkeypatch.setattr(store_call, "WAIT", 0.3)
     client = connect().as_tenant(None)
     may_go_on = threading.Event()
@@ -418,10 +477,11 @@ def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
                 assert readiness.status_code == 503
                 assert readiness.json()["parts"]["store"] is False
                 assert client.get("/health").status_code == 200
-            assert time.monotonic() - started < 15
-            assert len(hanging_threads) == 1
+            seconds = time.monotonic() - started
         finally:
             may_go_on.set()
+    assert seconds < 15
+    assert len(hanging_threads) == 1
 
     assert within(20, lambda: client.get("/ready").status_code == 200)
 
@@ -470,26 +530,38 @@ def test_a_service_with_a_broken_token_file_is_not_ready_and_the_log_says_why(
 # The pool of requests
 
 
-def test_of_two_requests_at_one_moment_the_one_that_waits_is_prepared_before() -> None:
-    """Only a memory that is bound before the wait stores nothing of a user forgotten meanwhile."""
-    prepared_tenants: list[str] = []
-    prepared_when_work_began: list[list[str]] = []
+def test_a_request_that_has_to_wait_for_its_slot_is_prepared_before_it_waits() -> None:
+    """A request is prepared by reading the store as it is when the request comes.
+
+    If that happened after the wait, a request of a user who is forgotten meanwhile would store
+    something of this user.
+    """
+    events: list[str] = []
 
     async def client_stays() -> None:
         await asyncio.Event().wait()
 
-    async def work(deadline: Deadline) -> None:
-        prepared_when_work_began.append(list(prepared_tenants))
-        await asyncio.sleep(0.01)
+    async def run_request(pool: Pool, tenant: str) -> None:
+        async def work(deadline: Deadline) -> None:
+            events.append(f"{tenant} works")
+            await asyncio.sleep(0.01)
+            events.append(f"{tenant} has worked")
 
-    async def send_both() -> None:
-        pool = Pool(slots=1, queue=8, timeout=10.0)
-        await asyncio.gather(
-            pool.run(work, "acme", client_stays, lambda: prepared_tenants.append("acme")),
-            pool.run(work, "globex", client_stays, lambda: prepared_tenants.append("globex")),
+        await pool.run(
+            work,
+            tenant,
+            receive=client_stays,
+            before_wait=lambda: events.append(f"{tenant} is prepared"),
         )
 
-    asyncio.run(send_both())
+    async def run_both() -> None:
+        pool = Pool(slots=1, queue=8, timeout=10.0)
+        await asyncio.gather(run_request(pool, "acme"), run_request(pool, "globex"))
 
-    # The first request began at once, the second one had to wait for the only slot.
-    assert prepared_when_work_began == [[], ["globex"]]
+    asyncio.run(run_both())
+
+    # The first request gets the only slot at once, and needs no preparation.
+    assert "acme is prepared" not in events
+    # The second request has to wait for the first one.
+    assert events.index("acme has worked") < events.index("globex works")
+    assert events.index("globex is prepared") < events.index("globex works")

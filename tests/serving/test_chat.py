@@ -2,8 +2,9 @@
 
 What the user says is stored before the model is asked, and the answer before the client has it.
 
-The service offers two models: the program ("my-model"), and the language model itself with the
-recalled memory ("my-model-chat").
+The service offers two models: the program ("my-model"), which answers questions from the memory in
+few words, and the language model itself, whose prompt is completed by what was recalled
+("my-model-chat").
 """
 
 import asyncio
@@ -42,6 +43,17 @@ from .conftest import (
 PROGRAM = "my-model"
 LANGUAGE_MODEL = "my-model-chat"
 
+SECOND_WORD_HAS_COME = {
+    (PROGRAM, "chat"): 8,
+    (PROGRAM, "json"): 8,
+    (LANGUAGE_MODEL, "chat"): 4,
+}
+"""An event of the model's stream before which its first two words have come, by model and adapter.
+
+Event 0 is the role, and each further event is a word. A program reads its answer from output that
+begins with the words `[[ ## answer ## ]]` (chat adapter) or `{"answer":` (JSON adapter).
+"""
+
 BOTH_MODELS = pytest.mark.parametrize(
     "model",
     [
@@ -64,7 +76,7 @@ STREAMED_OR_NOT = pytest.mark.parametrize(
 def ask(client: openai.OpenAI, text: str = "Where did I move?", **fields: Any) -> Any:
     """Ask the program a question as Ada, and return the stream of the answer.
 
-    Further fields change the request.
+    `fields` change the request: with `stream=False` the answer is one completion.
     """
     request: dict[str, Any] = {
         "model": PROGRAM,
@@ -110,7 +122,7 @@ def model_output(model: str, answer: str) -> str:
 
 
 def broken_stream(texts: Sequence[str]) -> bytes:
-    """Return the events of a stream that breaks off after some texts."""
+    """Return the events of a stream that breaks off after some texts: `[DONE]` does not come."""
     events: list[bytes] = []
     for text in texts:
         chunk = {"choices": [{"delta": {"content": text}}]}
@@ -121,16 +133,17 @@ def broken_stream(texts: Sequence[str]) -> bytes:
 @contextmanager
 def all_threads_but_one_busy() -> Iterator[None]:
     """Occupy, for the block, all but one of the threads in which services make blocking calls."""
+    busy_threads = MAX_THREADS - 1
     may_end = threading.Event()
-    # The busy threads and this one.
-    all_are_busy = threading.Barrier(MAX_THREADS, timeout=20)
+    # Those who wait for it are the busy threads and the thread of the test.
+    all_are_busy = threading.Barrier(busy_threads + 1, timeout=20)
 
     def stay_busy() -> None:
         all_are_busy.wait()
         may_end.wait(60)
 
     async def occupy_threads() -> None:
-        await asyncio.gather(*(in_thread(stay_busy) for _ in range(MAX_THREADS - 1)))
+        await asyncio.gather(*(in_thread(stay_busy) for _ in range(busy_threads)))
 
     occupier = threading.Thread(target=lambda: asyncio.run(occupy_threads()))
     occupier.start()
@@ -148,12 +161,25 @@ def all_threads_but_one_busy() -> Iterator[None]:
 def test_a_message_is_stored_before_the_model_is_asked(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
-    def first_call_fails(prompt: str, call_number: int) -> bool:
-        # This runs while the model is asked.
-        assert turns_of_ada(store) == ["user: I moved."]
-        return call_number == 1
+    turns_when_model_was_asked: list[list[str]] = []
 
-    client = connect(scripted(failing(first_call_fails, answer="fine")))
+    def note_turns_and_answer(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        turns_when_model_was_asked.append(turns_of_ada(store))
+        return {"answer": "fine"}
+
+    client = connect(scripted(note_turns_and_answer))
+
+    assert client.chat("I moved.").status_code == 200
+
+    assert turns_when_model_was_asked == [["user: I moved."]]
+    assert turns_of_ada(store) == ["user: I moved.", "assistant: fine"]
+
+
+def test_a_message_whose_answer_failed_is_stored_once_when_the_client_tries_again(
+    connect: Connect, scripted: Any, store: Store
+) -> None:
+    lm = scripted(failing(when=lambda prompt, call_number: call_number == 1, answer="fine"))
+    client = connect(lm)
 
     failed = client.chat("I moved.")
     assert failed.status_code == 502
@@ -169,6 +195,7 @@ def test_a_message_is_stored_before_the_model_is_asked(
 def test_only_messages_after_the_last_answer_are_new(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
+    """Clients of OpenAI send the whole conversation with every request; it is stored once."""
     lm = scripted(lambda field, prompt, call_number: {"answer": f"answer {call_number}"})
     client = connect(lm)
 
@@ -181,6 +208,7 @@ def test_only_messages_after_the_last_answer_are_new(
         "user: two",
         "assistant: answer 2",
     ]
+    # The prompt shows each earlier turn once. The new one is the question, not a turn before it.
     _, last_prompt = lm.engine.prompts[-1]
     assert last_prompt.count("user: one") == 1
     assert last_prompt.count("assistant: answer 1") == 1
@@ -189,36 +217,33 @@ def test_only_messages_after_the_last_answer_are_new(
 
 @BOTH_MODELS
 @pytest.mark.parametrize(
-    ("user_name", "assistant_name"),
+    ("user_fields", "assistant_fields"),
     [
-        pytest.param("Ada", None, id="the user has a name"),
-        pytest.param(None, "Bot", id="the assistant has a name"),
+        pytest.param({"name": "Ada"}, {}, id="the user has a name"),
+        pytest.param({}, {"name": "Bot"}, id="the assistant has a name"),
     ],
 )
-def test_a_model_reads_messages_with_names_once(
+def test_a_prompt_shows_messages_once_if_their_speakers_have_names(
     reach: Reach,
     store: Store,
     model: str,
-    user_name: str | None,
-    assistant_name: str | None,
+    user_fields: dict[str, str],
+    assistant_fields: dict[str, str],
 ) -> None:
+    """The conversation of the request is stored as well, and a prompt does not show it twice."""
     statement = "I moved to Lisbon."
     answer = "Noted: to Lisbon."
     question = "Where did I move, to Lisbon?"
 
-    def user_message(text: str) -> dict[str, str]:
-        message = {"role": "user", "content": text}
-        return {**message, "name": user_name} if user_name else message
-
-    def assistant_message(text: str) -> dict[str, str]:
-        message = {"role": "assistant", "content": text}
-        return {**message, "name": assistant_name} if assistant_name else message
-
-    api, _, model_server = reach(lambda body: model_output(model, answer))
+    first_message = {"role": "user", "content": statement, **user_fields}
+    answer_message = {"role": "assistant", "content": answer, **assistant_fields}
+    second_message = {"role": "user", "content": question, **user_fields}
     conversations = [
-        [user_message(statement)],
-        [user_message(statement), assistant_message(answer), user_message(question)],
+        [first_message],
+        [first_message, answer_message, second_message],
     ]
+    api, _, model_server = reach(lambda body: model_output(model, answer))
+
     for messages in conversations:
         body = {"model": model, "user": "ada", "messages": messages}
         assert api.post("/v1/chat/completions", json=body).status_code == 200
@@ -247,15 +272,20 @@ def test_a_system_message_reaches_the_model_but_not_the_memory(
 
 
 def test_a_session_that_was_ended_by_another_one_continues_under_a_new_name(client: Api) -> None:
+    """A user has one open session. Whoever begins another one ends it, and an end is final."""
     client.chat("hello", metadata={"session": "a"})
+    # A chat that names no session goes on with the open one.
     client.chat("hello again")
+    # This ends "a".
     client.chat("hello", metadata={"session": "b"})
+    # This ends "b", and both chats come into one new session.
     client.chat("hello", metadata={"session": "a"})
     client.chat("hello", metadata={"session": "a"})
 
     sessions = client.sessions()
     continuations = [name for name in sessions if name.startswith("a~")]
     assert len(continuations) == 1
+    # Each chat has two turns, a message and its answer.
     assert sessions == {
         "a": ("queued", 4),
         "b": ("queued", 2),
@@ -287,6 +317,7 @@ def test_a_session_that_was_ended_by_another_one_continues_under_a_new_name(clie
 def test_a_fact_is_recalled_however_often_the_question_was_asked(
     connect: Connect, scripted: Any, question: str, answer_template: str, is_remembered: bool
 ) -> None:
+    """Ten hits are recalled, and ten stored copies of the question do not push out the fact."""
     lm = scripted(
         lambda field, prompt, call_number: {"answer": answer_template.format(call_number)}
     )
@@ -294,6 +325,7 @@ def test_a_fact_is_recalled_however_often_the_question_was_asked(
     client.add("I moved to Lisbon in spring.")
     memory = UserMemory(client.service.memories, ADA)
 
+    # More chats than hits; each stores its question and its answer in a session of its own.
     for number in range(11):
         if is_remembered:
             memory.remember()
@@ -307,10 +339,12 @@ def test_a_fact_is_recalled_however_often_the_question_was_asked(
 
 
 def test_a_question_that_states_a_fact_is_recalled(client: Api) -> None:
+    """Stored questions that only ask the same again come last, but this one says something new."""
     client.chat("Did you know I moved to Lisbon?")
+    for _ in range(9):
+        client.chat("Where did I move?")
 
-    for _ in range(10):
-        completion = client.chat("Where did I move?").json()
+    completion = client.chat("Where did I move?").json()
 
     evidence = [entry["text"] for entry in completion["mempiler"]["evidence"]]
     assert "user: Did you know I moved to Lisbon?" in evidence
@@ -343,12 +377,17 @@ def test_a_session_ends_after_the_gap(
     assert list(client.sessions().values()) == sessions
 
 
-def test_an_idle_session_is_ended_by_the_worker(client: Api) -> None:
+def test_an_idle_session_is_ended_by_the_background_worker(client: Api) -> None:
+    """A sweep of the worker ends all sessions that were idle for longer than the gap."""
     client.chat("one")
     memories = client.service.memories
 
-    assert Worker(memories, session_gap=30).sweep() == 0
-    assert Worker(memories, session_gap=0).sweep() == 1
+    ended_sessions = Worker(memories, session_gap=30).sweep()
+    assert ended_sessions == 0
+    assert list(client.sessions().values()) == [("open", 2)]
+
+    ended_sessions = Worker(memories, session_gap=0).sweep()
+    assert ended_sessions == 1
     assert list(client.sessions().values()) == [("queued", 2)]
 
 
@@ -361,11 +400,14 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
     damage = update(open_turns).where(open_turns.c.user == "ada").values(json='{"falcon": ')
     with closing(Database(store.url)) as database, database.write_transaction() as transaction:
         transaction.connection.execute(damage)
+    # With this gap every session is idle.
     worker = Worker(client.service.memories, session_gap=0)
 
-    assert worker.sweep() == 1
-    assert worker.sweep() == 0
+    sessions_ended_by_first_sweep = worker.sweep()
+    sessions_ended_by_second_sweep = worker.sweep()
 
+    assert sessions_ended_by_first_sweep == 1
+    assert sessions_ended_by_second_sweep == 0
     items_of_bob = store.items.list_all(Owner("bob", "acme"))
     assert [stored.item.id for stored in items_of_bob] == ["chat"]
     # The damage is logged once, without the words of the session.
@@ -373,19 +415,22 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
     assert "falcon" not in caplog.text
 
 
-def test_the_answer_of_a_session_that_ended_meanwhile_is_stored(
+def test_an_answer_is_stored_though_its_session_ended_while_the_model_was_asked(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
+    ended_sessions: list[Any] = []
+
     def end_session_and_answer(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        ended = store.open_sessions.end(ADA, "a")
-        assert ended is not None
-        return {"answer": f"position {ended.position}"}
+        ended_sessions.append(store.open_sessions.end(ADA, "a"))
+        return {"answer": "fine"}
 
     client = connect(scripted(end_session_and_answer))
 
     client.chat("I moved.", metadata={"session": "a"})
 
-    assert turns_of_ada(store) == ["user: I moved.", "assistant: position 1"]
+    (ended_session,) = ended_sessions
+    assert ended_session.position == 1
+    assert turns_of_ada(store) == ["user: I moved.", "assistant: fine"]
 
 
 # Fields of requests
@@ -446,6 +491,11 @@ def test_an_unsupported_request_is_refused_and_changes_nothing(
 
 @STREAMED_OR_NOT
 def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
+    """OpenAI's client gets an answer from what was said in earlier sessions.
+
+    With the field `mempiler` it says that only sessions with certain metadata count, and which
+    metadata its own session gets.
+    """
     client.add("My sister is called Grace.", metadata={"paid": True})
     client.add("My sister is called Ruth.", metadata={"paid": False})
 
@@ -473,14 +523,16 @@ def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
 
     assert answer == "My sister is called Grace."
     assert client.sessions()["phone"] == ("open", 2)
-    # The metadata of the request belong to the session that it began.
+    # The session that the request began has its metadata, and waits to be written into the memory.
     search = {"query": "sister", "where": {"paid": True, "n": 1.5}}
     hits = client.post("/v1/users/ada/search", json=search).json()["waiting"]
     assert {hit["id"] for hit in hits} == {"phone:1", "phone:2"}
 
 
 @STREAMED_OR_NOT
-def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool) -> None:
+def test_settings_that_the_program_ignores_are_named_in_its_reply(
+    reach: Reach, stream: bool
+) -> None:
     settings: dict[str, Any] = {
         "temperature": 0,
         "top_p": 0.5,
@@ -502,15 +554,16 @@ def test_settings_that_the_program_ignores_are_named(reach: Reach, stream: bool)
 
 
 @STREAMED_OR_NOT
-def test_labels_that_the_program_ignores_are_named(reach: Reach, stream: bool) -> None:
+def test_labels_that_the_program_ignores_are_named_in_its_reply(reach: Reach, stream: bool) -> None:
     client = reach(lambda body: in_chat_format("To Lisbon.")).openai_client
 
+    # The session is used by the service, but another label is of no use to the program.
     completion = ask(client, stream=stream, metadata={"session": "a", "team": "red"})
 
     assert read_extension(completion)["ignored"] == ["metadata.team"]
 
 
-def test_settings_with_their_default_values_are_not_named(client: Api) -> None:
+def test_settings_with_their_default_values_are_not_named_as_ignored(client: Api) -> None:
     settings = {
         "temperature": 1.0,
         "top_p": 1,
@@ -532,13 +585,17 @@ def test_settings_with_their_default_values_are_not_named(client: Api) -> None:
     assert completion["mempiler"]["ignored"] == []
 
 
-def test_the_language_model_ignores_nothing(reach: Reach) -> None:
+def test_the_language_model_gets_all_settings_and_its_reply_names_none_as_ignored(
+    reach: Reach,
+) -> None:
     _, client, model_server = reach()
 
     completion = ask(client, model=LANGUAGE_MODEL, stream=False, temperature=0, seed=7)
 
     assert read_extension(completion)["ignored"] == []
-    assert request_bodies(model_server)[0]["temperature"] == 0
+    (request_body,) = request_bodies(model_server)
+    assert request_body["temperature"] == 0
+    assert request_body["seed"] == 7
 
 
 def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
@@ -562,18 +619,21 @@ def test_a_service_whose_model_has_no_endpoint_lists_only_the_program(client: Ap
 
 
 @pytest.mark.parametrize(
-    ("adapter", "model", "pause"),
+    ("adapter", "model"),
     [
-        # The number is that of an event of the model: "To" has come by then in each case.
-        pytest.param("chat", PROGRAM, 8, id="program with the chat adapter"),
-        pytest.param("json", PROGRAM, 8, id="program with the JSON adapter"),
-        pytest.param("chat", LANGUAGE_MODEL, 4, id="language model"),
+        pytest.param("chat", PROGRAM, id="program with the chat adapter"),
+        pytest.param("json", PROGRAM, id="program with the JSON adapter"),
+        pytest.param("chat", LANGUAGE_MODEL, id="language model"),
     ],
 )
 def test_the_first_word_comes_before_the_model_has_ended(
-    reach: Reach, store: Store, adapter: str, model: str, pause: int
+    reach: Reach, store: Store, adapter: str, model: str
 ) -> None:
-    """The model pauses before one of its events until the client has read the first word."""
+    """The model pauses before one of its events until the client has read the first word.
+
+    The question is stored by then; the answer is stored before the client learns that it has ended.
+    """
+    pause_before_event = SECOND_WORD_HAS_COME[model, adapter]
     answer = "To Lisbon & Porto, she said."
     if model == LANGUAGE_MODEL:
         output = answer
@@ -581,17 +641,18 @@ def test_the_first_word_comes_before_the_model_has_ended(
         output = in_json_format(answer)
     else:
         output = in_chat_format(answer)
-    has_paused = threading.Event()
     first_word_was_read = threading.Event()
+    was_read_during_pause: list[bool] = []
 
     def pause_once(event_number: int) -> None:
-        if event_number == pause and not has_paused.is_set():
-            has_paused.set()
-            assert first_word_was_read.wait(10)
+        if event_number == pause_before_event and not was_read_during_pause:
+            was_read_during_pause.append(first_word_was_read.wait(10))
 
     _, client, model_server = reach(lambda body: output, adapter, between=pause_once)
 
     parts: list[str] = []
+    turns_at_first_word: list[str] = []
+    turns_at_finish: list[str] = []
     last_chunk: Any = None
     finish_chunk: Any = None
     with ask(client, model=model, stream_options={"include_usage": True}) as stream:
@@ -601,17 +662,19 @@ def test_the_first_word_comes_before_the_model_has_ended(
                 continue
             choice = chunk.choices[0]
             if choice.delta.content:
+                if not parts:
+                    turns_at_first_word = turns_of_ada(store)
                 parts.append(choice.delta.content)
-                assert turns_of_ada(store)[0] == "user: Where did I move?"
                 first_word_was_read.set()
             if choice.finish_reason:
-                # The answer is stored before the client learns that it has ended.
-                assert turns_of_ada(store)[1:] == [f"assistant: {answer}"]
+                turns_at_finish = turns_of_ada(store)
                 finish_chunk = chunk
 
-    assert has_paused.is_set()
+    assert was_read_during_pause == [True]
     assert "".join(parts) == answer
     assert len(parts) > 3
+    assert turns_at_first_word == ["user: Where did I move?"]
+    assert turns_at_finish == ["user: Where did I move?", f"assistant: {answer}"]
     assert finish_chunk.mempiler["session"]
     assert finish_chunk.id == last_chunk.id
     assert last_chunk.usage.completion_tokens > 0
@@ -620,6 +683,8 @@ def test_the_first_word_comes_before_the_model_has_ended(
 
 
 def test_an_answer_that_follows_a_schema_is_streamed(reach: Reach, store: Store) -> None:
+    """The model has to fill the fields `reasoning` and `answer`; only the latter is sent."""
+
     def fill_schema(body: dict[str, Any]) -> str:
         properties = body["response_format"]["json_schema"]["schema"]["properties"]
         return json.dumps({name: f'{name}: "To Lisbon"\n' for name in properties})
@@ -628,7 +693,6 @@ def test_an_answer_that_follows_a_schema_is_streamed(reach: Reach, store: Store)
 
     words = read_words(ask(client))
 
-    # The field `reasoning`, which the schema has too, is not sent.
     assert words == ["answer:", ' "To', ' Lisbon"\n']
     assert turns_of_ada(store) == [
         "user: Where did I move?",
@@ -651,6 +715,7 @@ def test_an_answer_that_follows_a_schema_is_streamed(reach: Reach, store: Store)
 def test_a_failure_before_the_first_word_is_a_status(
     reach: Reach, store: Store, fault: str | None, status: int
 ) -> None:
+    """Once a stream has begun, its status is 200 for good, so it begins with the first word."""
     without_a_word = broken_stream(["[[ ## answer ## ]]\n"])
     script = every(fault) if fault else None
     client = reach(lambda body: without_a_word, script=script).openai_client
@@ -666,7 +731,7 @@ def test_a_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: S
     may_go_on = threading.Event()
 
     def pause_within_answer(event_number: int) -> None:
-        if event_number >= 8:
+        if event_number >= SECOND_WORD_HAS_COME[PROGRAM, "chat"]:
             may_go_on.wait(10)
 
     api, client, _ = reach(
@@ -685,13 +750,15 @@ def test_a_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: S
 
 @BOTH_MODELS
 @STREAMED_OR_NOT
-def test_no_thread_is_held_while_a_model_is_waited_for(
+def test_a_chat_that_waits_for_its_model_holds_no_thread(
     reach: Reach, model: str, stream: bool
 ) -> None:
+    """With one thread left, two chats wait for the model at the same time."""
     both_are_asked = threading.Barrier(2, timeout=10)
 
     def answer(body: dict[str, Any]) -> str:
-        # If a request held the last free thread, the other one could not come so far.
+        # If a chat held the last free thread, the other one would not come so far, and this wait
+        # would fail after ten seconds.
         both_are_asked.wait()
         return model_output(model, "To Lisbon.")
 
@@ -711,6 +778,7 @@ def test_no_thread_is_held_while_a_model_is_waited_for(
 def test_a_repeated_request_gets_the_stored_answer_and_costs_nothing(
     reach: Reach, store: Store, model: str
 ) -> None:
+    """A client repeats a request whose answer did not reach it."""
     api, client, model_server = reach(lambda body: model_output(model, "To Lisbon."))
     options = {"model": model, "stream_options": {"include_usage": True}}
 
@@ -751,20 +819,21 @@ def test_a_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answ
 def test_a_client_that_leaves_a_stream_frees_its_place(
     reach: Reach, store: Store, model: str
 ) -> None:
+    """The service works on a request no longer once its client has gone, and stores no answer."""
     may_go_on = threading.Event()
-    # The program's answer begins behind the five words of `[[ ## answer ## ]]`.
-    first_held_event = 8 if model == PROGRAM else 2
 
     def pause_within_answer(event_number: int) -> None:
-        if event_number >= first_held_event:
+        if event_number >= SECOND_WORD_HAS_COME[model, "chat"]:
             may_go_on.wait(10)
 
     api, client, _ = reach(
         lambda body: model_output(model, "To Lisbon, in spring."), between=pause_within_answer
     )
     with ask(client, model=model) as stream:
-        next(iter(stream))
+        for _first_chunk in stream:
+            break
 
+    # The model still pauses.
     assert within(20, lambda: api.service.model_pool.held.total() == 0)
     may_go_on.set()
     assert turns_of_ada(store) == ["user: Where did I move?"]

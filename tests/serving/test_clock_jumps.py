@@ -31,9 +31,10 @@ A_DAY_FORTH_OR_BACK = pytest.mark.parametrize(
 
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
-    """Set the wall clock so many seconds ahead of the real one, or behind it if negative.
+    """A function that sets the wall clock so many seconds ahead of the real one, or behind it.
 
-    The store reads `time.time`. Sessions and turns are dated by `utc_now`, which three modules use.
+    `set_clock(-60.0)` sets it a minute behind, whatever it was set to before. The store reads
+    `time.time`. Sessions and turns are dated by `utc_now`, which three modules use.
     """
     real_time = time.time
     real_utc_now = incoming_items.utc_now
@@ -63,11 +64,13 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
 def test_a_chat_keeps_its_order(
     client: Api, store: Store, set_clock: SetClock, clock_settings: list[float]
 ) -> None:
+    """Before each message the clock is set so many seconds ahead of the real one, or behind it."""
     for number, seconds_ahead in enumerate(clock_settings):
         set_clock(seconds_ahead)
         response = client.chat(f"Message {number}.", metadata={"session": "s"})
         assert response.status_code == 200
 
+    # Each message has an answer, so there are six turns.
     assert client.sessions() == {"s": ("open", 6)}
     user_turns = [turn for turn in turns_of_ada(store) if turn.startswith("user")]
     assert user_turns == ["user: Message 0.", "user: Message 1.", "user: Message 2."]
@@ -84,6 +87,8 @@ def test_a_session_that_ends_after_a_jump_is_stored_in_order(
 
     (stored,) = store.items.list_all(ADA)
     assert [turn.id for turn in stored.item.turns] == ["s:1", "s:2", "s:3", "s:4"]
+    assert stored.item.turns[0].text == "Message 0."
+    assert stored.item.turns[2].text == "Message 1."
 
 
 @A_DAY_FORTH_OR_BACK
@@ -106,12 +111,13 @@ def test_a_repeated_session_is_recognised(client: Api, set_clock: SetClock, jump
 
     set_clock(jump)
 
+    # The same session again, and another one under the same name.
     assert client.add("I moved.", id="a").json()["new"] is False
     assert client.add("I stayed.", id="a").status_code == 409
 
 
 @A_DAY_FORTH_OR_BACK
-def test_a_session_queued_before_a_jump_is_written(
+def test_a_session_queued_before_a_jump_is_written_into_the_memory(
     connect: Connect, set_clock: SetClock, jump: float
 ) -> None:
     client = connect(writers=1)
@@ -121,8 +127,8 @@ def test_a_session_queued_before_a_jump_is_written(
     set_clock(0)
     client.add("I moved to Oslo.", id="b")
 
-    remembered = {"a": ("remembered", 1), "b": ("remembered", 1)}
-    assert within(20, lambda: client.sessions() == remembered)
+    both_are_remembered = {"a": ("remembered", 1), "b": ("remembered", 1)}
+    assert within(20, lambda: client.sessions() == both_are_remembered)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +141,23 @@ def test_a_session_queued_before_a_jump_is_written(
         pytest.param(-DAY, True, id="a day back"),
     ],
 )
-def test_a_lease_outlasts_small_jumps_and_no_large_one(
+def test_a_claim_of_a_user_outlasts_small_jumps_and_no_large_one(
     client: Api, store: Store, set_clock: SetClock, jump: float, can_be_claimed: bool
 ) -> None:
-    fingerprint = client.service.memories.writer_fingerprint
+    """A worker claims the user whose memory it writes, for two minutes (its lease).
+
+    Another worker may claim the user when that time is over. It may do so as well if the lease ends
+    in a day, since no lease is that long: the clock was wrong.
+    """
+    # Names the program that writes the memory.
+    stamp = client.service.memories.writer_fingerprint
     client.add("I moved to Lisbon.")
-    assert store.queue.claim("first worker", 120, fingerprint)
+    first_claim = store.queue.claim("first worker", lease=120, stamp=stamp)
+    assert first_claim
 
     set_clock(jump)
 
-    second_claim = store.queue.claim("second worker", 120, fingerprint)
+    second_claim = store.queue.claim("second worker", lease=120, stamp=stamp)
     assert bool(second_claim) is can_be_claimed
 
 
@@ -170,7 +183,7 @@ def test_a_withdrawn_token_stays_withdrawn(
     digest_of_globex = hashlib.sha256(TOKENS["globex"].encode()).hexdigest()
     globex = client.as_tenant("globex")
 
-    # The token of `acme` is withdrawn.
+    # The token of `acme`, which `client` sends, is withdrawn: the file has it no longer.
     set_clock(jump)
     (tmp_path / "tokens").write_text(f"globex sha256:{digest_of_globex}\n")
 

@@ -1,4 +1,7 @@
-"""How work and streams end that nobody waits for any more, and what the log says of it."""
+"""How work and streams end that nobody waits for any more, and what the log says of it.
+
+A `Pool` does the work of requests. A service that ends waits for that work, but not for ever.
+"""
 
 import asyncio
 import gc
@@ -28,62 +31,74 @@ async def wait_for_ever() -> Any:
 # Pools
 
 
+def run_request(pool: Pool, work: Any) -> asyncio.Task[Any]:
+    """Start work in a pool, for a client that does not leave."""
+    return asyncio.create_task(pool.run(work, tenant="acme", receive=wait_for_ever))
+
+
 def test_a_pool_waits_for_work_whose_request_was_cancelled() -> None:
-    has_ended = False
+    events: list[str] = []
 
     async def work(deadline: Any) -> None:
-        nonlocal has_ended
         while not deadline.passed:
             await asyncio.sleep(0.01)
         # Some work goes on for a while after its deadline.
         await asyncio.sleep(0.1)
-        has_ended = True
+        events.append("the work has ended")
 
-    async def cancel_request() -> None:
+    async def cancel_request_and_wait() -> None:
         pool = Pool(slots=1, queue=1, timeout=20)
-        request = asyncio.create_task(pool.run(work, "acme", wait_for_ever))
+        request = run_request(pool, work)
         await asyncio.sleep(0.05)
+        # This ends the deadline of the work at once.
         request.cancel()
-        await pool.wait_until_work_ends(10)
 
-        assert has_ended
+        await pool.wait_until_work_ends(timeout=10)
+        events.append("nobody waits any more")
 
-    run_within(20, cancel_request())
+    run_within(20, cancel_request_and_wait())
+
+    assert events == ["the work has ended", "nobody waits any more"]
 
 
 def test_a_pool_without_work_is_not_waited_for() -> None:
     async def wait_for_empty_pool() -> None:
         pool = Pool(slots=1, queue=1, timeout=20)
-        await pool.wait_until_work_ends(10)
+        await pool.wait_until_work_ends(timeout=10)
 
+    # This fails after five seconds.
     run_within(5, wait_for_empty_pool())
 
 
 def test_a_pool_is_waited_for_no_longer_than_the_given_time() -> None:
-    async def wait_for_hanging_work() -> None:
+    async def wait_for_hanging_work() -> bool:
         pool = Pool(slots=1, queue=1, timeout=20)
         may_end = asyncio.Event()
-        request = asyncio.create_task(pool.run(lambda _: may_end.wait(), "acme", wait_for_ever))
+        request = run_request(pool, lambda deadline: may_end.wait())
         await asyncio.sleep(0.05)
 
-        await pool.wait_until_work_ends(0.1)
+        await pool.wait_until_work_ends(timeout=0.1)
 
-        assert not request.done()
+        work_goes_on = not request.done()
         may_end.set()
         await request
+        return work_goes_on
 
-    run_within(5, wait_for_hanging_work())
+    work_goes_on = run_within(5, wait_for_hanging_work())
+
+    assert work_goes_on
 
 
 # Streams
 
 
 async def read_stream(work: Coroutine[Any, Any, Any], is_cut_off: bool) -> list[Any]:
-    """Return the parts of a stream.
+    """Return the parts of a stream: what a client gets to read of it.
 
     Args:
         work: The work whose answer is streamed.
-        is_cut_off: Whether the server cancels the stream after a moment.
+        is_cut_off: Whether the server cancels the stream after a moment, as it does when the
+            service ends.
     """
     stream = EventStream()
 
@@ -94,15 +109,15 @@ async def read_stream(work: Coroutine[Any, Any, Any], is_cut_off: bool) -> list[
     response: Any = await stream.response(begin_and_work())
     parts: list[Any] = []
 
-    async def read() -> None:
+    async def send_parts() -> None:
         async for part in response.body_iterator:
             parts.append(part)
 
-    reading = asyncio.create_task(read())
+    sending = asyncio.create_task(send_parts())
     await asyncio.sleep(0.05)
     if is_cut_off:
-        reading.cancel()
-    await asyncio.wait({reading}, timeout=10)
+        sending.cancel()
+    await asyncio.wait({sending}, timeout=10)
     return parts
 
 
@@ -114,7 +129,9 @@ def test_a_stream_that_is_cut_off_ends_with_an_error_event() -> None:
     assert "this service ends" in error["message"]
 
 
-def test_a_client_that_leaves_a_stream_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_leaves_a_stream_is_not_logged_as_a_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def notice_that_client_left() -> None:
         raise GONE()
 
@@ -129,6 +146,11 @@ def test_a_client_that_leaves_a_stream_is_no_fault(caplog: pytest.LogCaptureFixt
 def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A call of the store fails when nobody waits for its result any more.
+
+    asyncio would log that the error "was never retrieved", as if something were wrong with the
+    service.
+    """
     # The service waits two seconds otherwise.
     monkeypatch.setattr(store_call, "WAIT", 0.01)
     may_fail = threading.Event()
@@ -145,6 +167,7 @@ def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late
         with pytest.raises(TimeoutError):
             await call.result()
 
+        # Wait until the call has failed and only the task of this function is left.
         may_fail.set()
         while len(asyncio.all_tasks()) > 1:
             await asyncio.sleep(0.01)
@@ -161,8 +184,8 @@ def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late
 
 
 def test_a_line_of_uvicorn_has_no_mark_of_litellm() -> None:
+    """litellm puts an attribute on every record that it has looked at; it is no part of the log."""
     record = logging.makeLogRecord({"name": "uvicorn.error", "msg": "Shutting down"})
-    # litellm marks the records that it has looked at.
     vars(record)["litellm_redacted"] = object()
 
     line = json.loads(JsonLines().format(record))
@@ -184,11 +207,16 @@ for name in ("uvicorn.error", "mempiler.serving", "asyncio"):
 """
 
 
-def test_only_traces_of_uvicorn_about_requests_that_are_cut_off_are_left_out() -> None:
+def test_the_log_leaves_out_what_uvicorn_says_of_requests_that_are_cut_off() -> None:
+    """A service that ends cuts off requests, and uvicorn logs a traceback for each of them.
+
+    What other loggers say of something that was cut off stays in the log.
+    """
     # In a process of its own, since setting up the log changes every logger.
     command = [sys.executable, "-c", LOG_CANCELLATIONS]
     process = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
 
-    lines = [json.loads(line) for line in process.stderr.splitlines()]
+    service_line, asyncio_line = [json.loads(line) for line in process.stderr.splitlines()]
     # Lines of the service's own logger do not name it.
-    assert [line.get("logger") for line in lines] == [None, "asyncio"]
+    assert "logger" not in service_line
+    assert asyncio_line["logger"] == "asyncio"

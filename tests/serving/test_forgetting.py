@@ -65,9 +65,10 @@ def model(background: ThreadPoolExecutor) -> Iterator[PausingModel]:
 
 @pytest.fixture
 def bound_requests() -> Iterator[list[str]]:
-    """The threads of requests that have read how often somebody was forgotten; the list grows.
+    """The threads of all requests that are bound to the state of the store; the list grows.
 
-    From then on, the store refuses what a request wants to store of a user who was forgotten since.
+    A request is bound when it reads how often somebody was forgotten. From then on, the store
+    refuses what the request wants to store of a user who was forgotten since.
     """
     forget_count_query = str(load_queries("sqlite")["select_forget_count"])
     thread_names: list[str] = []
@@ -92,7 +93,7 @@ def bound_requests() -> Iterator[list[str]]:
         pytest.param(None, id="unnamed sessions"),
     ],
 )
-def test_an_answer_does_not_come_into_a_session_that_begins_after_the_forgetting(
+def test_the_answer_of_a_chat_before_the_forgetting_is_not_stored_in_a_session_after_it(
     connect: Connect,
     scripted: Any,
     store: Store,
@@ -104,10 +105,12 @@ def test_an_answer_does_not_come_into_a_session_that_begins_after_the_forgetting
     old_chat = background.submit(client.chat, "wait, my PIN is 4711", metadata=metadata)
     assert model.is_held_up.wait(15)
 
+    # Ada is forgotten, and comes back, while her first chat waits for its answer.
     assert client.delete("/v1/users/ada").json()["turns"] == 1
     client.chat("hello", metadata=metadata)
     model.may_answer.set()
 
+    # Her first chat is answered all the same.
     old_completion = old_chat.result().json()
     assert old_completion["choices"][0]["message"]["content"] == "answer 1"
     (open_session,) = store.read(ADA).open_sessions
@@ -123,7 +126,7 @@ def test_a_chat_that_waits_for_its_slot_is_answered_but_not_stored(
     bound_requests: list[str],
 ) -> None:
     client = connect(scripted(model.reply), threads=1)
-    # Bob's chat holds the only slot, so Ada's chat waits.
+    # Bob's chat holds the only slot, so Ada's chat waits; it is bound to the store by then.
     chat_of_bob = background.submit(client.chat, "wait", user="bob")
     assert model.is_held_up.wait(15)
     bound_before = len(bound_requests)
@@ -157,7 +160,7 @@ def test_a_session_that_waits_for_its_slot_is_refused(
 
     with listening("before_cursor_execute", hold_up_first_request):
         try:
-            # Bob's request holds the only slot, so Ada's request waits.
+            # Bob's request holds the only slot, so Ada's request waits; it is bound by then.
             request_of_bob = background.submit(client.get, "/v1/users/bob/memory")
             assert is_held_up.wait(15)
             bound_before = len(bound_requests)
@@ -168,6 +171,7 @@ def test_a_session_that_waits_for_its_slot_is_refused(
         finally:
             may_go_on.set()
         assert request_of_bob.result().status_code == 200
+        # A conflict: Ada was forgotten after this request had come.
         assert request_of_ada.result().status_code == 409
     assert [status.owner.user for status in store.users.list_all()] == ["bob"]
 
@@ -179,19 +183,23 @@ def test_a_writer_stores_nothing_after_another_process_has_forgotten_its_user(
     model: PausingModel,
     tmp_path: Path,
 ) -> None:
+    # This program asks the model when it writes a session into the memory.
     program = build("recursive-summary")
     memory = program.memory(store, "ada", "acme", scripted(model.reply))
     memory.add([{"role": "user", "content": "wait, my PIN is 4711"}], remember=False)
     writing = background.submit(memory.remember)
     assert model.is_held_up.wait(15)
 
+    # A second `Store` over the same file has its own connections, like one of another process.
     with Store(tmp_path / "memories.sqlite") as store_of_another_process:
         assert store_of_another_process.forgetting.forget_user(ADA).erased
     model.may_answer.set()
     writing.result()
 
     assert store.users.list_all() == []
-    for path in tmp_path.iterdir():
+    stored_files = list(tmp_path.iterdir())
+    assert stored_files != []
+    for path in stored_files:
         assert b"4711" not in path.read_bytes()
 
 
@@ -214,7 +222,10 @@ def contains_word(value: Any, word: str) -> bool:
 
 
 def secret_texts_in_process() -> list[str]:
-    """Return the beginnings of all texts in this process that contain the secret word."""
+    """Return the beginnings of all texts in this process that contain the secret word.
+
+    The garbage collector of Python knows all containers, and what each of them refers to.
+    """
     gc.collect()
     word = secret_word()
     # Listed before the result exists, which is such an object itself.
@@ -297,6 +308,7 @@ def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_o
 
     with Store(home / "memories.sqlite") as store_of_another_process:
         assert store_of_another_process.forgetting.forget_user(ADA).erased
+    # This process does not know of it yet. Its background worker looks every two seconds.
     assert secret_texts_in_process() != []
     worker.watch()
 
@@ -304,10 +316,10 @@ def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_o
     assert files_with_secret(home) == []
 
 
-def test_a_question_in_progress_leaves_nothing_when_it_ends(
+def test_a_question_in_progress_at_the_forgetting_leaves_no_embedding_when_it_ends(
     store: Store, background: ThreadPoolExecutor
 ) -> None:
-    """The question is embedded after its user was forgotten."""
+    """Embedders keep the vectors of texts. Here a question is embedded after the forgetting."""
     embedded_texts: list[str] = []
     is_held_up = threading.Event()
     may_embed = threading.Event()
@@ -331,9 +343,10 @@ def test_a_question_in_progress_leaves_nothing_when_it_ends(
     may_embed.set()
     asking.result()
 
-    # An embedder does not compute what it has kept, so it must compute all secret texts again.
+    # The embedder was asked for the message and the question.
     secret_texts = sorted({text for text in embedded_texts if secret_word() in text})
     assert len(secret_texts) == 2
+    # It has kept neither, since it has to compute both again.
     embedded_texts.clear()
     slow_embedder.embed_prefixed(secret_texts)
     assert sorted(embedded_texts) == secret_texts

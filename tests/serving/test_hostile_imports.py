@@ -1,6 +1,7 @@
 """`mempiler memories import` of files with one bad line.
 
-Nothing of the file is stored, and the error, which is one line, names the bad one.
+Nothing of the file is stored, and the error, which is one line, names the bad one. Each line of a
+file is one user with all that is stored of this user, as JSON; the first line is a header.
 """
 
 import json
@@ -14,7 +15,7 @@ from mempiler import Store
 from mempiler.memory.store.owner import Owner
 
 HEADER = '{"mempiler": "memories", "schema": 1}'
-MANY_BRACKETS = 100_000_000
+HUNDRED_MILLION = 100_000_000
 
 
 def user_line(user: str, text: str = "I moved to Lisbon.", tenant: str = "acme") -> str:
@@ -36,7 +37,12 @@ Import = Callable[..., ImportResult]
 
 @pytest.fixture
 def import_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Import:
-    """Import lines behind a header: `import_lines(user_line("ada"), options=("--replace",))`."""
+    """A function that runs the command over a file of a header and the given lines.
+
+        import_lines(user_line("ada"), user_line("bob"), options=("--replace",))
+
+    The lines of this file have the numbers 2 and 3, because the header is line 1.
+    """
     monkeypatch.chdir(tmp_path)
 
     def run_import(*lines: str | bytes, options: tuple[str, ...] = ()) -> ImportResult:
@@ -64,6 +70,7 @@ def stored_texts() -> dict[tuple[str, str], list[str]]:
 
 
 def texts_of_user(store: Store, owner: Owner) -> list[str]:
+    """Return all that one user said."""
     return [turn.text for stored in store.items.list_all(owner) for turn in stored.item.turns]
 
 
@@ -130,9 +137,9 @@ def test_a_hostile_line_leaves_users_who_were_to_be_replaced_as_they_were(
 ) -> None:
     assert import_lines(user_line("ada")).exit_code == 0
 
-    result = import_lines(
-        user_line("ada", "I never moved."), user_line("bob")[:-1], options=("--replace",)
-    )
+    replacing_line = user_line("ada", "I never moved.")
+    cut_line = user_line("bob")[:-1]
+    result = import_lines(replacing_line, cut_line, options=("--replace",))
 
     assert result.exit_code == 2
     assert stored_texts() == {("acme", "ada"): ["I moved to Lisbon."]}
@@ -146,7 +153,7 @@ def test_bytes_that_are_not_utf_8_keep_the_whole_file_out(import_lines: Import) 
     assert stored_texts() == {}
 
 
-def test_a_user_of_another_tenant_is_stored_under_that_tenant_alone(import_lines: Import) -> None:
+def test_users_of_two_tenants_with_the_same_name_are_kept_apart(import_lines: Import) -> None:
     result = import_lines(user_line("ada"), user_line("ada", "I stayed in Oslo.", tenant="globex"))
 
     assert result.exit_code == 0
@@ -157,6 +164,7 @@ def test_a_user_of_another_tenant_is_stored_under_that_tenant_alone(import_lines
 
 
 def test_a_zero_byte_that_json_escapes_is_text_like_any_other(import_lines: Import) -> None:
+    # `user_line` writes the zero byte as \\u0000.
     result = import_lines(user_line("ada", "a\0b"))
 
     assert result.exit_code == 0
@@ -165,9 +173,10 @@ def test_a_zero_byte_that_json_escapes_is_text_like_any_other(import_lines: Impo
 
 def test_a_hundred_megabytes_of_brackets_are_refused_soon(import_lines: Import) -> None:
     started = time.monotonic()
-    result = import_lines(user_line("ada"), b"[" * MANY_BRACKETS)
-    assert time.monotonic() - started < 20
+    result = import_lines(user_line("ada"), b"[" * HUNDRED_MILLION)
+    seconds = time.monotonic() - started
 
+    assert seconds < 20
     assert result.exit_code == 2
     assert result.error_output.startswith("mempiler: all.jsonl: line 3: ")
     assert "nested more than 100 levels deep; make it flatter" in result.error_output

@@ -1,6 +1,7 @@
 """Which `Host` and `Origin` a service without tokens answers: those of its own machine alone.
 
-docs/production/security.md explains why.
+A page of the web that somebody on this machine looks at may send requests to the service. Its
+browser tells the page's name in these headers. docs/production/security.md explains more.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ def without_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def get_users(client: Api, *headers: str, version: str = "1.1") -> int:
-    """Ask for all users with just these headers, and return the status."""
+    """Ask for all users with just these headers, such as "Host: x", and return the status."""
     lines = [f"GET /v1/users HTTP/{version}", *headers, "Connection: close", "", ""]
     (status,) = response_statuses(client, "\r\n".join(lines).encode())
     return status
@@ -42,7 +43,9 @@ def get_users(client: Api, *headers: str, version: str = "1.1") -> int:
         "[::1]:8000",
     ],
 )
-def test_the_machines_own_names_are_answered(without_tokens: Api, host: str) -> None:
+def test_a_request_for_one_of_the_machines_own_names_is_answered(
+    without_tokens: Api, host: str
+) -> None:
     assert get_users(without_tokens, f"Host: {host}") == 200
 
 
@@ -147,7 +150,9 @@ def test_a_foreign_page_is_refused_before_its_body_is_read(
     with connect_socket(without_tokens) as connection:
         connection.sendall(head.encode())
         # The body is never sent.
-        assert connection.recv(4096).startswith(b"HTTP/1.1 403")
+        first_bytes = connection.recv(4096)
+
+    assert first_bytes.startswith(b"HTTP/1.1 403")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +163,7 @@ def test_a_foreign_page_is_refused_before_its_body_is_read(
     ],
 )
 def test_a_service_with_tokens_checks_the_token_alone(filled: Api, headers: list[str]) -> None:
+    """A page of the web knows no token, so its `Host` and `Origin` do not matter."""
     token = f"Authorization: Bearer {TOKENS['acme']}"
 
     assert get_users(filled, *headers) == 401

@@ -1,6 +1,6 @@
 """What a service tells its operator: metrics for Prometheus, and spans of OpenTelemetry.
 
-One test counts the SQL statements of a request.
+The last test counts the SQL statements of a request.
 """
 
 import threading
@@ -27,7 +27,7 @@ Scrape = Callable[[], dict[str, float]]
 
 @pytest.fixture
 def scrape(client: Api, tmp_path: Path) -> Scrape:
-    """Read `/metrics` of the service with a token of the operator."""
+    """A function that reads `/metrics` of the service of `client` with a token of the operator."""
     with (tmp_path / "tokens").open("a") as file:
         file.write(f"metrics {OPERATOR_TOKEN}\n")
 
@@ -42,7 +42,9 @@ def scrape(client: Api, tmp_path: Path) -> Scrape:
 # Metrics
 
 
-def test_requests_model_and_store_are_counted_without_names(client: Api, scrape: Scrape) -> None:
+def test_metrics_count_requests_model_calls_and_users_but_name_nobody(
+    client: Api, scrape: Scrape
+) -> None:
     client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
     assert client.ask("Where did Ada move?", user="ada-lovelace").status_code == 200
     assert client.ask("Where?", user="nobody").status_code == 404
@@ -55,7 +57,8 @@ def test_requests_model_and_store_are_counted_without_names(client: Api, scrape:
     assert metrics[f'mempiler_requests_total{{method="POST",{route},status="200"}}'] == 1
     assert metrics[f'mempiler_requests_total{{method="POST",{route},status="404"}}'] == 2
 
-    # Their times: a bucket counts all requests that took no longer than its bound.
+    # Their times: a bucket counts all requests that took no longer than its bound, so the last one
+    # counts all three.
     buckets = [
         metrics[f'mempiler_request_seconds_bucket{{le="{bound}",{route}}}']
         for bound in ("0.005", "1.0", "60.0", "+Inf")
@@ -76,13 +79,15 @@ def test_requests_model_and_store_are_counted_without_names(client: Api, scrape:
     assert metrics['mempiler_sessions{state="queued"}'] == 1
     assert metrics['mempiler_sessions{state="failed"}'] == 0
 
-    all_text = str(metrics)
-    for name in ("ada", "chat-17", "Lisbon", "acme"):
-        assert name not in all_text
+    # Nothing tells who uses the service, or what was said.
+    names_and_values = str(metrics)
+    for word in ("ada", "chat-17", "Lisbon", "acme"):
+        assert word not in names_and_values
 
 
 def test_only_the_operators_token_reads_the_metrics(client: Api, scrape: Scrape) -> None:
-    scrape()
+    assert scrape() != {}
+
     without_token = httpx.get(f"{client.address}/metrics")
     with_token_of_a_tenant = httpx.get(f"{client.address}/metrics", headers=client.headers)
 
@@ -91,7 +96,7 @@ def test_only_the_operators_token_reads_the_metrics(client: Api, scrape: Scrape)
 
 
 def test_the_operators_token_opens_nothing_else(client: Api, scrape: Scrape) -> None:
-    scrape()
+    assert scrape() != {}
 
     response = httpx.get(f"{client.address}/v1/users", headers=OPERATOR_HEADERS)
 
@@ -106,11 +111,16 @@ def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape
         metrics = scrape()
 
     assert metrics["mempiler_store_up"] == 0
+    # The number of users is read from the store, that of requests is not.
     assert "mempiler_users" not in metrics
     assert 'mempiler_requests_in_progress{pool="asking"}' in metrics
 
 
 def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(connect: Connect) -> None:
+    """An operator must see the state of a service that is too busy for requests of clients.
+
+    One request at a time may use the store, and here it hangs.
+    """
     client = connect(tokens=False, store_threads=1).as_tenant(None)
     has_begun = threading.Event()
     may_go_on = threading.Event()
@@ -137,7 +147,7 @@ def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(connect
 
 
 def write_shared_metric(folder: Path, file_name: str, metric: str) -> None:
-    """Write the file in which another process of the service shares a metric."""
+    """Write the file in which another process of the service shares a metric; its value is 3."""
     shared = MmapedDict(folder / file_name)
     shared.write_value(mmap_key(metric, metric, [], [], ""), 3.0, 0.0)
     shared.close()
@@ -146,7 +156,10 @@ def write_shared_metric(folder: Path, file_name: str, metric: str) -> None:
 def test_a_file_of_metrics_that_a_dying_process_left_empty_hides_no_other_file(
     scrape: Scrape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By itself prometheus-client fails at an empty file (its issue 1199)."""
+    """Processes of a service share their metrics in files of prometheus-client.
+
+    By itself that library fails at an empty file (its issue 1199).
+    """
     monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
     (tmp_path / "counter_1.db").touch()
     write_shared_metric(tmp_path, "counter_2.db", "counter_2")
@@ -154,9 +167,10 @@ def test_a_file_of_metrics_that_a_dying_process_left_empty_hides_no_other_file(
     assert scrape()["counter_2"] == 3.0
 
 
-def test_of_a_process_that_died_counters_are_reported_but_no_gauges(
+def test_what_a_dead_process_counted_still_counts_but_not_what_it_was_doing(
     scrape: Scrape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Counters tell what has happened, gauges what is happening now."""
     monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
     # The number at the end of these names is the id of a process that is not there.
     write_shared_metric(tmp_path, "counter_99999999.db", "requests_of_dead_process")
@@ -171,12 +185,15 @@ def test_of_a_process_that_died_counters_are_reported_but_no_gauges(
 def test_texts_that_clients_choose_make_no_new_metrics(
     client: Api, scrape: Scrape, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A client that invents methods and paths must not fill the memory with metrics of its own."""
+
     def request_records() -> list[dict[str, Any]]:
         return [vars(record) for record in caplog.records if record.message == "request"]
 
     with caplog.at_level("INFO", "mempiler.serving"):
         for number in range(5):
-            client.request(f"METHOD{number}" * 4000, f"/nowhere/{number}")
+            long_method = f"METHOD{number}" * 4000
+            client.request(long_method, f"/nowhere/{number}")
         # A line is written after the response is sent.
         assert within(20, lambda: len(request_records()) == 5)
 
@@ -195,6 +212,10 @@ def test_texts_that_clients_choose_make_no_new_metrics(
 def test_a_question_is_one_trace_that_names_nobody(
     store: Store, tmp_path: Path, scripted: Any
 ) -> None:
+    """A trace consists of spans: one for the request, and below it one for the call of the model.
+
+    Of two questions the first is answered, and the second fails.
+    """
     pytest.importorskip("opentelemetry.instrumentation.fastapi")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -282,6 +303,7 @@ def add_session(client: Api, number: int) -> httpx.Response:
 def test_a_request_takes_few_statements(
     connect: Connect, send_request: Callable[[Api, int], httpx.Response], max_statements: int
 ) -> None:
+    """These are the numbers of today, so that a change that needs more of them is noticed."""
     client = connect()
     for number in range(5):
         client.add(

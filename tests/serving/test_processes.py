@@ -3,6 +3,8 @@
 While a disk is full or PostgreSQL stands still, `/health` is answered in 5 s, `/ready` says 503 in
 3 s, memory grows by less than 200 MB, and the log has less than 1 MB. Afterwards the service works
 within 20 s.
+
+A service of several processes has a parent, which answers no requests, and workers, which do.
 """
 
 import asyncio
@@ -35,7 +37,9 @@ pytestmark = [
 ]
 
 CROWD_SECONDS = 6.0
+"""For how long the two hundred users use the service."""
 OUTAGE_SECONDS = 6.0
+"""For how long a disk is full, or a database stands still."""
 
 
 # Processes
@@ -48,7 +52,10 @@ def child_processes(parent: int) -> list[int]:
 
 
 def worker_processes(parent: int) -> set[int]:
-    """Return the ids of the processes that serve requests for a parent that serves none."""
+    """Return the ids of the workers among the children of a process.
+
+    Another child may be the helper of multiprocessing that cleans up after the workers.
+    """
     workers: set[int] = set()
     for pid in child_processes(parent):
         # A process that was killed may disappear meanwhile.
@@ -69,7 +76,7 @@ def count_events(served: Served, event: str) -> int:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A service of two processes."""
+    """A service of two workers, both of which are serving; Ada has one session."""
     with Served(tmp_path, ["--grace", "5"], workers=2) as service:
         both_serve = within(60, lambda: count_events(service, "serving") == 2)
         assert both_serve, service.log.read_text()
@@ -77,7 +84,10 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def add_forty_sessions(served: Served, place: str) -> int:
-    """Store forty sessions of four users at the same time, and return how many were stored."""
+    """Store forty sessions of four users at the same time, and return how many were stored.
+
+    Each says "Note NUMBER is on the PLACE.", so no two of them are equal.
+    """
 
     def add(number: int) -> int:
         return served.add(f"Note {number} is on the {place}.", f"user-{number % 4}")
@@ -88,7 +98,7 @@ def add_forty_sessions(served: Served, place: str) -> int:
 
 
 def texts_of_four_users(store_address: str) -> list[str]:
-    """Return the texts that `add_forty_sessions` has stored."""
+    """Return the texts of all sessions that calls of `add_forty_sessions` have stored."""
     texts: list[str] = []
     with Store(store_address) as store:
         for number in range(4):
@@ -114,6 +124,7 @@ def test_no_process_logs_the_name_of_a_user_or_a_query(served: Served) -> None:
 
 
 def test_processes_share_their_metrics(served: Served) -> None:
+    """Whichever process is asked for the metrics, it reports those of all."""
     # The fixture has stored one session. A request is counted a moment after its response.
     assert within(10, lambda: served.metrics().get(ADDED_SESSIONS) == 1)
 
@@ -131,23 +142,25 @@ def test_a_process_that_is_killed_is_replaced_and_nothing_is_lost(served: Served
     killed = min(workers)
     os.kill(killed, signal.SIGKILL)
 
-    # Requests that come at this moment may meet the dying process.
+    # Requests that come at this moment may meet the dying process, but hardly more than two.
     added_sessions = add_forty_sessions(served, "door")
     assert added_sessions >= 38
     assert within(60, lambda: len(worker_processes(served.process.pid) - {killed}) == 2)
 
     # What the killed process has counted still counts, but what it was working on does not.
     metrics = served.metrics()
-    assert metrics[ADDED_SESSIONS] >= 41
+    sessions_before_the_kill = 41
+    assert metrics[ADDED_SESSIONS] >= sessions_before_the_kill
     assert metrics['mempiler_requests_in_progress{pool="storing"}'] <= 1
 
+    # No session is stored twice, and none is lost that the service said it has stored.
     texts = texts_of_four_users(served.store)
     assert len(texts) == len(set(texts))
     assert len(texts) >= 40 + added_sessions
 
 
-def test_a_signal_ends_all_processes_in_order(served: Served) -> None:
-    """Among them is one that has replaced another process."""
+def test_a_signal_to_the_parent_ends_all_workers_in_order(served: Served) -> None:
+    """Among them is one that has replaced another worker, which was killed."""
     killed = min(worker_processes(served.process.pid))
     os.kill(killed, signal.SIGKILL)
     assert within(60, lambda: count_events(served, "serving") == 3)
@@ -158,10 +171,11 @@ def test_a_signal_ends_all_processes_in_order(served: Served) -> None:
 
     assert served.process.wait(30) == 0
     assert not any(is_running(pid) for pid in workers)
+    # Each of the two workers has come to its end, and logged it.
     assert count_events(served, "stopped") == 2
 
 
-def test_worker_processes_end_with_their_parent(served: Served) -> None:
+def test_workers_end_when_their_parent_is_killed(served: Served) -> None:
     workers = worker_processes(served.process.pid)
     assert len(workers) == 2
 
@@ -189,7 +203,7 @@ def test_an_error_that_keeps_all_processes_from_starting_is_printed_once(tmp_pat
     assert process.stderr.count("the token of at least 16 characters") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
     "has_chatted",
     [
@@ -198,9 +212,9 @@ def test_an_error_that_keeps_all_processes_from_starting_is_printed_once(tmp_pat
     ],
 )
 def test_a_service_ends_at_a_signal_and_leaves_nothing_half_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, has_chatted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_signal: signal.Signals, has_chatted: bool
 ) -> None:
-    # A setting from the environment is taken as well.
+    # The service also takes a setting from the environment here.
     monkeypatch.setenv("MEMPILER_THREADS", "3")
     body = {"user": "ada", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
     served = Served(tmp_path)
@@ -208,7 +222,7 @@ def test_a_service_ends_at_a_signal_and_leaves_nothing_half_done(
         assert within(60, lambda: '"listening"' in served.log.read_text())
         if has_chatted:
             assert served.ask("POST", "/v1/chat/completions", body) == 200
-        served.process.send_signal(number)
+        served.process.send_signal(stop_signal)
         assert served.process.wait(20) == 0
     finally:
         served.end()
@@ -217,7 +231,9 @@ def test_a_service_ends_at_a_signal_and_leaves_nothing_half_done(
     with Store(served.store) as store:
         open_sessions = store.read(Owner("ada", "acme")).open_sessions
     turn_counts = [len(session.turns) for session in open_sessions]
-    assert turn_counts == ([2] if has_chatted else [])
+    # The message and its answer are there.
+    expected_turn_counts = [2] if has_chatted else []
+    assert turn_counts == expected_turn_counts
 
 
 # Outages
@@ -231,12 +247,18 @@ def resident_megabytes(pid: int) -> float:
 
 
 def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
-    """Check a service during an outage that has begun, end the outage, and check it afterwards."""
+    """Check a service during an outage that has begun, end the outage, and check it afterwards.
+
+    The docstring of this module says what is checked.
+    """
     memory_before = resident_megabytes(service.process.pid)
     started = time.monotonic()
+    # The service tries every ten seconds only whether its store can be written. The outage lasts
+    # longer if the service has not noticed it yet.
+    end = started + OUTAGE_SECONDS
+    latest_end = started + 2 * OUTAGE_SECONDS
     has_said_503 = False
-    # Whether a store can be written is tried every ten seconds only.
-    while time.monotonic() - started < (OUTAGE_SECONDS if has_said_503 else 2 * OUTAGE_SECONDS):
+    while time.monotonic() < (end if has_said_503 else latest_end):
         assert service.ask("GET", "/health", timeout=5) == 200
         if service.ask("GET", "/ready", timeout=3) == 503:
             has_said_503 = True
@@ -246,20 +268,23 @@ def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
     end_outage()
 
     assert has_said_503, "/ready never said 503"
-    assert service.well(20) is not None
+    seconds_until_well = service.well(20)
+    assert seconds_until_well is not None
     assert service.log.stat().st_size < 1_000_000
 
 
 def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
     def limit_file_size(size: int) -> None:
+        # To the service a limit for its files is like a disk that is full.
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def ignore_signal_of_limit() -> None:
+        # Otherwise the system would end the service, which gets an error now.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
     with Served(tmp_path, limits=ignore_signal_of_limit) as service:
         limit_file_size(0)
-        assert service.add() >= 500
+        assert service.add() >= 500  # An error of the service, not of its client.
         check_outage(service, lambda: limit_file_size(resource.RLIM_INFINITY))
 
         # What is said before the service begins is no JSON.
@@ -295,14 +320,16 @@ def postgres_processes(server: Postgres) -> list[int]:
 def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
-    def send_signal(number: signal.Signals) -> None:
-        for pid in processes:
-            # A process that served a closed connection may have ended meanwhile.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
     with Served(tmp_path, store=own_postgres.emptied()) as service:
         processes = postgres_processes(own_postgres)
+
+        def send_signal(number: signal.Signals) -> None:
+            for pid in processes:
+                # A process that served a closed connection may have ended meanwhile.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+        # By these signals the processes stand still, and go on.
         send_signal(signal.SIGSTOP)
         try:
             check_outage(service, lambda: send_signal(signal.SIGCONT))
@@ -347,7 +374,9 @@ def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_i
 
 def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) -> None:
     with Served(tmp_path, workers=2) as service:
-        counts = asyncio.run(crowd(service.address, 200, CROWD_SECONDS, service.tokens))
+        counts = asyncio.run(
+            crowd(service.address, users=200, seconds=CROWD_SECONDS, tokens=service.tokens)
+        )
 
     errors = [name for name in counts if name.startswith("error")]
     assert errors == []
@@ -361,6 +390,7 @@ def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) 
 def test_a_hostile_tenant_delays_no_other_and_nothing_is_lost_doubled_or_disclosed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    """Module `soak` says what that tenant does. The service is killed several times meanwhile."""
     store_address = None
     if kind == "postgres":
         # Not a parameter of the test, since the other case needs no server.
