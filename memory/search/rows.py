@@ -26,7 +26,7 @@ SPARE_ROWS = 1000
 """How many more rows may be empty than are filled before rows are numbered anew."""
 
 _UNKNOWN_SPEAKER = -1
-"""The number of a speaker without entries."""
+"""The number of a speaker without entries, and of an empty row."""
 
 
 class EntryRows:
@@ -90,7 +90,13 @@ class EntryRows:
             old_entry = self.entries[row]
             self.entries[row] = None
             self.vectors.remove(row)
-            if self._has_words and old_entry is not None:
+            if old_entry is None:
+                continue
+
+            # A name that no entry has any more must not be looked for in queries, nor be kept.
+            self.speakers.unregister(old_entry.speaker)
+            self._speaker_numbers[row] = _UNKNOWN_SPEAKER
+            if self._has_words:
                 self._words.set_text(row, None, old_entry.text)
                 # The row leaves its dialogue, so the turns before and after it become neighbours.
                 self._neighbours.set_dialogue(row, "")
@@ -139,7 +145,7 @@ class EntryRows:
 
     def speaker_filter(self, where: SpeakerIs) -> np.ndarray:
         """Return for each row whether its entry passes a filter by speaker; booleans [rows]."""
-        # A speaker without entries has the number -1, which no row has.
+        # A speaker without entries has the number -1, which no row with an entry has.
         number = self.speakers.numbers.get(where.speaker, _UNKNOWN_SPEAKER)
         is_by_speaker = self._row_speakers() == number
         return is_by_speaker if where.same else ~is_by_speaker
@@ -176,6 +182,8 @@ class EntryRows:
 
         self.entries[row] = entry
         self._speaker_numbers[row] = self.speakers.register(entry.speaker)
+        if old_entry is not None:
+            self.speakers.unregister(old_entry.speaker)
         self._months[row] = month_number(entry.time)
         if self._has_words:
             self._words.set_text(row, entry.text, old_entry.text if old_entry else None)

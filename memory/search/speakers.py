@@ -16,6 +16,7 @@ Example:
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from ...records.normalize import normalize_text
 
@@ -35,24 +36,32 @@ class Speakers:
 
     def __init__(self) -> None:
         self.numbers: dict[str | None, int] = {}
-        """The number of each speaker; None stands for entries without one."""
-        self._numbers_by_name: dict[str, int | None] = {}
-        """The speaker of each full name and first name, normalized.
-
-        None for a first name that several speakers share: alone it means none of them.
-        """
+        """The number of each speaker who has entries; None stands for entries without a speaker."""
+        self._entry_counts: Counter[str | None] = Counter()
+        """The number of entries of each speaker."""
+        self._next_number = 0
+        self._known_names: dict[str, int | None] | None = None
+        """See `_numbers_by_name`; None if speakers have come or gone since it was computed."""
 
     def register(self, speaker: str | None) -> int:
-        """Return the number of a speaker; a new speaker gets the next number.
+        """Count an entry of a speaker; return the number of the speaker.
 
-        None, for entries without a speaker, has a number too.
+        A new speaker gets the next number. None, for entries without a speaker, has a number too.
         """
-        number = self.numbers.get(speaker)
-        if number is None:
-            number = len(self.numbers)
-            self.numbers[speaker] = number
-            self._register_names(normalize_text(speaker or "").strip(), number)
-        return number
+        self._entry_counts[speaker] += 1
+        if speaker not in self.numbers:
+            self.numbers[speaker] = self._next_number
+            self._next_number += 1
+            self._known_names = None
+        return self.numbers[speaker]
+
+    def unregister(self, speaker: str | None) -> None:
+        """Stop counting an entry of a speaker. With the last entry the name is forgotten."""
+        self._entry_counts[speaker] -= 1
+        if self._entry_counts[speaker] == 0:
+            del self._entry_counts[speaker]
+            del self.numbers[speaker]
+            self._known_names = None
 
     def target_speakers(self, query: str) -> list[int]:
         """Return the numbers of the speakers that a query asks about, to prefer their turns.
@@ -62,7 +71,7 @@ class Speakers:
         """
         text = normalize_text(query[:MAX_SEARCHED_CHARS])
         named_speakers: set[int] = set()
-        for name, number in self._numbers_by_name.items():
+        for name, number in self._numbers_by_name().items():
             # None marks a first name that several speakers share: it tells nothing.
             if number is not None and _contains_name(text, name):
                 named_speakers.add(number)
@@ -96,25 +105,27 @@ class Speakers:
         words = (remainder + query[MAX_SEARCHED_CHARS:]).split()
         return " ".join(words) or query
 
-    def _register_names(self, full_name: str, number: int) -> None:
-        """Note the names by which a query can mean a speaker: the full name and the first name.
+    def _numbers_by_name(self) -> dict[str, int | None]:
+        """Return the speaker that each full name and first name means, by the normalized name.
 
-        Args:
-            full_name: The name, normalized; "" for a speaker without a name.
-            number: The number of the speaker.
+        None for a first name that several speakers share: alone it means none of them.
         """
-        if not full_name:
-            return
+        if self._known_names is not None:
+            return self._known_names
 
-        first_name = full_name.partition(" ")[0]
-        if first_name in self._numbers_by_name:
-            # An earlier speaker has the same first name. None marks that it means neither.
-            self._numbers_by_name[first_name] = None
-        else:
-            self._numbers_by_name[first_name] = number
+        names: dict[str, int | None] = {}
+        numbers_by_full_name: dict[str, int] = {}
+        for speaker, number in self.numbers.items():
+            full_name = normalize_text(speaker or "").strip()
+            if full_name:
+                numbers_by_full_name[full_name] = number
+                first_name = full_name.partition(" ")[0]
+                names[first_name] = None if first_name in names else number
 
         # A full name always means its speaker, even if it is the first name of others.
-        self._numbers_by_name[full_name] = number
+        names.update(numbers_by_full_name)
+        self._known_names = names
+        return names
 
     def _users(self) -> list[int]:
         """Return the numbers of the speakers with names such as "user" (`USER_NAMES`)."""
@@ -129,9 +140,9 @@ class Speakers:
 
         "ann lee" must be removed from a text before "ann", or "lee" would stay.
         """
-        names = [name for name, number in self._numbers_by_name.items() if number is not None]
-        names.sort(key=len)
-        return names[::-1]
+        names = [name for name, number in self._numbers_by_name().items() if number is not None]
+        names.sort(key=lambda name: (len(name), name), reverse=True)
+        return names
 
 
 def is_assistant(speaker: str | None) -> bool:

@@ -122,3 +122,32 @@ def test_only_the_beginning_of_a_very_long_question_is_searched_for_names(rest: 
     assert "name7" not in remainder
     # A search of the whole question for 3,000 names would take far longer.
     assert time.process_time() - start < 5
+
+
+def test_speaker_without_entries_is_asked_for_by_no_question() -> None:
+    speakers = speakers_of("Ann", "Bob", "Bob")
+
+    speakers.unregister("Ann")
+    speakers.unregister("Bob")  # Bob has another entry
+
+    assert speakers.target_speakers("What did Ann say?") == []
+    assert speakers.target_speakers("What did Bob say?") == [speakers.numbers["Bob"]]
+    assert "Ann" not in speakers.numbers
+
+
+def test_speaker_who_comes_back_gets_a_number_that_nobody_has() -> None:
+    speakers = speakers_of("Ann", "Bob")
+
+    speakers.unregister("Ann")
+    number = speakers.register("Ann")
+
+    assert number != speakers.numbers["Bob"]
+
+
+@pytest.mark.parametrize("names", [("Ann", "Ann Lee"), ("Ann Lee", "Ann")])
+def test_full_name_means_its_speaker_even_if_it_is_the_first_name_of_another(
+    names: tuple[str, str],
+) -> None:
+    speakers = speakers_of(*names)
+
+    assert speakers.target_speakers("What did Ann say?") == [speakers.numbers["Ann"]]
