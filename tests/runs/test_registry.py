@@ -24,8 +24,8 @@ from mempiler.runs.registered_model import ServedProgram
 from mempiler.runs.tracking.store import client, tracking_uri, use_tracking_store
 from mlflow.exceptions import MlflowException
 
-from ..conftest import chat_fields
 from ..run_inputs import run_inputs
+from ..scripted_engine import chat_fields
 from .evaluations import refusal
 
 PROD = "models:/m@prod"
