@@ -69,7 +69,7 @@ SUSPICIOUS_KEYS = [
 """Names under which a request could be sent elsewhere, and the settings of sampling."""
 
 JsonPath = tuple[Any, ...]
-"""The keys and indexes that lead to a value in a JSON document."""
+"""The keys and indexes that lead to a value in a JSON document, as ("task.answer", "demos", 0)."""
 
 
 class Servers(NamedTuple):
@@ -265,6 +265,7 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
     servers: Servers,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    """Put hostile values into a program's files: it is refused, or asks the operator's server."""
     server = servers.operators
     target = tmp_path_factory.mktemp("tampered") / "program"
     documents = {name: json.loads((folders[method] / name).read_text()) for name in FILE_NAMES}
@@ -277,7 +278,7 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
 
     @settings(max_examples=90)
     @given(drawn_changes)
-    def ask_a_tampered_program(drawn: list[DrawnChange]) -> None:
+    def check_a_tampered_program(drawn: list[DrawnChange]) -> None:
         nonlocal loaded_folders, refused_folders
         changes = [change.resolve(documents, values) for change in drawn]
         folder = tampered_copy(folders[method], target, *changes)
@@ -300,15 +301,17 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
                 assert isinstance(message["content"], str)
         assert not servers.other.requests
 
-    ask_a_tampered_program()
+    check_a_tampered_program()
     # Both happen often, so the test is not passed by refusing everything.
     assert loaded_folders > 5
     assert refused_folders > 5
 
 
 HOSTILE_IMAGE = image_marker("http://evil/x.png")
-DEMO = ("task.answer", "demos", 0)
-SETTINGS = ("task.answer", "config")
+DEMO: JsonPath = ("task.answer", "demos", 0)
+"""Where the only demo of a saved program is in its `state.json`."""
+SETTINGS: JsonPath = ("task.answer", "config")
+"""Where the settings of the model are."""
 
 
 @pytest.mark.parametrize(
@@ -437,7 +440,7 @@ def test_a_remote_embedder_is_not_used_unless_the_user_names_it(remote_folder: P
     message = f"was made with the embedder '{REMOTE_EMBEDDER}'; give --embedder {REMOTE_EMBEDDER}"
     with pytest.raises(UserError, match=message):
         mempiler.load(remote_folder)
-    assert choose_embedder(remote_folder, "openai/another", None) is None
+    assert choose_embedder(remote_folder, embedder="openai/another") is None
 
 
 def test_a_remote_embedder_is_used_where_the_user_names_it(
@@ -459,6 +462,6 @@ def test_a_remote_embedder_is_used_where_the_user_gives_its_address(
 def test_the_offline_embedder_of_a_program_is_used_whatever_the_user_names(
     folders: dict[str, Path],
 ) -> None:
-    chosen = choose_embedder(folders["fact-store"], "openai/another", None)
+    chosen = choose_embedder(folders["fact-store"], embedder="openai/another")
     assert chosen is not None
     assert chosen.name == "offline"
