@@ -18,8 +18,7 @@ from mempiler.optimizers.compile import CompileConfig, plan_job
 from mempiler.optimizers.frontier import FrontierPoint, mark_frontier
 
 from ..conftest import ScriptedEngine
-from ..runs.evaluations import asked as questions_about
-from ..runs.evaluations import locomo, own_questions
+from ..runs.evaluations import locomo, own_questions, questions_about
 from .marker_model import fact_number
 
 LONG = "Name the marker. " + "Think of every word that was said about markers, one by one. " * 20

@@ -9,8 +9,7 @@ from mempiler.programs.catalog import build
 from mempiler.records import History
 from mempiler.runs.plan_sizes import MeanWork, Work, estimate_writing, measure_program
 
-from .evaluations import asked as questions_about
-from .evaluations import locomo
+from .evaluations import locomo, questions_about
 
 MEAN_WORK = MeanWork(
     answering=Work(calls=1, tokens=100),

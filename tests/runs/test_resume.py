@@ -22,7 +22,7 @@ from mempiler.runs.evaluate import run_evaluate
 from ..optimizers.conftest import SMALL_SETTINGS, setting_options
 from ..recordings import make
 from ..run_inputs import run_inputs
-from .evaluations import table as reproducible_part
+from .evaluations import reproducible_part
 
 KILLED_AFTER = 11
 """Number of answers after which a run is killed: in the middle of every optimizer's work."""

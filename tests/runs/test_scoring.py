@@ -57,10 +57,8 @@ from mempiler.serving.http.service import Service
 from mempiler.serving.settings import Settings
 
 from ..run_inputs import run_inputs, with_options
-from .evaluations import Listening as RecordingEngine
-from .evaluations import asked as questions_about
+from .evaluations import RecordingEngine, locomo, questions_about, refusal, row
 from .evaluations import evaluation as evaluation_of
-from .evaluations import locomo, refusal, row
 
 
 def marker_questions(history: History, count: int) -> list[dspy.Example]:
@@ -179,7 +177,8 @@ def test_evidence_recall_is_measured_in_the_prompt_and_in_the_index(scripted, ma
     history = make_history(3)
     # The evidence of this one is D1:3, which a search finds.
     (oslo_question,) = marker_questions(history, 1)
-    # A search for Quito finds D2:2, but D3:6 is about another place: half of the evidence.
+    # Session D2 is about Quito, so a search for it finds D2:2. D3:6 is about another place: half of
+    # the evidence is found. ("question1" is for the scripted model.)
     quito_question = question_with_evidence(
         history, "Who saw Quito with 2 question1?", ["D3:6", "D2:2"], "quito"
     )

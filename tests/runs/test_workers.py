@@ -20,7 +20,7 @@ from mempiler.runs.ray_tasks import run_in_processes
 from mempiler.runs.workers import split_by_conversation
 
 from ..run_inputs import run_inputs
-from .evaluations import table as reproducible_part
+from .evaluations import reproducible_part
 
 EVALUATE = ["evaluate", "turn-rag", "--split", "train", "--adapter", "chat"]
 
