@@ -32,6 +32,7 @@ from .evaluations import refusal
 OPERATORS_KEY = "sk-operator"
 
 FILE_NAMES = ("state.json", "manifest.json")
+"""The files of a saved program: the state of its prompts, and what it consists of."""
 
 SUSPICIOUS_KEYS = [
     "api_base",
@@ -308,6 +309,7 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
 
 
 HOSTILE_IMAGE = image_marker("http://evil/x.png")
+"""A text for which an endpoint would fetch an image from another server."""
 DEMO: JsonPath = ("task.answer", "demos", 0)
 """Where the only demo of a saved program is in its `state.json`."""
 SETTINGS: JsonPath = ("task.answer", "config")

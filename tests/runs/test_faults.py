@@ -92,6 +92,7 @@ class NeedsAddress(Store):
 """A user's module, with methods and memory systems that make mistakes."""
 
 DATA = ["--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8"]
+"""A few questions of the bundled sample: eight of them are asked in an evaluation."""
 
 
 class Outcome(NamedTuple):

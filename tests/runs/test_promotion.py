@@ -457,7 +457,7 @@ def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
 
 
 def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_worse():
-    groups = [f"user{n % 10}" for n in range(200)]
+    groups = [f"user{number % 10}" for number in range(200)]
     baseline = DevResults(scores=[0.8] * 200, groups=groups, tokens=[1000.0] * 200, lm="x")
     candidate = DevResults(scores=[0.78] * 200, groups=groups, tokens=[100.0] * 200, lm="x")
 

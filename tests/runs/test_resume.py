@@ -291,13 +291,13 @@ def test_a_run_whose_answers_cannot_be_stored_makes_no_more_calls(stub, mempiler
 
 
 EVALUATE = ["evaluate", "turn-rag", "--split", "test"]
-"""Evaluates turn RAG, which writes its memory without a model."""
 REPLAYED_COMMANDS = {
     "evaluate": EVALUATE,
     "evaluate with writing": ["evaluate", "fact-store", "--split", "test"],
     "bootstrap": command_of("bootstrap"),
     "gepa": command_of("gepa"),
 }
+"""Commands by the name of the test case. Fact store, unlike turn RAG, asks a model to write."""
 
 
 @pytest.mark.parametrize(

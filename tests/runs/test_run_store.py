@@ -250,7 +250,11 @@ def test_equal_calls_share_an_answer_only_if_the_lm_cache_is_on(
     scripted, store_path, cache, call_count
 ):
     """A later process gets the answers that the first one got, in the same order."""
-    engine = scripted(lambda kind, text, n: f"answer {n}").engine
+
+    def number_of_call(kind: str, text: str, n: int) -> str:
+        return f"answer {n}"
+
+    engine = scripted(number_of_call).engine
 
     def ask_twice() -> list[Any]:
         """Ask the same question twice, as a process with the store of the run would."""

@@ -595,8 +595,11 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(
 ):
     from user_stores import Fine
 
+    def make_fine_store(folder: Path, embedder: Any = None) -> Any:
+        return Fine()
+
     # The shipped systems are installed from the network, so the user's store takes their place.
-    factories = {"fine": lambda folder, embedder=None: Fine()}
+    factories = {"fine": make_fine_store}
     monkeypatch.setattr("mempiler.systems.catalog.factory", factories.get)
     program = build_external_program(
         resolve_external("system:fine"), "system:fine", "question-answering", config={"k": 3}
@@ -652,7 +655,10 @@ def test_recorded_answers_that_do_not_fit_are_refused(lines, phrases, make_histo
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines))
 
-    message = refusal(lambda: RecordedAnswers(path).attach_answers(questions, questions.examples))
+    def attach_recorded_answers() -> None:
+        RecordedAnswers(path).attach_answers(questions, questions.examples)
+
+    message = refusal(attach_recorded_answers)
 
     for phrase in phrases:
         assert phrase in message

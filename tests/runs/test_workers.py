@@ -59,6 +59,7 @@ def kill_worker_after(ray: Any) -> Callable[[int], Script]:
     return make_script
 
 
+# What `work` below is to do.
 USER_ERROR = 0
 ENDPOINT_ERROR = 1
 SLOW_SUCCESS = 2
