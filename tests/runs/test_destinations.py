@@ -223,40 +223,18 @@ def destination_of(request: Request) -> Destination:
     return Destination(request.path, headers, request.body["model"])
 
 
-class DrawnChange(NamedTuple):
-    """A change that Hypothesis draws before it knows the files: all by number."""
+@st.composite
+def hostile_changes(draw: st.DrawFn, documents: dict[str, Any], values: list[Any]) -> Change:
+    """Draw a change of one of the files: another value in it, or a suspicious key in an object."""
+    file_name = draw(st.sampled_from(FILE_NAMES))
+    document = documents[file_name]
+    path = draw(st.sampled_from(list(paths_in(document))))
 
-    file_name: str
-    place_number: int
-    new_key: str | None
-    value_number: int
-
-    def resolve(self, documents: dict[str, Any], values: list[Any]) -> Change:
-        """Return the change of these documents to one of these values.
-
-        It changes a value, or adds the new key to it if there is one and the value is an object.
-        """
-        document = documents[self.file_name]
-        paths = list(paths_in(document))
-        if self.new_key is None:
-            paths.remove(())  # a whole file has no place to be put into
-        path = paths[self.place_number % len(paths)]
-        if self.new_key is not None and isinstance(value_at(document, path), dict):
-            path = (*path, self.new_key)
-        return Change(self.file_name, path, values[self.value_number % len(values)])
-
-
-drawn_changes = st.lists(
-    st.builds(
-        DrawnChange,
-        file_name=st.sampled_from(FILE_NAMES),
-        place_number=st.integers(0, 10_000),
-        new_key=st.sampled_from([*SUSPICIOUS_KEYS, None]),
-        value_number=st.integers(0, 10_000),
-    ),
-    min_size=1,
-    max_size=2,
-)
+    is_whole_file = path == ()
+    is_object = isinstance(value_at(document, path), dict)
+    if is_whole_file or (is_object and draw(st.booleans())):
+        path = (*path, draw(st.sampled_from(SUSPICIOUS_KEYS)))
+    return Change(file_name, path, draw(st.sampled_from(values)))
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "fact-store"])
@@ -278,10 +256,9 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
     refused_folders = 0
 
     @settings(max_examples=90)
-    @given(drawn_changes)
-    def check_a_tampered_program(drawn: list[DrawnChange]) -> None:
+    @given(st.lists(hostile_changes(documents, values), min_size=1, max_size=2))
+    def check_a_tampered_program(changes: list[Change]) -> None:
         nonlocal loaded_folders, refused_folders
-        changes = [change.resolve(documents, values) for change in drawn]
         folder = tampered_copy(folders[method], target, *changes)
         requests_before = len(server.requests)
 
