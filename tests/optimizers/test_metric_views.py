@@ -18,8 +18,7 @@ from mempiler.programs.evidence import evidence_steps, turns_in_inputs
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
-from ..runs.evaluations import asked as questions_about
-from ..runs.evaluations import own_questions
+from ..runs.evaluations import own_questions, questions_about
 
 WRITERS = ["method.writer.extract_facts", "method.writer.manage"]
 """The predictors of Memory-R2 that write; `task.answer` reads."""

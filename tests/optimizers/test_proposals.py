@@ -18,7 +18,7 @@ from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import CompileConfig, compile_program
 from mempiler.optimizers.optimizer import Optimizer
 
-from ..runs.evaluations import Listening as RecordingEngine
+from ..runs.evaluations import RecordingEngine
 from .marker_model import BETTER, MarkerModel, each_proposing_optimizer
 
 STOPPING_OPTIMIZERS = ("copro", "better-together")

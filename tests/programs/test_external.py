@@ -27,8 +27,8 @@ from mempiler.programs.external.target import load_target
 from mempiler.runs.results import Evaluation
 from mempiler.runs.scoring import score_questions
 
-from ..runs.evaluations import asked as questions_about
 from ..runs.evaluations import locomo as locomo_of
+from ..runs.evaluations import questions_about
 
 MakeHistory = Callable[..., History]
 """The fixture `make_history`: `make_history(3)` has sessions D1 to D3 of six turns each."""

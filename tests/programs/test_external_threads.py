@@ -32,7 +32,7 @@ from mempiler.programs.external._stores import MAX_OPEN_STORES, MAX_STORES_IN_WR
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.recording import ExternalError
 
-from ..runs.evaluations import asked as questions_about
+from ..runs.evaluations import questions_about
 
 MakeHistory = Callable[..., History]
 """The fixture `make_history`: `make_history(3)` has sessions D1 to D3 of six turns each."""

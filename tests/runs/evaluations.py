@@ -72,7 +72,7 @@ def evaluation(rows: Iterable[Row], **changed: Any) -> Evaluation:
     return Evaluation(rows=all_rows, **{**fields, **changed})
 
 
-def asked(
+def questions_about(
     history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fields: Any
 ) -> list[dspy.Example]:
     """Return `count` questions about a history, with the fields that LoCoMo's questions have.
@@ -133,7 +133,7 @@ def own_questions(folder: Path) -> str:
     return str(path)
 
 
-def table(output: Any, *more: str) -> Any:
+def reproducible_part(output: Any, *more: str) -> Any:
     """Return a command's JSON output without the fields that differ between two equal runs.
 
     Args:
@@ -141,12 +141,16 @@ def table(output: Any, *more: str) -> Any:
         *more: Names of further fields to leave out.
     """
     if isinstance(output, list):
-        return [table(item, *more) for item in output]
+        return [reproducible_part(item, *more) for item in output]
     if not isinstance(output, dict):
         return output
 
     left_out = UNREPEATABLE_FIELDS.union(more)
-    return {name: table(value, *more) for name, value in output.items() if name not in left_out}
+    return {
+        name: reproducible_part(value, *more)
+        for name, value in output.items()
+        if name not in left_out
+    }
 
 
 def refusal(call: Callable[..., Any], /, *values: Any, **named: Any) -> str:
@@ -171,7 +175,7 @@ def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], Any]) 
     monkeypatch.setitem(OPTIMIZERS, "broken", Broken)
 
 
-class Listening(OfflineEngine):
+class RecordingEngine(OfflineEngine):
     """The offline engine, which also keeps the text of every prompt in `prompts`."""
 
     def __init__(self) -> None:

@@ -22,9 +22,12 @@ from ..async_engines import (
     run_within,
 )
 from ..scripted_engine import ScriptedEngine, chat_fields
-from .evaluations import asked
+from .evaluations import questions_about
 
+TIMEOUT_SECONDS = 150
+"""A test that takes longer fails, instead of hanging."""
 OPTIONS: dict[str, Any] = {"metric": "f1", "progress": False, "max_failure_rate": 1.0}
+"""Options of every evaluation here; it may fail as often as it likes without being broken."""
 
 
 def always_bob() -> ScriptedEngine:
@@ -51,12 +54,13 @@ def completion(answer: str) -> Any:
 def test_questions_are_asked_at_once_in_few_threads(
     make_history: Callable[..., Any], question_count: int
 ) -> None:
-    engine = CrowdEngine(always_bob(), question_count)
-    examples = asked(make_history(1), question_count)
+    # This engine answers when so many questions wait for it at the same time.
+    engine = CrowdEngine(always_bob(), crowd=question_count)
+    examples = questions_about(make_history(1), question_count)
     lm = awaited_user_lm(engine)
 
     evaluation = run_within(
-        150,
+        TIMEOUT_SECONDS,
         mempiler.aevaluate("turn-rag", examples, lm=lm, threads=question_count, **OPTIONS),
     )
 
@@ -68,44 +72,52 @@ def test_questions_are_asked_at_once_in_few_threads(
 def test_aevaluate_writes_and_answers_as_evaluate_does(
     fact_replies: Any, make_history: Callable[..., Any]
 ) -> None:
-    examples = asked(make_history(3), 24, "Who saw Oslo with 2 friends, {n}?")
-    thread_engine = ScriptedEngine(fact_replies)
-    lm = dspy.LM("awaited/test", engine=thread_engine, cache=False, temperature=0.0)
-    in_threads = mempiler.evaluate("memory-r2", examples, lm=lm, **OPTIONS)
+    examples = questions_about(make_history(3), 24, "Who saw Oslo with 2 friends, {n}?")
 
-    task_engine = ScriptedEngine(fact_replies)
-    lm = awaited_user_lm(CrowdEngine(task_engine, crowd=24))
-    in_tasks = run_within(
-        150, mempiler.aevaluate("memory-r2", examples, lm=lm, threads=24, **OPTIONS)
+    # `evaluate` asks a model by threads, which call it ...
+    engine_of_evaluate = ScriptedEngine(fact_replies)
+    called_lm = dspy.LM("awaited/test", engine=engine_of_evaluate, cache=False, temperature=0.0)
+    expected = mempiler.evaluate("memory-r2", examples, lm=called_lm, **OPTIONS)
+
+    # ... and `aevaluate` by tasks, which await it.
+    engine_of_aevaluate = ScriptedEngine(fact_replies)
+    awaited_lm = awaited_user_lm(CrowdEngine(engine_of_aevaluate, crowd=24))
+    evaluation = run_within(
+        TIMEOUT_SECONDS,
+        mempiler.aevaluate("memory-r2", examples, lm=awaited_lm, threads=24, **OPTIONS),
     )
 
-    assert len(in_tasks.rows) == 24
-    for row, expected in zip(in_tasks.rows, in_threads.rows, strict=True):
-        assert row.id == expected.id
-        assert row.answer == expected.answer
-        assert row.score == expected.score
-        assert row.calls == expected.calls
-        assert row.prompt_tokens == expected.prompt_tokens
-        assert row.recall == expected.recall
-    assert in_tasks.calls == in_threads.calls
-    assert task_engine.calls == thread_engine.calls
+    assert len(evaluation.rows) == 24
+    for row, expected_row in zip(evaluation.rows, expected.rows, strict=True):
+        assert row.id == expected_row.id
+        assert row.answer == expected_row.answer
+        assert row.score == expected_row.score
+        assert row.calls == expected_row.calls
+        assert row.prompt_tokens == expected_row.prompt_tokens
+        assert row.recall == expected_row.recall
+    assert evaluation.calls == expected.calls
+    assert engine_of_aevaluate.calls == engine_of_evaluate.calls
 
 
 def test_metrics_of_the_user_that_block_do_not_hold_up_one_another(
     make_history: Callable[..., Any],
 ) -> None:
-    everybody = threading.Barrier(8)
+    """The metric of the user scores eight questions, in eight threads at the same time."""
+    all_eight_calls = threading.Barrier(8)
 
     def waits_for_the_other_seven(example: Any, prediction: Any) -> float:
-        everybody.wait(30)
+        all_eight_calls.wait(timeout=30)
         return 1.0
 
+    examples = questions_about(make_history(1), 8)
     lm = awaited_user_lm(AwaitedEngine(always_bob()))
     options = {**OPTIONS, "metric": waits_for_the_other_seven}
+
     evaluation = run_within(
-        60,
-        mempiler.aevaluate("turn-rag", asked(make_history(1), 8), lm=lm, threads=8, **options),
+        TIMEOUT_SECONDS,
+        mempiler.aevaluate("turn-rag", examples, lm=lm, threads=8, **options),
     )
+
     assert evaluation.score == 1.0
 
 
@@ -113,23 +125,25 @@ def test_a_run_with_a_limit_of_calls_stops_under_asyncio_as_in_threads(
     make_history: Callable[..., Any],
 ) -> None:
     engine = always_bob()
+
     evaluation = asyncio.run(
         mempiler.aevaluate(
             "turn-rag",
-            asked(make_history(1), 20),
+            questions_about(make_history(1), 20),
             lm=awaited_user_lm(AwaitedEngine(engine)),
             threads=8,
             limits=mempiler.Limits(max_calls=5),
             **OPTIONS,
         )
     )
+
     assert "max-calls 5" in str(evaluation.stopped)
     assert evaluation.n == 5
     assert engine.calls["answer"] == 5
 
 
 class HangingEngine(AwaitedEngine):
-    """Answers three questions, and hangs at the next one."""
+    """An engine that answers three questions, and hangs at the next one; `hangs` is set then."""
 
     def __init__(self, answers: ScriptedEngine) -> None:
         super().__init__(answers)
@@ -147,28 +161,29 @@ def test_a_cancelled_evaluation_ends_and_a_resumed_one_asks_the_rest(
 ) -> None:
     # In a home of its own, the last run is the one that was cancelled.
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    examples = asked(make_history(1), 6)
-    answers = always_bob()
-    hanging = HangingEngine(answers)
+    examples = questions_about(make_history(1), 6)
+    engine = always_bob()
+    hanging_engine = HangingEngine(engine)
 
     async def evaluate_and_cancel() -> None:
         task = asyncio.create_task(
             mempiler.aevaluate(
-                "turn-rag", examples, lm=awaited_user_lm(hanging), threads=1, **OPTIONS
+                "turn-rag", examples, lm=awaited_user_lm(hanging_engine), threads=1, **OPTIONS
             )
         )
-        await asyncio.to_thread(hanging.hangs.wait, 60)
+        await asyncio.to_thread(hanging_engine.hangs.wait, timeout=60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    run_within(120, evaluate_and_cancel())
-    assert answers.calls["answer"] == 3
+    run_within(TIMEOUT_SECONDS, evaluate_and_cancel())
+    assert engine.calls["answer"] == 3
 
-    lm = awaited_user_lm(AwaitedEngine(answers))
+    # The same engine answers now without hanging: three more questions, and none twice.
+    lm = awaited_user_lm(AwaitedEngine(engine))
     resumed = asyncio.run(mempiler.aevaluate("turn-rag", examples, lm=lm, resume="last", **OPTIONS))
     assert resumed.n == 6
-    assert answers.calls["answer"] == 6
+    assert engine.calls["answer"] == 6
 
 
 class AsyncOnlyModel(dspy.BaseLM):
@@ -185,15 +200,17 @@ class AsyncOnlyModel(dspy.BaseLM):
 # DSPy warns of models with methods of their own, which it takes until 3.5.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_model_with_aforward_of_its_own_is_awaited(make_history: Callable[..., Any]) -> None:
+    examples = questions_about(make_history(1), 3)
+
     evaluation = asyncio.run(
-        mempiler.aevaluate(
-            "turn-rag", asked(make_history(1), 3), lm=AsyncOnlyModel("own/model"), **OPTIONS
-        )
+        mempiler.aevaluate("turn-rag", examples, lm=AsyncOnlyModel("own/model"), **OPTIONS)
     )
+
     assert evaluation.score == 1.0
 
 
 def test_an_error_of_a_run_is_raised_by_aevaluate(make_history: Callable[..., Any]) -> None:
-    examples = asked(make_history(1), 2)
+    examples = questions_about(make_history(1), 2)
+
     with pytest.raises(UserError, match="no-such-model"):
         asyncio.run(mempiler.aevaluate("turn-rag", examples, metric="f1", lm="no-such-model"))

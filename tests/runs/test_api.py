@@ -97,7 +97,7 @@ def compile_agent(
 
 def demos_of(compiled: mempiler.CompileResult) -> list[Any]:
     """Return the demos of the only predictor of a compiled agent."""
-    ((_, predictor),) = compiled.program.module.named_predictors()
+    (predictor,) = compiled.program.module.predictors()
     return predictor.demos
 
 
@@ -110,8 +110,8 @@ def demo_questions(compiled: mempiler.CompileResult) -> list[str]:
 def result() -> mempiler.CompileResult:
     """An agent that was compiled on sixty examples with a user's metric."""
     return compile_agent(
-        20,
-        20,
+        train_count=20,
+        dev_count=20,
         testset=make_examples(20, first=40),
         metric=names_the_city,
         optimizer=mempiler.optimizers.Bootstrap(max_bootstrapped_demos=2, max_labeled_demos=0),
@@ -146,7 +146,7 @@ def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.Compi
 def test_the_agent_that_is_compiled_stays_as_it_was() -> None:
     agent = Agent()
 
-    compile_agent(4, 4, agent=agent)
+    compile_agent(train_count=4, dev_count=4, agent=agent)
 
     assert agent.say.predict.demos == []
     assert type(agent.say.predict) is dspy.Predict
@@ -190,10 +190,10 @@ def test_an_evaluation_logs_no_warning_of_dspy(caplog: pytest.LogCaptureFixture)
 def test_two_evaluations_are_compared_question_by_question(result: mempiler.CompileResult) -> None:
     examples = make_examples(20, first=40)
     options: dict[str, Any] = {"metric": names_the_city, "lm": "offline", "progress": False}
-    start = mempiler.evaluate(Agent(), examples, **options)
-    end = mempiler.evaluate(result.program, examples, **options)
+    of_agent = mempiler.evaluate(Agent(), examples, **options)
+    of_compiled_agent = mempiler.evaluate(result.program, examples, **options)
 
-    comparison = mempiler.compare(start, end)
+    comparison = mempiler.compare(of_agent, of_compiled_agent)
 
     assert comparison.difference == result.difference
     assert list(comparison.to_pandas().columns) == ["id", "category", "question", "gold", "A", "B"]
@@ -340,7 +340,8 @@ def test_one_list_of_examples_is_split_into_three_parts() -> None:
 
 
 def test_without_test_examples_the_scores_are_those_that_decided() -> None:
-    compiled = compile_agent(8, 8)
+    compiled = compile_agent(train_count=8, dev_count=8)
+
     assert compiled.before.n == 8
     assert compiled.after.n == 8
     assert "dev questions, which also decided" in str(compiled)
@@ -353,7 +354,7 @@ def test_an_optimizer_may_be_a_function_that_makes_a_teleprompter() -> None:
         metrics.append(metric)
         return dspy.LabeledFewShot(k=3)
 
-    compiled = compile_agent(9, 3, optimizer=my_optimizer)
+    compiled = compile_agent(train_count=9, dev_count=3, optimizer=my_optimizer)
 
     assert len(demos_of(compiled)) == 3
     assert metrics
@@ -397,7 +398,7 @@ class OwnLabeled(mempiler.optimizers.Labeled):
 def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
     optimizer: Any, demo_count: int, settings: dict[str, Any]
 ) -> None:
-    compiled = compile_agent(9, 3, optimizer=optimizer)
+    compiled = compile_agent(train_count=9, dev_count=3, optimizer=optimizer)
 
     assert len(demos_of(compiled)) == demo_count
     recorded = json.loads((compiled.run / "run.json").read_text())["settings"]
@@ -478,6 +479,7 @@ def test_a_model_among_the_settings_is_recorded_without_its_key() -> None:
 
 
 def test_what_a_stopper_counts_while_it_works_is_not_recorded() -> None:
+    """Otherwise a stopped run could not be resumed: its settings would have changed."""
     stopper = NoImprovementStopper(5)
     recorded = recorded_gepa_settings(stop_callbacks=stopper)
 
@@ -545,8 +547,8 @@ def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(
 ) -> None:
     server = stub()
     compiled = compile_agent(
-        12,
-        6,
+        train_count=12,
+        dev_count=6,
         testset=make_examples(6, first=18),
         metric=names_the_city,
         optimizer=optimizer,
@@ -692,7 +694,7 @@ def test_answers_that_were_cut_off_are_counted_and_shown() -> None:
     evaluation = mempiler.evaluate(
         "turn-rag", make_examples(2), lm=CutOffModel("own/model"), metric="f1", progress=False
     )
-    # Each answer is asked for once more, and the second half of a text is taken.
+    # Each answer is asked for once more. Then the part that came is taken.
     assert [row.answer for row in evaluation.rows] == ["Lis", "Lis"]
-    assert evaluation.faults == {"task.answer": {"cut": 4}}
+    assert evaluation.faults == {"task.answer": {"cut": 2 * 2}}
     assert "4 answers were cut off at the token limit" in str(evaluation)

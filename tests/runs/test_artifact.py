@@ -28,6 +28,7 @@ from .evaluations import refusal
 
 
 def build_program(method: str) -> Any:
+    """Build a method with the offline embedder."""
     return build(method, embedder=embedder())
 
 
@@ -102,10 +103,13 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
 
     assert prompts_of(loaded, adapter_name) == prompts_of(program, adapter_name)
     assert prompts_of(loaded, adapter_name) != prompts_of(build_program(method), adapter_name)
-    demo_counts = {name: len(p.demos) for name, p in loaded.all_predictors().items()}
+    demo_counts = {
+        name: len(predictor.demos) for name, predictor in loaded.all_predictors().items()
+    }
     assert set(demo_counts) == predictor_names
     assert all(demo_counts.values())
-    # The gold answer is a demo of the answering predictor only: those of writers lack its fields.
+    # The predictor that answers has two: its own call, and the training question. Others have only
+    # their own calls, since they lack the fields of a question.
     assert demo_counts["task.answer"] == 2
 
 
@@ -390,6 +394,7 @@ def test_code_outside_the_package_runs_only_when_allowed(
 
 
 ADDRESS = "hf://ada/memory"
+"""The address of Ada's program on the hub."""
 
 
 def hub_error(status_code: int, kind: type[Exception] = errors.HfHubHTTPError) -> Exception:
@@ -400,7 +405,10 @@ def hub_error(status_code: int, kind: type[Exception] = errors.HfHubHTTPError) -
 
 
 class FakeHub:
-    """Takes the place of the Hugging Face hub behind its client's functions."""
+    """Takes the place of the Hugging Face hub behind its client's functions.
+
+    The tests use no network. Repositories and their commits are held in memory.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.repositories: dict[str, dict[str, dict[str, bytes]]] = {}
@@ -483,9 +491,9 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHub:
 def test_a_program_is_published_to_the_hub(hub: FakeHub, saved: Path, cli: Any) -> None:
     _, output, _ = cli("publish", saved, ADDRESS, "--json")
 
-    ((commit, files),) = hub.repositories["ada/memory"].items()
+    (commit,) = hub.repositories["ada/memory"]
     assert json.loads(output)["address"] == f"{ADDRESS}@{commit}"
-    assert set(files) == {MANIFEST, STATE}
+    assert set(hub.repositories["ada/memory"][commit]) == {MANIFEST, STATE}
 
 
 def test_a_folder_that_does_not_exist_is_not_published(
@@ -527,6 +535,7 @@ def test_a_program_on_the_hub_is_loaded_and_asked_by_its_address(
 def test_a_fetched_program_is_checked_like_any_folder(
     hub: FakeHub, saved: Path, changes: dict[str, bytes | None], problem: str
 ) -> None:
+    """The changes give files other contents, or take a file away. Other files are not fetched."""
     files: dict[str, bytes] = {"evil.py": b"raise SystemExit"}
     for path in saved.iterdir():
         content = changes.get(path.name, path.read_bytes())

@@ -1,4 +1,8 @@
-"""The configuration of a run: its values, its file, and what a resumed run has in common."""
+"""The configuration of a run: its values, its file, and what a resumed run has in common.
+
+A configuration can be written as a TOML file. `mempiler show RUN --config` writes the file that
+repeats a run, and `--config FILE` reads it.
+"""
 
 import json
 import tomllib
@@ -171,12 +175,15 @@ def test_a_configuration_without_a_benchmark_is_refused() -> None:
 
 
 def test_python_functions_have_the_options_of_the_configuration() -> None:
+    # Some options are of one kind only: limits are an object in Python, and the metric is an
+    # argument of its own.
     python_options = RunOptions.__annotations__.keys() - {"limits", "progress"}
     configured_options = CONFIG_FIELDS.keys() - {"metric", "repeat"}
     assert python_options == configured_options
 
 
-def test_a_resumed_run_shares_every_option_that_is_not_free() -> None:
+def test_a_resumed_run_must_have_every_option_of_the_first_that_is_not_free() -> None:
+    """Free options, such as limits, may change. So a new option is either free or in the key."""
     options = CONFIG_FIELDS.keys() - FREE_ON_RESUME - set(BENCHMARK_OPTIONS)
     recorded_names = {RECORDED_NAMES.get(name, name) for name in options}
 
@@ -205,7 +212,9 @@ class RepeatedEvaluation:
 
 
 @pytest.fixture
-def first(stub: Any, mempiler_cli: Any, cli: Any, tmp_path: Path) -> RepeatedEvaluation:
+def evaluation_to_repeat(
+    stub: Any, mempiler_cli: Any, cli: Any, tmp_path: Path
+) -> RepeatedEvaluation:
     """An evaluation with settings of several kinds, and its file."""
     server = stub()
     options = ["--split", "test", "--set", "k=3", "--lm-set", "top_k=5"]
@@ -222,29 +231,36 @@ def first(stub: Any, mempiler_cli: Any, cli: Any, tmp_path: Path) -> RepeatedEva
 
 
 def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
-    first: RepeatedEvaluation,
+    evaluation_to_repeat: RepeatedEvaluation,
 ) -> None:
-    assert first.toml.startswith("# mempiler evaluate turn-rag --config FILE\n")
-    assert "127.0.0.1" not in first.toml
+    toml = evaluation_to_repeat.toml
+    assert toml.startswith("# mempiler evaluate turn-rag --config FILE\n")
+    assert "127.0.0.1" not in toml
 
 
-def test_an_evaluation_is_resumed_with_its_file(first: RepeatedEvaluation, cli: Any) -> None:
-    requests_before = len(first.server.texts)
+def test_an_evaluation_is_resumed_with_its_file(
+    evaluation_to_repeat: RepeatedEvaluation, cli: Any
+) -> None:
+    server = evaluation_to_repeat.server
+    requests_before = len(server.texts)
 
-    exit_code, output, error_output = cli(*first.command, "--resume", first.run_id)
+    exit_code, output, error_output = cli(
+        *evaluation_to_repeat.command, "--resume", evaluation_to_repeat.run_id
+    )
 
     assert exit_code == 0, error_output
-    assert json.loads(output)["score"] == first.score
-    assert len(first.server.texts) == requests_before
+    assert json.loads(output)["score"] == evaluation_to_repeat.score
+    # All answers were there already.
+    assert len(server.texts) == requests_before
 
 
 def test_the_file_of_an_evaluation_gives_an_identical_run(
-    first: RepeatedEvaluation, cli: Any
+    evaluation_to_repeat: RepeatedEvaluation, cli: Any
 ) -> None:
-    exit_code, output, error_output = cli(*first.command)
+    exit_code, output, error_output = cli(*evaluation_to_repeat.command)
 
     assert exit_code == 0, error_output
-    first_record = RunFolder.open(first.run_id).read()
+    first_record = RunFolder.open(evaluation_to_repeat.run_id).read()
     second_record = RunFolder.open(json.loads(output)["run_id"]).read()
     assert second_record["settings"] == first_record["settings"]
     assert first_record["parameters"]["limit.max_calls"] == 50
@@ -406,7 +422,8 @@ def test_the_file_of_a_compile_leaves_out_the_answer_model() -> None:
     assert "name" not in tomllib.loads(toml).get("models", {}).get("answer", {})
 
 
-def test_the_file_of_a_training_leaves_out_the_least_number_of_questions() -> None:
+def test_the_file_of_a_training_leaves_out_min_n() -> None:
+    """A training has no verdict, so it needs no least number of questions for one."""
     record = {
         "command": "train",
         "program": "memory-r2",
@@ -423,7 +440,10 @@ def test_the_file_of_a_training_leaves_out_the_least_number_of_questions() -> No
     assert "min_n" not in tomllib.loads(toml).get("execution", {})
 
 
-def test_the_file_of_answers_says_that_their_folder_is_left_out(cli: Any, tmp_path: Path) -> None:
+def test_the_file_of_an_evaluation_of_recorded_answers_leaves_out_their_folder(
+    cli: Any, tmp_path: Path
+) -> None:
+    """A run keeps only the name of a file of answers."""
     lines = []
     for question in mempiler.benchmark("locomo").examples:
         lines.append(json.dumps({"id": str(question.id), "answer": "x"}))
@@ -441,7 +461,8 @@ def test_the_file_of_answers_says_that_their_folder_is_left_out(cli: Any, tmp_pa
     assert second_line.startswith("# A run keeps no folder of a file of answers.")
 
 
-def test_a_list_of_categories_stays_a_setting_of_the_benchmark() -> None:
+def test_a_list_of_categories_stays_a_setting_of_the_benchmark_in_a_file() -> None:
+    """The option `categories` is a text; only a setting of the benchmark may be a list."""
     record = {
         "command": "evaluate",
         "program": "turn-rag",

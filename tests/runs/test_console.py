@@ -54,6 +54,7 @@ def test_columns_that_do_not_fit_follow_below_with_the_names_again() -> None:
 
     lines = as_text([table(columns, rows)], 60).splitlines()
 
+    # Every block begins with the head "variant", and has the name of each row again.
     block_count = sum("variant" in line for line in lines)
     assert block_count > 1
     assert sum(line.startswith(" no memory") for line in lines) == block_count

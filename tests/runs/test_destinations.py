@@ -32,6 +32,7 @@ from .evaluations import refusal
 OPERATORS_KEY = "sk-operator"
 
 FILE_NAMES = ("state.json", "manifest.json")
+"""The files of a saved program: the state of its prompts, and what it consists of."""
 
 SUSPICIOUS_KEYS = [
     "api_base",
@@ -69,7 +70,7 @@ SUSPICIOUS_KEYS = [
 """Names under which a request could be sent elsewhere, and the settings of sampling."""
 
 JsonPath = tuple[Any, ...]
-"""The keys and indexes that lead to a value in a JSON document."""
+"""The keys and indexes that lead to a value in a JSON document, as ("task.answer", "demos", 0)."""
 
 
 class Servers(NamedTuple):
@@ -222,40 +223,18 @@ def destination_of(request: Request) -> Destination:
     return Destination(request.path, headers, request.body["model"])
 
 
-class DrawnChange(NamedTuple):
-    """A change that Hypothesis draws before it knows the files: all by number."""
+@st.composite
+def hostile_changes(draw: st.DrawFn, documents: dict[str, Any], values: list[Any]) -> Change:
+    """Draw a change of one of the files: another value in it, or a suspicious key in an object."""
+    file_name = draw(st.sampled_from(FILE_NAMES))
+    document = documents[file_name]
+    path = draw(st.sampled_from(list(paths_in(document))))
 
-    file_name: str
-    place_number: int
-    new_key: str | None
-    value_number: int
-
-    def resolve(self, documents: dict[str, Any], values: list[Any]) -> Change:
-        """Return the change of these documents to one of these values.
-
-        It changes a value, or adds the new key to it if there is one and the value is an object.
-        """
-        document = documents[self.file_name]
-        paths = list(paths_in(document))
-        if self.new_key is None:
-            paths.remove(())  # a whole file has no place to be put into
-        path = paths[self.place_number % len(paths)]
-        if self.new_key is not None and isinstance(value_at(document, path), dict):
-            path = (*path, self.new_key)
-        return Change(self.file_name, path, values[self.value_number % len(values)])
-
-
-drawn_changes = st.lists(
-    st.builds(
-        DrawnChange,
-        file_name=st.sampled_from(FILE_NAMES),
-        place_number=st.integers(0, 10_000),
-        new_key=st.sampled_from([*SUSPICIOUS_KEYS, None]),
-        value_number=st.integers(0, 10_000),
-    ),
-    min_size=1,
-    max_size=2,
-)
+    is_whole_file = path == ()
+    is_object = isinstance(value_at(document, path), dict)
+    if is_whole_file or (is_object and draw(st.booleans())):
+        path = (*path, draw(st.sampled_from(SUSPICIOUS_KEYS)))
+    return Change(file_name, path, draw(st.sampled_from(values)))
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "fact-store"])
@@ -265,6 +244,7 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
     servers: Servers,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    """Put hostile values into a program's files: it is refused, or asks the operator's server."""
     server = servers.operators
     target = tmp_path_factory.mktemp("tampered") / "program"
     documents = {name: json.loads((folders[method] / name).read_text()) for name in FILE_NAMES}
@@ -276,10 +256,9 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
     refused_folders = 0
 
     @settings(max_examples=90)
-    @given(drawn_changes)
-    def ask_a_tampered_program(drawn: list[DrawnChange]) -> None:
+    @given(st.lists(hostile_changes(documents, values), min_size=1, max_size=2))
+    def check_a_tampered_program(changes: list[Change]) -> None:
         nonlocal loaded_folders, refused_folders
-        changes = [change.resolve(documents, values) for change in drawn]
         folder = tampered_copy(folders[method], target, *changes)
         requests_before = len(server.requests)
 
@@ -300,15 +279,18 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
                 assert isinstance(message["content"], str)
         assert not servers.other.requests
 
-    ask_a_tampered_program()
+    check_a_tampered_program()
     # Both happen often, so the test is not passed by refusing everything.
     assert loaded_folders > 5
     assert refused_folders > 5
 
 
 HOSTILE_IMAGE = image_marker("http://evil/x.png")
-DEMO = ("task.answer", "demos", 0)
-SETTINGS = ("task.answer", "config")
+"""A text for which an endpoint would fetch an image from another server."""
+DEMO: JsonPath = ("task.answer", "demos", 0)
+"""Where the only demo of a saved program is in its `state.json`."""
+SETTINGS: JsonPath = ("task.answer", "config")
+"""Where the settings of the model are."""
 
 
 @pytest.mark.parametrize(
@@ -437,7 +419,7 @@ def test_a_remote_embedder_is_not_used_unless_the_user_names_it(remote_folder: P
     message = f"was made with the embedder '{REMOTE_EMBEDDER}'; give --embedder {REMOTE_EMBEDDER}"
     with pytest.raises(UserError, match=message):
         mempiler.load(remote_folder)
-    assert choose_embedder(remote_folder, "openai/another", None) is None
+    assert choose_embedder(remote_folder, embedder="openai/another") is None
 
 
 def test_a_remote_embedder_is_used_where_the_user_names_it(
@@ -459,6 +441,6 @@ def test_a_remote_embedder_is_used_where_the_user_gives_its_address(
 def test_the_offline_embedder_of_a_program_is_used_whatever_the_user_names(
     folders: dict[str, Path],
 ) -> None:
-    chosen = choose_embedder(folders["fact-store"], "openai/another", None)
+    chosen = choose_embedder(folders["fact-store"], embedder="openai/another")
     assert chosen is not None
     assert chosen.name == "offline"

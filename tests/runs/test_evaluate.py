@@ -1,4 +1,9 @@
-"""Compiling and evaluating end to end: what is planned, saved, shown and logged."""
+"""Compiling and evaluating end to end: what is planned, saved, shown and logged.
+
+The data are questions about six users, eight each: four users are to train, one is dev and one is
+test. To compile with the optimizer "labeled" means to show eight training questions with their gold
+answers (demos) in every prompt.
+"""
 
 from __future__ import annotations
 
@@ -79,6 +84,7 @@ def raise_when_called(error: BaseException) -> Callable[..., Any]:
 
 
 def last_mlflow_run() -> Any:
+    """Return the newest run in the tracking store."""
     experiment = client().get_experiment_by_name("mempiler")
     runs = client().search_runs(
         [experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1
@@ -197,6 +203,7 @@ def test_the_page_of_a_compile_shows_every_question_with_its_prompt(gain: Gain, 
     shown_ids = [question.last.id for question in page.questions]
     assert shown_ids == [row.id for row in outcome.after.rows]
 
+    # The trace of a question holds its recalled entries, and its calls with their messages.
     trace = page.questions[0].last.trace
     assert trace is not None
     prompt = "\n".join(text for _, text in trace.calls[-1].messages)
@@ -290,7 +297,7 @@ def test_a_failed_compile_leaves_the_start_program_in_out(
         ),
     ],
 )
-def test_a_wrong_request_costs_no_call_and_no_run(
+def test_a_compile_with_wrong_options_makes_no_call_and_no_run(
     tmp_path: Path,
     inputs_with_replies: Any,
     compile_config: CompileConfig,
@@ -389,6 +396,7 @@ def test_the_answer_model_answers_and_the_task_model_writes(stub: Any) -> None:
 
 
 def test_an_answer_model_is_refused_where_the_benchmark_writes_the_prompts() -> None:
+    """The questions of this benchmark are put to the memory, and no prompt answers them."""
     inputs = run_inputs(
         benchmark="memory-env", benchmark_set={"users": 10}, test=2, answer_lm="offline"
     )
@@ -415,6 +423,10 @@ def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> 
 
 
 def test_a_conversation_is_evaluated_against_a_rival() -> None:
+    """A simulated user talks with the program and with a rival; a judge prefers one of them.
+
+    Here the rival is a program without a memory, and two conversations are judged.
+    """
     inputs = run_inputs(
         benchmark="palbench.dialogue",
         judge_lm="offline",
@@ -435,7 +447,7 @@ def test_a_conversation_is_evaluated_against_a_rival() -> None:
     ]
     assert sum(requirement_counts) == 2
 
-    # The program and its rival reply to each line of the simulated user.
+    # The program and its rival reply to each line of the simulated user, which is the prompt LM.
     replies = sum(row.answer.count("assistant: ") for row in evaluation.rows)
     assert evaluation.calls["task"] == 2 * replies
     assert evaluation.calls["prompt"] == 2 * replies
@@ -453,6 +465,7 @@ def test_a_conversation_is_evaluated_against_a_rival() -> None:
 def test_a_rival_is_shown_the_same_kind_of_lines_as_the_program(
     settings: dict[str, Any], shows_dates: bool, is_saved: bool, tmp_path: Path
 ) -> None:
+    """If only one of the two saw dates beside "yesterday", the comparison would be unfair."""
     inputs = run_inputs(
         benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "turn-rag"}
     )
@@ -518,6 +531,7 @@ def test_the_plan_of_an_evaluation_is_close_to_what_it_takes() -> None:
 
 
 def test_a_plan_has_minutes_only_where_an_endpoint_is_asked() -> None:
+    # The offline engine takes no time to speak of.
     assert plan_evaluate("turn-rag", SMALL).minutes is None
 
     at_an_endpoint = with_options(SMALL, lm="openai/gpt-4.1-mini")

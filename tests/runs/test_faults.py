@@ -92,6 +92,7 @@ class NeedsAddress(Store):
 """A user's module, with methods and memory systems that make mistakes."""
 
 DATA = ["--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8"]
+"""A few questions of the bundled sample: eight of them are asked in an evaluation."""
 
 
 class Outcome(NamedTuple):
@@ -119,7 +120,11 @@ def run_command(
 
 
 def every_request(fault: str) -> Callable[[int, str], str]:
-    """Return a script for a stub server that meets every request with the same fault."""
+    """Return a script for a stub server that meets every request with the same fault.
+
+    A fault is the status of a reply, as "500", or a word: "dead" for a server that cuts the
+    connection and listens no more, "stall" for one that does not reply.
+    """
     return lambda request_number, prompt: fault
 
 
@@ -192,6 +197,8 @@ def test_a_broken_run_leaves_an_older_program_as_it_was(run_command: Any, tmp_pa
 def test_answers_that_cannot_be_read_break_a_compile_before_anything_is_optimized(
     stub: Any, mempiler_cli: Any
 ) -> None:
+    """The first scoring fails, so the calls of the optimizer are not paid for."""
+
     def garble_most_answers(request_number: int, prompt: str) -> str | None:
         question = prompt.rpartition("question ## ]]")[2]
         return None if "Ingrid" in question else "garbled"
@@ -238,7 +245,7 @@ def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> Non
         ("turn-rag", ["--split", "train", "--train", "0"], "train = 0: no question would be asked"),
     ],
 )
-def test_what_could_only_give_an_empty_or_confusing_score_is_refused_in_one_line(
+def test_an_evaluation_that_could_give_no_score_is_refused_in_one_line(
     run_command: Any, program: str, options: list[str], message: str
 ) -> None:
     outcome = run_command("evaluate", program, "--benchmark", "locomo", "--test", "4", *options)
@@ -255,6 +262,7 @@ def two_of_three_fail(request_number: int, prompt: str) -> str | None:
 @pytest.mark.parametrize(
     ("script", "exit_code", "problem", "request_count"),
     [
+        # Requests that get no connection do not reach the server, which counts only the first one.
         pytest.param(
             every_request("500"),
             3,
@@ -283,7 +291,10 @@ def test_an_endpoint_that_fails_stops_the_run_with_one_line(
 
 
 @pytest.mark.parametrize("fault", ["dead", "stall"])
-def test_no_answer_to_a_few_questions_is_no_score(stub: Any, mempiler_cli: Any, fault: str) -> None:
+def test_a_run_without_a_single_answer_fails_however_few_questions_it_has(
+    stub: Any, mempiler_cli: Any, fault: str
+) -> None:
+    """Four failures in a row are too few to give an endpoint up, but there is nothing to score."""
     server = stub(every_request(fault))
     result = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
     assert result.code == 3
@@ -293,7 +304,7 @@ def test_no_answer_to_a_few_questions_is_no_score(stub: Any, mempiler_cli: Any, 
 
 
 class StrictEngine(OfflineEngine):
-    """The offline engine, which refuses the 7th prompt and every 33rd after it.
+    """The offline engine, which refuses the 7th prompt and every 33rd after it, and counts these.
 
     It refuses by turns for the content and for the length.
     """
@@ -305,7 +316,8 @@ class StrictEngine(OfflineEngine):
 
     def complete(self, request: Any) -> Any:
         self.prompt_count += 1
-        if self.prompt_count % 33 != 7:
+        is_refused = self.prompt_count % 33 == 7
+        if not is_refused:
             return super().complete(request)
 
         self.refusal_count += 1
@@ -315,17 +327,20 @@ class StrictEngine(OfflineEngine):
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "no-memory"])
-def test_every_method_finishes_and_loses_at_most_the_refused_calls(method: str) -> None:
+def test_every_method_finishes_and_loses_only_the_calls_that_the_model_refused(
+    method: str,
+) -> None:
     # Two methods have benchmarks of their own; PraMem's rounds are many by default.
-    benchmarks = {"pramem": "movielens", "h2memory": "palbench.restate"}
-    settings = {"pramem": {"rounds": 2}}
-    questions = benchmark(benchmarks.get(method, "locomo"))
+    benchmark_names = {"pramem": "movielens", "h2memory": "palbench.restate"}
+    settings_by_method = {"pramem": {"rounds": 2}}
+    questions = benchmark(benchmark_names.get(method, "locomo"))
+    settings = settings_by_method.get(method, {})
     examples = questions.examples[:20]
     engine = StrictEngine()
     lm = MeteredLM("strict/test", engine=engine, cache=False, temperature=0.0)
 
     with dspy.context(lm=lm):
-        program = build(method, questions.task, embedder(), **settings.get(method, {}))
+        program = build(method, questions.task, embedder(), **settings)
         evaluation = score_questions(program, questions, examples, lm.meter, threads=1)
 
     assert len(evaluation.rows) == len(examples)
@@ -343,7 +358,7 @@ def evaluate_within_limits(server: Any, threads: int, **limits: Any) -> Evaluati
         meter=meter,
         api_base=server.url,
         guard=BudgetGuard(Limits(**limits)),
-        prices=TokenPrices(4e-7, 1.6e-6),
+        prices=TokenPrices(input=4e-7, output=1.6e-6),
     )
     locomo = benchmark("locomo")
     program = build("turn-rag", locomo.task)
@@ -393,7 +408,9 @@ def test_a_limit_is_overrun_by_one_call_at_most_with_many_calls_in_flight(
 ) -> None:
     server = stub(usage=True, delay=0.2)
     evaluation = evaluate_within_limits(server, threads=64, **{limit_name: limit})
+
     assert_stopped_at(evaluation, limit_name, limit)
+    # The server reports tokens, so none are estimated.
     assert "estimated" not in usage_line(evaluation.metered_usage)
 
 
@@ -445,6 +462,7 @@ def test_the_calls_of_an_embedder_count_towards_limits_and_costs(
     server = stub()
     monkeypatch.setitem(litellm_module().model_cost, server.model, {"input_cost_per_token": 1e-6})
 
+    # A token costs a millionth of a dollar, so this is enough for 150 tokens.
     stopped = evaluate_with_remote_embedder(server, max_usd=150e-6)
 
     assert stopped.stopped == "budget reached: max-usd 0.00015"
@@ -454,16 +472,16 @@ def test_the_calls_of_an_embedder_count_towards_limits_and_costs(
     complete = evaluate_with_remote_embedder(server)
 
     # What was embedded in the stopped run is not asked for again.
-    new_requests = [body["input"] for _, _, body in server.requests[1:]]
-    assert complete.calls["embedding"] == len(new_requests)
+    texts_by_request = [body["input"] for _, _, body in server.requests[1:]]
+    assert complete.calls["embedding"] == len(texts_by_request)
     # The server counts four characters as one token.
     reported_tokens = 0
-    for texts in new_requests:
+    for texts in texts_by_request:
         reported_tokens += sum(len(text) for text in texts) // 4
     embedding_tokens = complete.tokens["input"] - complete.answering_usage.input_tokens
     assert embedding_tokens == reported_tokens
     assert complete.cost == pytest.approx(embedding_tokens * 1e-6)
-    assert f"{len(new_requests)} embedding; " in usage_line(complete.metered_usage)
+    assert f"{len(texts_by_request)} embedding; " in usage_line(complete.metered_usage)
 
 
 def test_the_embedder_of_a_users_program_is_counted_and_limited_during_a_run(stub: Any) -> None:
@@ -491,7 +509,8 @@ def test_a_key_that_the_endpoint_repeats_is_neither_printed_nor_kept(
     stub: Any, mempiler_cli: Any, cli: Any, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     def repeat_headers_at_times(request_number: int, prompt: str) -> str | None:
-        return f"echo {status}" if request_number % 2 else None
+        """Refuse every second request, with a message that repeats its headers."""
+        return f"echo {status}" if request_number % 2 == 1 else None
 
     key = f"sk-of-the-operator-{status}"
     monkeypatch.setenv("OPENAI_API_KEY", key)
@@ -507,8 +526,9 @@ def test_a_key_that_the_endpoint_repeats_is_neither_printed_nor_kept(
     assert "[secret]" in result.err + shown
     assert key not in result.out + result.err + shown + show_errors
 
+    # No file of the results holds the key either.
     home = Path(os.environ["MEMPILER_HOME"])
-    files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
-    assert sum(len(content) for content in files) > 10_000
-    for content in files:
+    file_contents = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
+    assert sum(len(content) for content in file_contents) > 10_000
+    for content in file_contents:
         assert key.encode() not in content

@@ -15,6 +15,7 @@ from mempiler.runs.tracking.store import client
 from ..run_inputs import run_inputs
 
 SCRIPT = "<script>alert(1)</script>"
+"""A name that would run a script on a page that does not escape it."""
 HOSTILE_NAMES = [
     SCRIPT,
     "two\nlines",

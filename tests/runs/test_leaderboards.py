@@ -35,8 +35,10 @@ def sample_run(benchmark_name: str, **options: Any) -> SampleRun:
     benchmark = load_benchmark(benchmark_name, **options)
     rows = []
     for number, example in enumerate(benchmark.examples):
-        answers = (str(example.answer), "It is in Lisbon.", "")
-        answer = answers[number % 3]
+        right_answer = str(example.answer)
+        wrong_answer = "It is in Lisbon."
+        no_answer = ""
+        answer = (right_answer, wrong_answer, no_answer)[number % 3]
         failure = None if answer else Failure(kind="endpoint", where="", message="down")
         score = benchmark.score(example, dspy.Prediction(answer=answer)).value
         rows.append(

@@ -1,4 +1,8 @@
-"""Whether a program is shown to be at most a margin worse than another."""
+"""Whether a program is shown to be at most a margin worse than another.
+
+This lets a cheaper program replace another one. "Not told apart" would not be enough: with a few
+questions nothing is told apart.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +55,12 @@ def test_a_significant_loss_within_the_margin_is_accepted() -> None:
     assert check_non_inferiority(candidate, baseline, groups_of(200, 8), margin=0.05).is_shown
 
 
-def test_the_added_question_makes_no_sixth_conversation_of_five() -> None:
-    # The test adds a question, see `runs/non_inferiority.py`. With six conversations, the signs of
-    # whole conversations would be flipped, and p could not be below 2/64.
+def test_the_question_that_is_added_to_five_conversations_makes_no_sixth_one() -> None:
+    """The check adds a question that the program lost; `runs/non_inferiority.py` says why.
+
+    If it were of a sixth conversation, whole conversations would be compared instead of questions.
+    Six of them have 2^6 ways to flip their signs, so p could not be below 2/64.
+    """
     scores = [1.0] * 100
 
     result = check_non_inferiority(scores, scores, groups_of(100, 5), margin=0.05)

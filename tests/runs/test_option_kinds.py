@@ -8,7 +8,7 @@ import mempiler
 import pytest
 from mempiler.errors import UserError
 
-from .evaluations import asked as questions_about
+from .evaluations import questions_about
 
 
 @pytest.mark.parametrize(

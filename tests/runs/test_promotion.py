@@ -1,4 +1,9 @@
-"""What becomes of a compiled program: kept or refused, and where it is saved."""
+"""What becomes of a compiled program: kept or refused, and where it is saved.
+
+A compile keeps the program that its optimizer made if it is better than the original on the dev
+questions; then the program is promoted. Otherwise the compile ends with the original program. The
+test questions are only for the report. `out` is the folder that the user wants the program in.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +29,7 @@ from ..run_inputs import run_config
 from .evaluations import own_questions
 
 SCOPE = "other questions about these conversations"
+"""What a verdict speaks of if the questions are about fewer than six users."""
 QUESTION_HEADER = "[[ ## question ## ]]"
 """Stands before the question of a prompt, and before that of each demo."""
 
@@ -38,7 +44,10 @@ def fact_number(prompt: str) -> str:
 
 
 class DemoLearner:
-    """A scripted model that answers the questions of some users rightly if it is shown demos."""
+    """A scripted model that answers the questions about some users rightly if it is shown demos.
+
+    So demos raise the score from 0 to 1. If it knows no users, they raise nothing.
+    """
 
     def __init__(self, known_users: str = "012345") -> None:
         self.known_users = known_users
@@ -117,7 +126,10 @@ def inputs_with(tmp_path: Path, scripted: Any) -> Callable[..., RunInputs]:
 
 @pytest.fixture
 def compile_with(inputs_with: Callable[..., RunInputs]) -> Callable[..., CompileResult]:
-    """A function that compiles a program for a scripted model, by default with labelled demos."""
+    """A function that compiles a program for a scripted model, by default with labelled demos.
+
+    These are eight training questions with their gold answers, which every prompt shows.
+    """
 
     def run(
         model: DemoLearner,
@@ -208,7 +220,8 @@ def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
     assert demo_count(result.folder) == 0
 
 
-def test_a_resumed_run_replaces_its_own_start(compile_with, tmp_path):
+def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, tmp_path):
+    """Its first attempt kept the original program in `out`, which is no other run's."""
     out = tmp_path / "out"
     first = compile_with(DemoLearner(known_users=""), out=out)
     first_scores = read_manifest(out).scores
@@ -250,6 +263,7 @@ def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
     assert summary["before"]["score"] == 0.0
     assert summary["after"]["score"] == 0.0
 
+    # The compiled program was scored on the eight test questions all the same.
     refused_candidate = summary["refused_candidate"]
     assert refused_candidate["test"]["score"] == 1.0
     assert refused_candidate["test"]["n"] == 8
@@ -321,8 +335,8 @@ def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
 
     assert result.promoted is False
     assert result.rejected_evaluation is None
-    # Eight dev questions and eight test questions.
-    assert model.calls == 16
+    # Eight dev questions and eight test questions, each asked once.
+    assert model.calls == 8 + 8
 
 
 def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
@@ -368,6 +382,7 @@ def test_a_page_warns_of_a_gain_that_differs_between_few_conversations(compile_w
 
 
 def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(inputs_with):
+    """A compile may be a part of a reproduction, whose other parts spend from the same budget."""
     larger_run_guard = BudgetGuard()
     larger_run_guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
     part_folder = RunFolder.create("reproduce", {}).child("compile", {})
@@ -380,6 +395,7 @@ def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scori
     )
 
     usage = part_folder.read()["first_scoring_usage"]
+    # One call for each of eight dev questions.
     assert usage["calls"] == 8
     assert usage["input_tokens"] < 1_000_000
 
@@ -391,6 +407,7 @@ def program_with_demos(compile_with: Callable[..., CompileResult], tmp_path: Pat
 
 
 def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_with_demos):
+    """The margin is how much worse a cheaper program may be; without one, only a gain counts."""
     result = compile_with(Expert(), program=program_with_demos, optimizer=DemoRemover(), min_n=20)
 
     assert result.promoted is False
@@ -416,7 +433,8 @@ def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
     assert result.promotion.basis == "cheaper"
     assert demo_count(out) == 0
 
-    # The reason stands on the page, in the result, in the tracking store, and in the manifest.
+    # The reason stands on the page, in the result, in the tracking store, and in the manifest. The
+    # lower bound is that of 24 equal scores and one loss that these questions did not show.
     verdict = open_page(RunFolder(result.run)).verdict
     assert verdict.startswith(
         "dev questions, which decide: "
@@ -439,7 +457,7 @@ def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
 
 
 def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_worse():
-    groups = [f"user{n % 10}" for n in range(200)]
+    groups = [f"user{number % 10}" for number in range(200)]
     baseline = DevResults(scores=[0.8] * 200, groups=groups, tokens=[1000.0] * 200, lm="x")
     candidate = DevResults(scores=[0.78] * 200, groups=groups, tokens=[100.0] * 200, lm="x")
 

@@ -1,4 +1,9 @@
-"""Programs in the model registry: gate, addresses, and answers behind an MLflow endpoint."""
+"""Programs in the model registry: gate, addresses, and answers behind an MLflow endpoint.
+
+A registered model is a name with versions, each a compiled program. An alias, such as "prod", leads
+to one of them. The gate decides if a new version may have the alias: it has to be better on the dev
+questions than the version that has it now.
+"""
 
 import json
 import re
@@ -7,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -185,6 +190,8 @@ def test_a_worse_program_can_be_forced(make_program, model_name):
     assert gate_tag.startswith("forced: No significant gain over")
 
 
+# The program that these are compared with scores 0.5 on every question. If all differences have one
+# sign, p is 2 / 2^6 = .031 with six of them, and 2 / 2^5 = .062 with five.
 SIX_OF_TWENTY_BETTER = [0.5] * 14 + [1.0] * 6
 FIVE_OF_TWENTY_BETTER = [0.5] * 15 + [1.0] * 5
 
@@ -293,7 +300,8 @@ def test_the_gate_refuses_a_program_and_says_why(new, current, reason):
     assert gate(new, current, PROD, force=True).line == f"forced: {message.removesuffix(advice)}"
 
 
-def test_the_gate_takes_a_min_n_of_0_instead_of_that_of_the_compile():
+def test_the_user_may_let_the_gate_decide_by_any_number_of_questions():
+    """By default it asks for as many as the compile did, which were twenty here."""
     new = manifest_of(0.9, n=8)
     current = manifest_of(0.5, n=8)
 
@@ -526,13 +534,20 @@ def test_a_wrong_row_is_refused_before_any_model_is_asked(
     assert server.requests == []
 
 
+class ServedWithStub(NamedTuple):
+    """A served program, and the stub server that the environment names as its model."""
+
+    program: ServedProgram
+    server: Any
+
+
 @pytest.fixture
 def served_with_stub(
     program_folder: Path, monkeypatch: pytest.MonkeyPatch, stub: Callable[..., Any]
-) -> tuple[ServedProgram, Any]:
-    """A served program and the stub server that the environment names as its model.
+) -> ServedWithStub:
+    """A served program, whose model answers "Porto" to questions about Ada.
 
-    The server answers "Porto" to questions about Ada, and nothing readable to others.
+    To other questions the model answers nothing readable.
     """
 
     def reply(body: dict[str, Any]) -> str:
@@ -543,26 +558,23 @@ def served_with_stub(
     server = stub(answer=reply)
     monkeypatch.setenv("MEMPILER_LM", server.model)
     monkeypatch.setenv("MEMPILER_API_BASE", server.url)
-    return ServedProgram(program_folder), server
+    return ServedWithStub(ServedProgram(program_folder), server)
 
 
 def test_a_served_program_asks_the_model_of_the_environment_for_every_request(served_with_stub):
-    served, server = served_with_stub
-
-    (first_answer,) = served.predict([ROW])
-    (second_answer,) = served.predict([ROW])
+    """An answer does not come from DSPy's cache, which is a file: nothing of users goes there."""
+    (first_answer,) = served_with_stub.program.predict([ROW])
+    (second_answer,) = served_with_stub.program.predict([ROW])
 
     assert first_answer["answer"] == "Porto"
     assert second_answer["answer"] == "Porto"
-    # DSPy's cache is a file, and what users say must not get there.
-    assert len(server.texts) == 2
+    assert len(served_with_stub.server.texts) == 2
 
 
 def test_an_unreadable_answer_of_a_served_program_fails_only_its_row(served_with_stub):
-    served, _ = served_with_stub
     question_about_bob = ROW | {"question": "Where did Bob go?"}
 
-    readable, unreadable = served.predict([ROW, question_about_bob])
+    readable, unreadable = served_with_stub.program.predict([ROW, question_about_bob])
 
     assert readable["answer"] == "Porto"
     assert readable["failure"] is None
@@ -591,16 +603,18 @@ def test_a_registered_program_answers_behind_mlflows_interface(program_folder):
 
 
 def manifest_with_tokens(tokens: int, lm: str = "offline") -> Manifest:
-    """Return the manifest of a program with the same scores as others of this function.
+    """Return the manifest of a program that took so many tokens a question.
 
-    It has 100 questions about two conversations, of which every second one scores 1.
+    All programs of this function have equal scores: there are 100 questions about two
+    conversations, of which every second one scores 1. By that, one may be worse than another by
+    0.03 at most (see `runs/non_inferiority.py`).
     """
     manifest = manifest_of(0.5, n=100, scores=[1.0, 0.0] * 50, tokens=tokens, lm=lm)
     manifest.scores["gate"]["groups"] = [number // 50 for number in range(100)]
     return manifest
 
 
-def test_the_gate_accepts_a_cheaper_program_within_the_margin():
+def test_the_gate_accepts_a_cheaper_program_that_is_worse_by_no_more_than_the_margin():
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
@@ -612,23 +626,28 @@ def test_the_gate_accepts_a_cheaper_program_within_the_margin():
 
 
 def test_the_gate_refuses_a_cheaper_program_without_a_margin():
-    message = refusal(gate, manifest_with_tokens(700), manifest_with_tokens(1000), PROD)
+    cheap = manifest_with_tokens(700)
+    expensive = manifest_with_tokens(1000)
+
+    message = refusal(gate, cheap, expensive, PROD)
 
     assert "No significant gain" in message
 
 
-def test_the_gate_refuses_a_more_expensive_program_within_the_margin():
-    message = refusal(
-        gate, manifest_with_tokens(1000), manifest_with_tokens(700), PROD, margin=0.05
-    )
+def test_the_gate_refuses_a_more_expensive_program_that_is_no_better():
+    cheap = manifest_with_tokens(700)
+    expensive = manifest_with_tokens(1000)
+
+    message = refusal(gate, expensive, cheap, PROD, margin=0.05)
 
     assert "it may not be cheaper: +300 tokens a question" in message
 
 
 def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_margin():
-    message = refusal(
-        gate, manifest_with_tokens(700), manifest_with_tokens(1000), PROD, margin=0.02
-    )
+    cheap = manifest_with_tokens(700)
+    expensive = manifest_with_tokens(1000)
+
+    message = refusal(gate, cheap, expensive, PROD, margin=0.02)
 
     assert "it may be worse by more than 0.02 (lower bound -0.030)" in message
 
@@ -637,10 +656,13 @@ def test_the_gate_takes_the_margin_of_the_compile():
     cheap = manifest_with_tokens(700)
     cheap.scores["gate"]["margin"] = 0.05
 
-    assert gate(cheap, manifest_with_tokens(1000), PROD).basis == "cheaper"
+    decision = gate(cheap, manifest_with_tokens(1000), PROD)
+
+    assert decision.basis == "cheaper"
 
 
-def test_a_program_of_an_older_version_has_no_tokens_to_compare():
+def test_the_gate_cannot_compare_costs_with_a_program_whose_tokens_were_not_recorded():
+    # Older versions recorded none.
     current = manifest_with_tokens(1000)
     del current.scores["gate"]["tokens"]
 

@@ -1,4 +1,9 @@
-"""The budget that workers hold comes back when they end; a ledger knows of every call they make."""
+"""The budget that workers hold comes back when they end; a ledger knows of every call they make.
+
+A run with several worker processes gives each of them a part of its budget. To settle a part means
+to say what its worker has spent, so that the rest comes back. The ledger is what a worker reports
+to before every call, so that this is known even if the worker is killed.
+"""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -26,23 +31,24 @@ def use_up_calls(guard: BudgetGuard) -> int:
 
 def test_the_parts_of_workers_count_as_spent_until_they_are_settled() -> None:
     guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
-    halves = [guard.remaining(0.5), guard.remaining(0.5)]
+    half_of_budget = guard.remaining(0.5)
 
-    reservations = Reservations(guard, halves)
+    # Each of two workers gets one half, so nothing is left.
+    reservations = Reservations(guard, [half_of_budget, half_of_budget])
     assert reservations.open_workers == [0, 1]
     assert guard.spent().calls == 10
     assert guard.spent().tokens == 1000
     assert guard.spent().cost == 2
 
     # Worker 0 spent 3 of its 5 calls, 150 of its 500 tokens and 0.5 of its 1 dollar.
-    reservations.settle(0, Usage(3, 100, 50, 0.5))
+    reservations.settle(0, Usage(calls=3, input_tokens=100, output_tokens=50, cost=0.5))
     assert reservations.open_workers == [1]
     assert guard.spent().calls == 8
     assert guard.spent().tokens == 650
     assert guard.spent().cost == 1.5
 
     # Worker 1 spent 2 calls, which used no tokens.
-    reservations.settle(1, Usage(2))
+    reservations.settle(1, Usage(calls=2))
     assert guard.spent().calls == 5
     assert guard.spent().tokens == 150
     assert guard.spent().cost == 0.5
@@ -61,10 +67,10 @@ def test_a_part_that_is_never_settled_stays_spent() -> None:
 def test_a_part_is_settled_only_once() -> None:
     guard = BudgetGuard(Limits(max_calls=10))
     reservations = Reservations(guard, [Limits(max_calls=10)])
-    reservations.settle(0, Usage(4))
+    reservations.settle(0, Usage(calls=4))
 
     with pytest.raises(KeyError):
-        reservations.settle(0, Usage(4))
+        reservations.settle(0, Usage(calls=4))
 
     assert use_up_calls(guard) == 6
 
@@ -74,26 +80,28 @@ def test_a_call_that_waits_for_budget_continues_when_a_part_comes_back() -> None
     reservations = Reservations(guard, [Limits(max_tokens=90)])
     call_has_begun = threading.Event()
 
-    def make_call() -> None:
+    def make_call_of_twenty_tokens() -> None:
         call_has_begun.set()
-        with guard.reserve(Usage(0, 20)):
+        with guard.reserve(Usage(input_tokens=20)):
             guard.admit()
 
-    # While this block holds the last ten tokens, the call cannot have twenty.
-    with guard.reserve(Usage(0, 10)), ThreadPoolExecutor(1) as pool:
-        waiting_call = pool.submit(make_call)
-        assert call_has_begun.wait(10)
+    # The worker holds 90 of 100 tokens. While this block holds the last ten, the call has to wait.
+    with guard.reserve(Usage(input_tokens=10)), ThreadPoolExecutor(1) as pool:
+        waiting_call = pool.submit(make_call_of_twenty_tokens)
+        assert call_has_begun.wait(timeout=10)
         with pytest.raises(TimeoutError):
-            waiting_call.result(0.1)
+            waiting_call.result(timeout=0.1)
 
+        # The worker ends, and has spent nothing.
         reservations.settle(0, Usage())
 
-        waiting_call.result(10)
+        # Now the call is made: this raises an error if it still waits.
+        waiting_call.result(timeout=10)
 
 
 def ledger_entry(number: int) -> LedgerEntry:
-    """Return the entry that a worker records before a call."""
-    return LedgerEntry(number, Usage(number), UsageReport())
+    """Return the entry that a worker records before its call of this number."""
+    return LedgerEntry(number, reserved_usage=Usage(calls=number), metered_usage=UsageReport())
 
 
 def test_the_ledger_knows_the_latest_entry_of_each_worker() -> None:
@@ -111,21 +119,23 @@ def test_the_ledger_knows_the_latest_entry_of_each_worker() -> None:
 
 
 def test_calls_are_recorded_before_they_are_made_with_all_that_is_in_flight(stub: Any) -> None:
-    # So whenever a worker is killed, its last entry says at least as much as was paid.
+    """So whenever a worker is killed, its last record says at least as much as was paid."""
     recorded_usage: dict[int, Usage] = {}
     unrecorded_requests: list[int] = []
 
     def record(number: int, usage: Usage) -> None:
         recorded_usage[number] = usage
 
-    def check_record(request_number: int, text: str) -> None:
+    def note_if_unrecorded(request_number: int, prompt: str) -> None:
         # A copy, since other threads record meanwhile.
         last_number = max(list(recorded_usage))
         if recorded_usage[last_number].calls < request_number:
             unrecorded_requests.append(request_number)
 
-    guard = RecordingGuard(Limits(max_calls=40, max_tokens=10**6), 8, record)
-    server = stub(check_record, delay=0.01)
+    limits = Limits(max_calls=40, max_tokens=10**6)
+    guard = RecordingGuard(limits, in_flight=8, record=record)
+    # The server looks at the record when a request comes in.
+    server = stub(note_if_unrecorded, delay=0.01)
     lm = language_model(server.model, api_base=server.url, guard=guard, cache=False)
 
     with ThreadPoolExecutor(8) as pool:
@@ -147,7 +157,7 @@ def test_a_call_that_cannot_be_recorded_is_not_made(stub: Any) -> None:
         raise EndpointError("the ledger is gone")
 
     server = stub()
-    guard = RecordingGuard(Limits(max_calls=5), 8, fail_to_record)
+    guard = RecordingGuard(Limits(max_calls=5), in_flight=8, record=fail_to_record)
     lm = language_model(server.model, api_base=server.url, guard=guard, cache=False)
 
     with pytest.raises(EndpointError, match="the ledger is gone"):

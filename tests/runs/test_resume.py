@@ -1,4 +1,11 @@
-"""Runs that are resumed after a stop or a kill, and runs that are replayed without a server."""
+"""Runs that are resumed after a stop or a kill, and runs that are replayed without a server.
+
+A run keeps every answer of its model in its folder. To resume a run means to take these answers,
+and to ask only for those that are missing. To replay a run means to take all answers from there.
+
+The model is a stub server. It keeps the prompts that it was sent in `texts`, and counts in
+`answered` how many it answered. All stub servers give the same answer to the same prompt.
+"""
 
 import contextlib
 import json
@@ -15,28 +22,29 @@ from mempiler.runs.evaluate import run_evaluate
 from ..optimizers.conftest import SMALL_SETTINGS, setting_options
 from ..recordings import make
 from ..run_inputs import run_inputs
-from .evaluations import table as reproducible_part
+from .evaluations import reproducible_part
 
 KILLED_AFTER = 11
 """Number of answers after which a run is killed: in the middle of every optimizer's work."""
 
 
-def command_of(name: str) -> list[str]:
-    """Return the command that evaluates, or that compiles with the optimizer of a name."""
-    if name == "evaluate":
+def command_of(task: str) -> list[str]:
+    """Return the command of a task: "evaluate", or the name of an optimizer that compiles."""
+    if task == "evaluate":
         return ["evaluate", "turn-rag", "--split", "train"]
-    settings = setting_options(SMALL_SETTINGS[name])
-    return ["compile", "turn-rag", "--optimizer", name, *settings]
+    settings = setting_options(SMALL_SETTINGS[task])
+    return ["compile", "turn-rag", "--optimizer", task, *settings]
 
 
 def evaluation_outcome(evaluation: dict[str, Any]) -> dict[str, Any]:
-    """Return what of an evaluation must not depend on where a run was broken off."""
+    """Return the fields of an evaluation that must not depend on where a run was broken off."""
     return {name: evaluation[name] for name in ("n", "score", "by", "failures")}
 
 
 def outcome_of(result: dict[str, Any]) -> dict[str, Any]:
-    """Return what of the result of a command must not depend on where a run was broken off."""
-    if "before" not in result:
+    """Return the part of a command's result that must not depend on where it was broken off."""
+    is_evaluation = "before" not in result
+    if is_evaluation:
         return evaluation_outcome(result)
 
     candidates = [(candidate["score"], candidate["n"]) for candidate in result["candidates"]]
@@ -64,60 +72,69 @@ def run_folder_of(server: Any) -> Path:
     return folder
 
 
-def with_model_of(server: Any, other: Any) -> Any:
-    """Let a stub server have the same model as another, so that it can take its place."""
-    server.model = other.model
+def with_model_of(server: Any, replaced_server: Any) -> Any:
+    """Give a stub server the model name of another, so that a run can be resumed with it."""
+    server.model = replaced_server.model
     return server
 
 
 @pytest.mark.parametrize(
-    ("name", "threads"),
+    ("task", "threads"),
     [
         ("bootstrap", 1),
         ("evaluate", 4),
         *(
-            pytest.param(name, 1, marks=pytest.mark.slow)
-            for name in SMALL_SETTINGS
-            if name != "bootstrap"
+            pytest.param(optimizer, 1, marks=pytest.mark.slow)
+            for optimizer in SMALL_SETTINGS
+            if optimizer != "bootstrap"
         ),
     ],
 )
-def test_a_killed_run_continues_where_it_was(stub, mempiler_cli, forks, tmp_path, name, threads):
-    command = command_of(name)
+def test_a_resumed_run_makes_only_the_calls_that_the_killed_run_did_not_make(
+    stub, mempiler_cli, forks, tmp_path, task, threads
+):
+    """A killed and resumed run ends like one that was never interrupted, and pays no more."""
+    command = command_of(task)
+
+    # One run is not interrupted.
     full_server = stub()
     uninterrupted = mempiler_cli(full_server, *command, train=16, threads=threads)
     assert uninterrupted.code == 0
 
-    # Another run is killed, and resumed with another server.
+    # A second run of the same command is killed on the way ...
     first_server = stub(delay=0.01)
     arguments = mempiler_cli.arguments(first_server, *command, train=16, threads=threads)
     forks.start(arguments, tmp_path / "home")
-    killed_run = forks.kill(first_server, KILLED_AFTER)
+    killed_run = forks.kill(first_server, answers=KILLED_AFTER)
+
+    # ... and is resumed with another server.
     second_server = with_model_of(stub(), first_server)
     resumed = mempiler_cli(
         second_server, *command, "--resume", killed_run, train=16, threads=threads
     )
     assert resumed.code == 0
 
+    # Both have the same result, from the same prompts.
     assert outcome_of(resumed.found) == outcome_of(uninterrupted.found)
     prompts_of_both = {*first_server.texts, *second_server.texts}
     assert prompts_of_both == set(full_server.texts)
-    assert 0 < len(second_server.texts) < len(full_server.texts)
+
     # Only calls that were in flight when it was killed are made twice. Each thread has one.
+    assert 0 < len(second_server.texts) < len(full_server.texts)
     call_count = len(first_server.texts) + len(second_server.texts)
     repeated_calls = call_count - len(full_server.texts)
     assert 0 <= repeated_calls <= threads
 
 
-@pytest.mark.parametrize("name", ["evaluate", "gepa"])
-def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, name):
+@pytest.mark.parametrize("task", ["evaluate", "gepa"])
+def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, task):
     first_server = stub()
-    first = mempiler_cli(first_server, *command_of(name))
+    first = mempiler_cli(first_server, *command_of(task))
     assert first.code == 0
     second_server = with_model_of(stub(), first_server)
 
     resumed = mempiler_cli(
-        second_server, *command_of(name), "--resume", str(run_folder_of(first_server))
+        second_server, *command_of(task), "--resume", str(run_folder_of(first_server))
     )
 
     assert resumed.code == 0
@@ -125,7 +142,8 @@ def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, name
     assert outcome_of(resumed.found) == outcome_of(first.found)
 
 
-def test_a_new_run_asks_its_own_server_even_if_another_had_a_model_of_that_name(stub, mempiler_cli):
+def test_a_new_run_takes_no_answers_of_an_older_run_with_the_same_model(stub, mempiler_cli):
+    """Two servers may call different models by the same name, so runs share no answers."""
     first_server = stub()
     second_server = with_model_of(stub(), first_server)
 
@@ -140,9 +158,10 @@ def test_a_new_run_asks_its_own_server_even_if_another_had_a_model_of_that_name(
 
 def test_no_file_of_a_run_says_where_its_server_is(stub, mempiler_cli):
     server = stub()
-    command = mempiler_cli(server, *command_of("evaluate"))
-    assert command.code == 0
 
+    evaluated = mempiler_cli(server, *command_of("evaluate"))
+
+    assert evaluated.code == 0
     address = server.url.removeprefix("http://").removesuffix("/v1")
     files = [path for path in run_folder_of(server).rglob("*") if path.is_file()]
     assert len(files) > 1
@@ -150,18 +169,25 @@ def test_no_file_of_a_run_says_where_its_server_is(stub, mempiler_cli):
         assert address.encode() not in path.read_bytes(), path
 
 
+def die_after_six_requests(request_number: int, prompt: str) -> str | None:
+    """A script of a stub server that dies at its seventh request."""
+    return "dead" if request_number > 6 else None
+
+
 def test_a_run_whose_endpoint_died_continues_when_it_is_back(stub, mempiler_cli):
     command = command_of("bootstrap")
     full_server = stub()
     uninterrupted = mempiler_cli(full_server, *command)
 
-    dying_server = stub(lambda n, text: "dead" if n > 6 else None)
+    dying_server = stub(die_after_six_requests)
     stopped = mempiler_cli(dying_server, *command)
     assert stopped.code == 3
-    assert stopped.resume  # the message says how
+    # The error message names the run to resume.
+    assert stopped.resume
 
     next_server = with_model_of(stub(), dying_server)
     resumed = mempiler_cli(next_server, *command, "--resume", str(run_folder_of(dying_server)))
+
     assert resumed.code == 0
     assert outcome_of(resumed.found) == outcome_of(uninterrupted.found)
     assert dying_server.answered + next_server.answered == full_server.answered
@@ -179,28 +205,32 @@ def test_a_run_whose_budget_was_spent_continues_with_a_larger_one(stub, mempiler
 
     second_server = with_model_of(stub(), first_server)
     resumed = mempiler_cli(second_server, *command, "--resume", str(run_folder_of(first_server)))
+
     assert resumed.code == 0
     assert outcome_of(resumed.found) == outcome_of(uninterrupted.found)
     assert first_server.answered + second_server.answered == full_server.answered
 
 
-@pytest.mark.parametrize("name", ["evaluate", "bootstrap"])
-def test_a_run_that_may_ask_nothing_says_that_nothing_was_evaluated(stub, mempiler_cli, name):
+@pytest.mark.parametrize("task", ["evaluate", "bootstrap"])
+def test_a_run_that_may_make_no_call_fails_and_can_be_resumed(stub, mempiler_cli, task):
     server = stub()
 
-    stopped = mempiler_cli(server, *command_of(name), "--max-calls", "0")
+    stopped = mempiler_cli(server, *command_of(task), "--max-calls", "0")
 
     assert stopped.code == 4
     assert server.texts == []
     assert "nothing was evaluated: " in stopped.line
     assert "max-calls 0; --resume " in stopped.line
-    run_name = stopped.line.partition("--resume ")[2].split()[0]
-    resumed = mempiler_cli(server, *command_of(name), "--resume", run_name)
+
+    # The message names the run, as in "...; --resume RUN ...".
+    _, _, rest_of_message = stopped.line.partition("--resume ")
+    run_name = rest_of_message.split()[0]
+    resumed = mempiler_cli(server, *command_of(task), "--resume", run_name)
     assert resumed.code == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "sizes", "problem"),
+    ("options", "question_counts", "problem"),
     [
         (["--seed", "1"], {}, "was started with seed = 0, not 1"),
         (["--lm-set", "top_k=5"], {}, "was started with lm_settings = {}, not {'top_k': 5}"),
@@ -208,15 +238,15 @@ def test_a_run_that_may_ask_nothing_says_that_nothing_was_evaluated(stub, mempil
         ([], {"test": 3}, "was started with test = 4, not 3"),
     ],
 )
-def test_a_run_is_not_resumed_with_other_settings_of_its_result(
-    stub, mempiler_cli, options, sizes, problem
+def test_a_run_is_not_resumed_with_an_option_that_changes_its_result(
+    stub, mempiler_cli, options, question_counts, problem
 ):
     server = stub()
     mempiler_cli(server, *command_of("evaluate"))
     call_count = len(server.texts)
     resume = ["--resume", str(run_folder_of(server))]
 
-    refused = mempiler_cli(server, *command_of("evaluate"), *resume, *options, **sizes)
+    refused = mempiler_cli(server, *command_of("evaluate"), *resume, *options, **question_counts)
 
     assert refused.code == 2, refused.line
     assert refused.out == ""
@@ -242,17 +272,17 @@ def test_a_run_is_resumed_with_other_limits(stub, mempiler_cli):
     assert len(server.texts) == call_count
 
 
-@pytest.mark.parametrize("name", ["evaluate", "bootstrap", "gepa"])
-def test_a_store_that_fails_midway_stops_the_run_before_more_is_paid(stub, mempiler_cli, name):
-    def break_store_at_sixth_request(n: int, text: str) -> None:
-        if n == 6:
+@pytest.mark.parametrize("task", ["evaluate", "bootstrap", "gepa"])
+def test_a_run_whose_answers_cannot_be_stored_makes_no_more_calls(stub, mempiler_cli, task):
+    def break_store_at_sixth_request(request_number: int, prompt: str) -> None:
+        if request_number == 6:
             store_file = run_folder_of(server) / "run.sqlite"
             with contextlib.closing(sqlite3.connect(store_file)) as database:
                 database.execute("DROP TABLE answers")
 
     server = stub(break_store_at_sixth_request)
 
-    stopped = mempiler_cli(server, *command_of(name))
+    stopped = mempiler_cli(server, *command_of(task))
 
     assert stopped.code == 2
     assert stopped.out == ""
@@ -263,25 +293,26 @@ def test_a_store_that_fails_midway_stops_the_run_before_more_is_paid(stub, mempi
 EVALUATE = ["evaluate", "turn-rag", "--split", "test"]
 REPLAYED_COMMANDS = {
     "evaluate": EVALUATE,
-    "evaluate-writing": ["evaluate", "fact-store", "--split", "test"],
+    "evaluate with writing": ["evaluate", "fact-store", "--split", "test"],
     "bootstrap": command_of("bootstrap"),
     "gepa": command_of("gepa"),
 }
+"""Commands by the name of the test case. Fact store, unlike turn RAG, asks a model to write."""
 
 
 @pytest.mark.parametrize(
-    "name",
+    "task",
     [
         "evaluate",
-        "evaluate-writing",
+        "evaluate with writing",
         "bootstrap",
         pytest.param("gepa", marks=pytest.mark.slow),
     ],
 )
-def test_a_replay_gives_the_table_of_the_run_without_a_server(
-    stub, mempiler_cli, monkeypatch, name
+def test_a_replay_gives_the_result_of_the_run_without_a_server(
+    stub, mempiler_cli, monkeypatch, task
 ):
-    command = REPLAYED_COMMANDS[name]
+    command = REPLAYED_COMMANDS[task]
     server = stub()
     first = mempiler_cli(server, *command)
     assert first.code == 0
@@ -296,16 +327,17 @@ def test_a_replay_gives_the_table_of_the_run_without_a_server(
     assert "mempiler:" not in replayed.err
     assert reproducible_part(replayed.found) == reproducible_part(first.found)
 
-    # A replay can be replayed.
+    # A replay is a run, too, and can be replayed itself.
     replayed_twice = mempiler_cli(server, *command, "--replay", replayed.found["run_id"], threads=4)
     assert reproducible_part(replayed_twice.found) == reproducible_part(first.found)
 
 
-def test_a_replay_knows_which_schemas_were_refused(stub, mempiler_cli):
+def test_a_run_whose_server_refused_json_schemas_can_be_replayed(stub, mempiler_cli):
+    """A replay sends the same requests, with a schema and without, so it knows the refusals."""
     server = stub(schemas="refuse")
     first = mempiler_cli(server, *EVALUATE)
     assert first.code == 0
-    # The first requests had a schema; once it was refused, the others had none.
+    # The first requests ask for an answer by a JSON schema; after a refusal, the others do not.
     requests_without_schema = server.formats.count(None)
     assert 0 < requests_without_schema < len(server.formats)
     server.die()
@@ -317,37 +349,39 @@ def test_a_replay_knows_which_schemas_were_refused(stub, mempiler_cli):
 
 
 @pytest.mark.parametrize(
-    ("command", "sizes"),
+    ("command", "question_counts"),
     [
+        # The run asked four test questions.
         pytest.param(EVALUATE, {"test": 5}, id="one more question"),
         pytest.param([*EVALUATE, "--set", "k=1"], {}, id="other prompts"),
         pytest.param(REPLAYED_COMMANDS["bootstrap"], {}, id="other command"),
     ],
 )
-def test_a_replay_of_a_call_that_was_not_made_is_refused_and_asks_nothing(
-    stub, mempiler_cli, command, sizes
+def test_a_replay_that_needs_a_call_which_the_run_did_not_make_is_refused(
+    stub, mempiler_cli, command, question_counts
 ):
     server = stub()
     first = mempiler_cli(server, *EVALUATE)
     call_count = len(server.texts)
 
-    refused = mempiler_cli(server, *command, "--replay", first.found["run_id"], **sizes)
+    refused = mempiler_cli(server, *command, "--replay", first.found["run_id"], **question_counts)
 
     assert refused.code == 2
     assert refused.out == ""
     assert len(server.texts) == call_count
     assert "task model was not asked: '" in refused.line
-    # To resume it would not help.
+    # The advice of other errors, to resume the run, would not help.
     assert "--resume" not in refused.line
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
+        # RUN_ID stands for the id of a finished run.
         (["--replay", "nothing"], "no run 'nothing'"),
-        (["--replay", "RUN", "--lm", "openai/other"], "ran with --lm "),
-        (["--replay", "RUN", "--resume", "RUN"], "--replay does not go with --resume"),
-        (["--replay", "RUN", "--workers", "2"], "--workers does not go with --replay"),
+        (["--replay", "RUN_ID", "--lm", "openai/other"], "ran with --lm "),
+        (["--replay", "RUN_ID", "--resume", "RUN_ID"], "--replay does not go with --resume"),
+        (["--replay", "RUN_ID", "--workers", "2"], "--workers does not go with --replay"),
     ],
 )
 def test_a_replay_with_options_that_do_not_fit_is_refused(
@@ -355,16 +389,17 @@ def test_a_replay_with_options_that_do_not_fit_is_refused(
 ):
     first = mempiler_cli(stub(), *EVALUATE)
     run_id = first.found["run_id"]
-    options = [run_id if word == "RUN" else word for word in options]
-    sizes = ["--train", "8", "--dev", "4", "--test", "4"]
+    options = [option.replace("RUN_ID", run_id) for option in options]
+    question_counts = ["--train", "8", "--dev", "4", "--test", "4"]
 
-    exit_code, _, stderr = cli(*EVALUATE, "--benchmark", "locomo", *sizes, *options)
+    exit_code, _, stderr = cli(*EVALUATE, "--benchmark", "locomo", *question_counts, *options)
 
     assert exit_code == 2
     assert problem in stderr
 
 
-def test_a_replay_takes_the_vectors_of_the_run(stub) -> None:
+def test_a_replay_asks_no_embedder_and_takes_the_vectors_of_the_run(stub) -> None:
+    """The only model of this run at the server is its embedder; the other one is offline."""
     server = stub()
     options = {
         "embedder": server.model,
@@ -392,26 +427,32 @@ RECORDINGS_FOLDER = Path(__file__).parents[1] / "recordings"
 
 
 def test_every_recorded_command_has_its_run_and_its_table() -> None:
-    runs = {path.parent.name for path in RECORDINGS_FOLDER.glob("*/run.sqlite")}
-    tables = {path.stem for path in RECORDINGS_FOLDER.glob("*.json")}
-    # These are the questions of one of the commands.
-    tables.remove("palset_en")
+    run_names = {path.parent.name for path in RECORDINGS_FOLDER.glob("*/run.sqlite")}
+    table_names = {path.stem for path in RECORDINGS_FOLDER.glob("*.json")}
+    # This file is no table: it has the questions of one of the commands.
+    table_names.remove("palset_en")
 
-    assert runs == set(make.RECORDINGS)
-    assert tables == set(make.RECORDINGS)
+    assert run_names == set(make.RECORDINGS)
+    assert table_names == set(make.RECORDINGS)
 
 
 def programs_folder(method: str) -> str:
-    """Return in which folder of `mempiler/programs` the class of a method is."""
-    _, _, path = METHODS[method].path.partition(".programs.")
-    return path.split(".")[0]
+    """Return the folder of `mempiler/programs` that holds the class of a method.
+
+    Each folder has the methods of one paper, or the baselines.
+    """
+    _, _, path_in_programs = METHODS[method].path.partition(".programs.")
+    return path_in_programs.split(".")[0]
 
 
-def test_a_method_of_every_folder_is_recorded() -> None:
-    # A folder has the methods of one paper, or the baselines.
-    recorded_methods = [make.command(name)[1] for name in make.RECORDINGS]
-    recorded_folders = {programs_folder(method) for method in recorded_methods if method in METHODS}
+def test_at_least_one_method_of_every_paper_is_recorded() -> None:
+    recorded_methods = []
+    for name in make.RECORDINGS:
+        _, program, *_ = make.command(name)
+        if program in METHODS:
+            recorded_methods.append(program)
 
+    recorded_folders = {programs_folder(method) for method in recorded_methods}
     assert recorded_folders == {programs_folder(method) for method in METHODS}
 
 
@@ -419,6 +460,7 @@ def test_a_method_of_every_folder_is_recorded() -> None:
 def test_a_replay_of_a_recording_gives_its_table(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """If a prompt has changed since the recording, the replay has no answer to it, and fails."""
     advice = f"if its prompts were changed on purpose: python tests/recordings/make.py {name!r}"
     run_folder = shutil.copytree(RECORDINGS_FOLDER / name, tmp_path / "run")
     recorded_table = json.loads((RECORDINGS_FOLDER / f"{name}.json").read_text(encoding="utf-8"))

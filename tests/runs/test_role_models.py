@@ -1,4 +1,8 @@
-"""Where the models of a run are asked, and that they are checked before anything is paid for."""
+"""Where the models of a run are asked, and that they are checked before anything is paid for.
+
+A model has a role in a run: the task LM writes and answers, the prompt LM proposes prompts to an
+optimizer, the judge scores answers, and another model may answer instead of the task LM.
+"""
 
 import sys
 from dataclasses import replace
@@ -99,6 +103,7 @@ def test_a_role_with_an_address_is_asked_there(task_lm, name, role):
 
 def requested_models(server: Any) -> set[str]:
     """Return the names of all models that a stub server was asked for."""
+    # A request is kept as path, headers and body.
     return {f"openai/{body['model']}" for _, _, body in server.requests}
 
 
@@ -137,7 +142,7 @@ def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any)
     assert requested_models(server) == {server.model, prompt_lm, answer_lm, judge_lm}
 
 
-def test_every_role_takes_an_object(stub: Any) -> None:
+def test_the_model_of_every_role_may_be_an_object_of_dspy(stub: Any) -> None:
     server = stub()
 
     def model_of(role: str) -> dspy.LM:
@@ -197,6 +202,7 @@ def test_every_role_takes_an_object(stub: Any) -> None:
 def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_object(
     tmp_path: Path,
 ) -> None:
+    """In a reproduction, one part may evaluate the model that another part has trained."""
     user_lm = dspy.LM("openai/mine", api_key="k")
     inputs = RunInputs(run_config("locomo", lm="openai/mine"), user_models={"task": user_lm})
     run = Run(inputs, Meter(), BudgetGuard(), RunFolder(tmp_path))
@@ -228,7 +234,9 @@ def test_a_setting_of_a_training_cannot_be_an_object() -> None:
         )
 
 
-def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: Any) -> None:
+def test_a_users_model_object_answers_the_questions_that_give_a_training_its_rewards(
+    tmp_path: Path, stub: Any
+) -> None:
     server = stub()
     user_lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
     inputs = RunInputs(
@@ -258,6 +266,7 @@ def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: A
     ],
 )
 def test_an_export_takes_no_model_object(role: str, phrases: list[str]) -> None:
+    """An export is a package of files, which can only hold the name of a model."""
     user_lm = dspy.LM("openai/x", api_key="k")
     inputs = RunInputs(run_config("memory-env", lm="offline"), user_models={role: user_lm})
 
@@ -345,8 +354,12 @@ def test_an_export_takes_no_benchmark_object() -> None:
 def test_a_model_that_cannot_be_asked_is_refused_before_anything_is_paid(
     mempiler_cli, stub, options, exit_code, problem
 ):
-    # The check of a model sends it "Hi". This server knows none but the model `known`.
-    server = stub(lambda n, text: "404" if text == "Hi" else None, models=["known"])
+    def know_no_model_that_is_checked(request_number: int, prompt: str) -> str | None:
+        # To check a model means to send it "Hi".
+        return "404" if prompt == "Hi" else None
+
+    # The server lists the model `known`, which the task LM is; so that one is not sent anything.
+    server = stub(know_no_model_that_is_checked, models=["known"])
     server.model = "openai/known"
 
     command = mempiler_cli(server, "compile", "turn-rag", *options)

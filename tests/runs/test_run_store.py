@@ -23,12 +23,12 @@ from mempiler.signatures.answering import AnswerFromContext
 
 from .evaluations import row
 
+CALLS_PER_SESSION = 2 * 2
+"""`new_program` writes a session of six turns in two chunks of three, with two calls each."""
+
 
 def new_program(store_folder: Path) -> MemoryProgram:
-    """Return Memory-R2 with the memories of a store, as a later process would make it.
-
-    Each session of six turns is written in two chunks of three, with two calls per chunk.
-    """
+    """Return Memory-R2 with the memories of a store, as a later process would make it."""
     store = RunStore(store_folder / "run.sqlite")
     cache = MemoryCache(store.memories)
     return build("memory-r2", embedder=embedder(), cache=cache, chunk_turns=3)
@@ -47,17 +47,19 @@ def test_a_later_process_reads_memories_and_their_calls_from_the_store(
     history = make_history(3)
     lm = scripted(fact_replies)
 
+    writing_calls = 3 * CALLS_PER_SESSION
+
     with dspy.context(lm=lm):
         first = new_program(tmp_path).remember(history)
-        assert len(lm.engine.prompts) == 12
+        assert len(lm.engine.prompts) == writing_calls
 
         # From now on only the question is asked.
         first_trace = trace_of_question(new_program(tmp_path), history)
-        assert len(lm.engine.prompts) == 12 + 1
+        assert len(lm.engine.prompts) == writing_calls + 1
 
         second = new_program(tmp_path).remember(history)
         second_trace = trace_of_question(new_program(tmp_path), history)
-        assert len(lm.engine.prompts) == 12 + 2
+        assert len(lm.engine.prompts) == writing_calls + 2
 
     assert second.memory == first.memory
     # The two calls that wrote the evidence, and the one that answered.
@@ -74,7 +76,8 @@ def test_a_longer_history_costs_only_its_new_session(
         new_program(tmp_path).remember(make_history(3))
         new_program(tmp_path).remember(make_history(4))
 
-    assert len(lm.engine.prompts) == 12 + 4
+    # Three sessions were written at first, and the fourth later.
+    assert len(lm.engine.prompts) == (3 + 1) * CALLS_PER_SESSION
 
 
 class EverySecondWriter(Writer):
@@ -120,7 +123,10 @@ def remember(store_path: Path, writer: Writer, history: History) -> CachedMemory
 
 
 def stored_memories(store_path: Path) -> dict[str, Any]:
-    """Return the stored memories by the digest of the prefix of the history."""
+    """Return the stored memories by what they are of.
+
+    A memory is of the first so many sessions of a history, which `history.prefixes` names.
+    """
     with closing(sqlite3.connect(store_path)) as database:
         rows = database.execute("SELECT id, value FROM nodes").fetchall()
     memories: dict[str, Any] = {}
@@ -138,11 +144,13 @@ def test_only_memories_that_took_a_call_are_stored_and_the_others_are_written_ag
     second_writer = EverySecondWriter()
 
     with dspy.context(lm=lm):
+        # The model is asked about the second and the fourth of five sessions.
         first = remember(store_path, first_writer, make_history(5))
         assert len(stored_memories(store_path)) == 2
 
         second = remember(store_path, second_writer, make_history(5))
 
+    # The second process asks nothing, and writes the sessions that took no call.
     assert len(lm.engine.prompts) == 2
     assert second.memory == first.memory
     assert second_writer.updated_items == ["D1", "D3", "D5"]
@@ -157,6 +165,7 @@ def test_a_longer_history_continues_from_what_is_stored(scripted, make_history, 
 
         longer = remember(store_path, EverySecondWriter(), make_history(6))
 
+    # The first two answers are from the store, the third is of the sixth session.
     assert longer.memory.answers == ("answer 1", "answer 2", "answer 3")
 
 
@@ -168,11 +177,11 @@ def test_stored_memories_grow_with_the_history_and_not_with_its_square(
     with dspy.context(lm=scripted(fact_replies)):
         new_program(store_path.parent).remember(history)
 
-    # Each holds only what its session changed.
+    # Each memory is stored as what its session changed, so that all take about the same room.
     memories = stored_memories(store_path)
-    sizes = [len(json.dumps(memories[prefix]["changes"])) for prefix in history.prefixes]
-    assert len(sizes) == 8
-    assert max(sizes) < 1.2 * min(sizes)
+    lengths = [len(json.dumps(memories[prefix]["changes"])) for prefix in history.prefixes]
+    assert len(lengths) == 8
+    assert max(lengths) < 1.2 * min(lengths)
 
 
 def test_a_stored_memory_is_not_used_if_the_one_before_it_is_missing(
@@ -210,12 +219,12 @@ class PatientWriter(EverySecondWriter):
 
 
 def test_a_memory_after_one_with_a_failure_is_stored_completely(scripted, make_history, store_path):
-    def reply(kind: str, text: str, n: int) -> dict[str, str] | str:
+    def reply_unreadably_at_first(kind: str, text: str, n: int) -> dict[str, str] | str:
         # The first question is asked twice, in vain.
         return "no fields" if n < 3 else numbered_answer(kind, text, n)
 
     history = make_history(4)
-    lm = scripted(reply)
+    lm = scripted(reply_unreadably_at_first)
 
     with dspy.context(lm=lm):
         first = remember(store_path, PatientWriter(), history)
@@ -240,7 +249,12 @@ def test_a_memory_after_one_with_a_failure_is_stored_completely(scripted, make_h
 def test_equal_calls_share_an_answer_only_if_the_lm_cache_is_on(
     scripted, store_path, cache, call_count
 ):
-    engine = scripted(lambda kind, text, n: f"answer {n}").engine
+    """A later process gets the answers that the first one got, in the same order."""
+
+    def number_of_call(kind: str, text: str, n: int) -> str:
+        return f"answer {n}"
+
+    engine = scripted(number_of_call).engine
 
     def ask_twice() -> list[Any]:
         """Ask the same question twice, as a process with the store of the run would."""
@@ -279,6 +293,10 @@ def test_a_stored_answer_is_known_under_another_address_and_another_key(stub, st
 
 
 def test_only_answered_rows_of_the_same_phase_and_part_are_known(store_path):
+    """A compile scores the same questions before and after, so these phases are kept apart.
+
+    A reproduction has parts, one for each variant. A question that failed is asked again.
+    """
     failure = Failure(kind="endpoint", where="answer", message="gone")
     with closing(RunStore(store_path)) as store:
         store.rows.put("before", row("answered"))
@@ -306,12 +324,14 @@ def test_a_run_is_worked_on_by_one_process_at_a_time():
     run_name = RunFolder.create("evaluate-turn-rag", {}).path.name
     folder = RunFolder.open(run_name)
 
-    with (
-        folder.recording(),
-        pytest.raises(UserError, match=f"{run_name} still runs in another process"),
-        folder.recording(),
-    ):
-        pass
+    # Whoever works on a run holds its recording, as the first process does here.
+    with folder.recording():
+        second_recording = folder.recording()
+        with (
+            pytest.raises(UserError, match=f"{run_name} still runs in another process"),
+            second_recording,
+        ):
+            pass
 
     # It has ended, so another may begin.
     with folder.recording():

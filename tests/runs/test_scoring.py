@@ -1,4 +1,8 @@
-"""Evaluations: exact scores, typed failures, a user's stores, and equal prompts on every path."""
+"""Evaluations: exact scores, typed failures, a user's stores, and equal prompts on every path.
+
+The recall of a question is the share of its evidence (the turns that hold its answer) that stood in
+its prompt ("shown"), or was among the first so many hits of a search ("recall@5").
+"""
 
 import asyncio
 import json
@@ -53,10 +57,8 @@ from mempiler.serving.http.service import Service
 from mempiler.serving.settings import Settings
 
 from ..run_inputs import run_inputs, with_options
-from .evaluations import Listening as RecordingEngine
-from .evaluations import asked as questions_about
+from .evaluations import RecordingEngine, locomo, questions_about, refusal, row
 from .evaluations import evaluation as evaluation_of
-from .evaluations import locomo, refusal, row
 
 
 def marker_questions(history: History, count: int) -> list[dspy.Example]:
@@ -86,8 +88,13 @@ def question_with_evidence(
 
 
 def question_number(prompt: str) -> int:
-    """Return the number of the question of `marker_questions` that a prompt asks."""
-    return int(prompt.rsplit("question", 1)[1].split("?")[0])
+    """Return the number of the question of `marker_questions` that a prompt asks.
+
+    It stands in the last question of the prompt, as in "Who saw Oslo with question2?".
+    """
+    _, _, end_of_prompt = prompt.rpartition("question")
+    number, _, _ = end_of_prompt.partition("?")
+    return int(number)
 
 
 def right_answer(kind: str, text: str, n: int) -> dict[str, str]:
@@ -130,14 +137,16 @@ def score_program(
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "message"),
     [
         pytest.param(None, "parse", "answer", id="unreadable answer"),
         pytest.param(ServerError("is down"), "endpoint", "is down", id="server error"),
         pytest.param(ContextLengthError("too long"), "too-long", "too long", id="too long prompt"),
     ],
 )
-def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error, kind, words):
+def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error, kind, message):
+    """The second of four questions fails, the others are answered rightly."""
+
     def reply_with_one_failure(output: str, text: str, n: int) -> dict[str, str] | str:
         if question_number(text) != 1:
             return right_answer(output, text, n)
@@ -151,7 +160,7 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error,
     assert failed_row.score == 0.0
     assert failed_row.failure.kind == kind
     assert failed_row.failure.where == failed_row.id
-    assert words in failed_row.failure.message
+    assert message in failed_row.failure.message
     assert "\n" not in failed_row.failure.message
 
     assert result.rows[0].failure is None
@@ -166,8 +175,10 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error,
 
 def test_evidence_recall_is_measured_in_the_prompt_and_in_the_index(scripted, make_history):
     history = make_history(3)
-    oslo_question = marker_questions(history, 1)[0]
-    # A search for Quito finds D2:2, but D3:6 is about another place.
+    # The evidence of this one is D1:3, which a search finds.
+    (oslo_question,) = marker_questions(history, 1)
+    # Session D2 is about Quito, so a search for it finds D2:2. D3:6 is about another place: half of
+    # the evidence is found. ("question1" is for the scripted model.)
     quito_question = question_with_evidence(
         history, "Who saw Quito with 2 question1?", ["D3:6", "D2:2"], "quito"
     )
@@ -178,6 +189,7 @@ def test_evidence_recall_is_measured_in_the_prompt_and_in_the_index(scripted, ma
     assert oslo_row.recall == {"shown": 1.0, "recall@5": 1.0, "recall@20": 1.0}
     assert oslo_row.sources[0].startswith("D1:")
     assert quito_row.recall["recall@5"] == 0.5
+    # The mean of 1 and 0.5.
     assert result.retrieval()["recall@5"] == 0.75
 
 
@@ -243,8 +255,8 @@ def test_one_search_serves_the_answer_and_its_evidence(scripted, make_history):
     assert search_depths == [20]
 
 
-def test_the_trace_shows_the_context_of_the_prompt(scripted):
-    # To look for dates in every hit takes time, so a context is prepared only once per question.
+def test_the_trace_shows_the_context_of_the_prompt_which_is_prepared_once(scripted):
+    """The task writes dates beside words like "yesterday", which takes time."""
     prepared_contexts: list[Context] = []
 
     class CountingTask(QuestionAnswering):
@@ -255,8 +267,8 @@ def test_the_trace_shows_the_context_of_the_prompt(scripted):
             return super().context_as_shown(context)
 
     turns = tuple(
-        Turn(id=f"D1:{n}", speaker="Ann", text=f"I saw Oslo yesterday, friend {n}")
-        for n in range(1, 7)
+        Turn(id=f"D1:{number}", speaker="Ann", text=f"I saw Oslo yesterday, friend {number}")
+        for number in range(1, 7)
     )
     session = Session(id="D1", time=datetime(2024, 1, 3), turns=turns)
     questions = marker_questions(History(id="ann", items=(session,)), 3)
@@ -275,6 +287,8 @@ def test_the_trace_shows_the_context_of_the_prompt(scripted):
 
 
 def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
+    """A summary in a prompt may hold the evidence or not: nobody can tell."""
+    # This model gives one text for whatever it is asked: a summary, and the answer.
     lm = scripted(lambda kind, text, n: {kind: "Ann saw Oslo."})
 
     recall = score(lm, marker_questions(make_history(1), 1), "recursive-summary").retrieval()
@@ -317,7 +331,12 @@ def test_fallback_turns_are_marked_and_count_in_no_recall(scripted, make_history
 def test_of_turns_that_could_not_be_written_only_those_that_a_search_finds_are_recalled(
     scripted, make_history
 ):
-    def reply_to_answers_alone(kind: str, text: str, n: int) -> dict[str, str] | str:
+    """This method keeps turns as they are if the model does not write them.
+
+    A prompt shows the newest of them even if the search finds nothing, but that is no recall.
+    """
+
+    def reply_to_questions_alone(kind: str, text: str, n: int) -> dict[str, str] | str:
         if kind == "answer":
             return {"answer": "none"}
         return "no field at all"
@@ -331,7 +350,7 @@ def test_of_turns_that_could_not_be_written_only_those_that_a_search_finds_are_r
     )
 
     result = score(
-        scripted(reply_to_answers_alone), [missed_question, matching_question], "condition-mem"
+        scripted(reply_to_questions_alone), [missed_question, matching_question], "condition-mem"
     )
 
     missed_row, matching_row = result.rows
@@ -364,7 +383,7 @@ def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make
 def test_the_size_of_memories_and_their_operations_are_counted(
     scripted, fact_replies, make_history
 ):
-    """Two sessions have six facts each; one part asks for a memory that is not there."""
+    """Two sessions have six facts each; one call asks to delete a memory that is not there."""
     deletion_of_unknown_memory = {
         "op": "DELETE",
         "memory_id": "m99",
@@ -393,7 +412,7 @@ def test_the_size_of_memories_and_their_operations_are_counted(
 def reply_in_four_ways(kind: str, text: str, n: int) -> dict[str, str] | str:
     """A scripted model that answers questions 0 to 3 in four ways.
 
-    0: as asked; 1: as bare JSON; 2: readable when it is asked again; 3: never readable.
+    0: as asked for; 1: as bare JSON; 2: readable when it is asked again; 3: never readable.
     """
     number = question_number(text)
     is_second_try = "could not be read" in text
@@ -409,10 +428,12 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
 
     result = score(scripted(reply_in_four_ways), questions, threads=1)
 
+    # In the order of the questions.
     outcomes = {"ok": 1, "repaired": 1, "retried": 1, "lost": 1}
     assert result.outcomes == outcomes
     assert result.to_dict()["call_outcomes"] == {"task.answer": outcomes}
-    assert result.faults == {"task.answer": {"layout": 1, "parse": 3}}
+    # Question 1 was in another layout; 2 could not be read once, and 3 could not be read twice.
+    assert result.faults == {"task.answer": {"layout": 1, "parse": 1 + 2}}
 
 
 @pytest.mark.parametrize(
@@ -425,6 +446,7 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
 def test_a_run_is_broken_if_more_calls_fail_than_are_allowed(
     scripted, make_history, options, is_broken
 ):
+    """One of four questions gets no readable answer. By default a tenth of them may fail."""
     questions = marker_questions(make_history(1), 4)
 
     result = score(scripted(reply_in_four_ways), questions, threads=1, **options)
@@ -468,8 +490,11 @@ def recall_row(question_id: str, recall: dict[str, float], hits: int) -> Row:
         ),
     ],
 )
-def test_mean_recall_of_what_was_shown(rows, shown_recall):
-    assert evaluation_of(rows).retrieval().get("shown") == shown_recall
+def test_the_mean_recall_of_what_prompts_showed(rows, shown_recall):
+    """A row has no recall of what was shown ("shown") if its prompt showed summaries alone."""
+    recall = evaluation_of(rows).retrieval()
+
+    assert recall.get("shown") == shown_recall
 
 
 USER_STORES = """
@@ -532,7 +557,8 @@ def test_a_resumed_run_asks_no_model_twice(user_module):
     assert run_folder.is_finished
 
 
-def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():
+def test_summaries_of_a_users_records_are_planned_and_counted_once_for_all_their_questions():
+    """In this benchmark, a question is about the records of a user up to some time."""
     inputs = run_inputs("omnibehavior", test=40)
 
     plan = plan_evaluate("recursive-summary", inputs)
@@ -549,6 +575,7 @@ def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_b
 
 @pytest.mark.slow
 def test_practice_is_planned_once_a_user_and_not_once_an_item():
+    """PraMem writes a user's memory in many rounds of practice, when all records are there."""
     inputs = run_inputs("omnibehavior", test=8)
 
     plan = plan_evaluate("pramem", inputs)
@@ -568,8 +595,11 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(
 ):
     from user_stores import Fine
 
+    def make_fine_store(folder: Path, embedder: Any = None) -> Any:
+        return Fine()
+
     # The shipped systems are installed from the network, so the user's store takes their place.
-    factories = {"fine": lambda folder, embedder=None: Fine()}
+    factories = {"fine": make_fine_store}
     monkeypatch.setattr("mempiler.systems.catalog.factory", factories.get)
     program = build_external_program(
         resolve_external("system:fine"), "system:fine", "question-answering", config={"k": 3}
@@ -588,8 +618,9 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(
 
 
 @pytest.mark.parametrize(
-    ("rows", "phrases"),
+    ("lines", "phrases"),
     [
+        # The two questions have the ids a:4:0 and a:4:1.
         pytest.param(
             [{"id": "a:4:0", "answer": "x"}, {"id": "a:4:0", "answer": "y"}],
             ["line 2: id 'a:4:0' was there already"],
@@ -618,18 +649,23 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(
         ),
     ],
 )
-def test_recorded_answers_that_do_not_fit_are_refused(rows, phrases, make_history, tmp_path):
+def test_recorded_answers_that_do_not_fit_are_refused(lines, phrases, make_history, tmp_path):
+    """A user may have answers scored that another system gave: a file with a line a question."""
     questions = locomo(questions_about(make_history(1, id="a"), 2))
     path = tmp_path / "answers.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in rows))
+    path.write_text("\n".join(json.dumps(line) for line in lines))
 
-    message = refusal(lambda: RecordedAnswers(path).attach_answers(questions, questions.examples))
+    def attach_recorded_answers() -> None:
+        RecordedAnswers(path).attach_answers(questions, questions.examples)
+
+    message = refusal(attach_recorded_answers)
 
     for phrase in phrases:
         assert phrase in message
 
 
 def test_recorded_answers_are_scored_with_their_recall_and_usage(make_history, tmp_path):
+    # The gold answer of each question is "Bob", and its evidence is D1:1.
     recorded_lines = [
         {
             "id": "a:4:0",
@@ -780,6 +816,10 @@ def first_headline_question(questions: Benchmark) -> dspy.Example:
 )
 @pytest.mark.slow
 def test_the_prompts_of_a_question_are_the_same_on_every_path(method, benchmark_name, tmp_path):
+    """A program may be evaluated, compiled, trained, or asked by a user.
+
+    If it were prompted otherwise there, its score would not hold for what the user gets.
+    """
     questions = benchmark(benchmark_name)
     example = first_headline_question(questions)
 

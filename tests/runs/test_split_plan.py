@@ -1,4 +1,8 @@
-"""Before anything is paid for, a run says whether its questions are enough for a verdict."""
+"""Before anything is paid for, a run says whether its questions are enough for a verdict.
+
+A verdict says if one program is better than another. By default it needs twenty questions, both in
+dev, which decides, and in test. Questions about one user are never divided between the parts.
+"""
 
 import json
 from pathlib import Path
@@ -11,6 +15,7 @@ from ..run_inputs import run_inputs
 from .evaluations import own_questions
 
 SCOPE = "other questions about these conversations"
+"""What a verdict speaks of if the questions are about fewer than six users."""
 
 
 def ninety_questions(folder: Path) -> str:
@@ -43,6 +48,7 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
     assert plan.summary()["dev"] == {
         "questions": 27,
         "groups": 3,
+        # How many count for the score: some benchmarks leave a category out.
         "counted": 27,
         "needed": 20,
         "allows_verdict": True,
@@ -101,6 +107,7 @@ def test_a_size_that_is_called_enough_is_just_enough(tmp_path: Path) -> None:
     assert test_size is not None
     assert test_size > 20
 
+    # With these sizes there are just twenty questions that count.
     plan = plan_split(run_inputs("locomo", dev=dev_size, test=test_size))
     assert plan.dev.counted == 20
     assert plan.test.counted == 20

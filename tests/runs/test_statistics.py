@@ -52,8 +52,11 @@ from .evaluations import refusal, row
 
 
 def groups_by_turns(names: Sequence[str], count: int) -> list[str]:
-    """Return the groups of `count` questions: the names by turns, as in a, b, a, b."""
-    return [names[n % len(names)] for n in range(count)]
+    """Return the groups of `count` questions: the names by turns, as in a, b, a, b.
+
+    A group is the conversation or the user that a question is about.
+    """
+    return [names[number % len(names)] for number in range(count)]
 
 
 def evaluation_of_scores(scores: Sequence[float], groups: Sequence[str]) -> Evaluation:
@@ -105,7 +108,8 @@ def test_the_mean_of_drawn_groups_counts_every_question() -> None:
 def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(
     group_count: int, unit: str, scope: str
 ) -> None:
-    groups = [f"user {n % group_count}" for n in range(42)]
+    """The scope of a verdict says what it speaks of: other conversations, or other questions."""
+    groups = [f"user {number % group_count}" for number in range(42)]
 
     result = compare_paired_scores([1.0] * 42, [0.0] * 42, groups)
 
@@ -130,7 +134,7 @@ def test_min_groups_is_the_first_number_with_which_a_difference_can_be_significa
     group_count: int, p_value: float, verdict: str
 ) -> None:
     # Each group has one question, so questions and groups are the same units.
-    groups = [f"user {n}" for n in range(group_count)]
+    groups = [f"user {number}" for number in range(group_count)]
 
     result = compare_paired_scores([1.0] * group_count, [0.0] * group_count, groups, min_n=1)
 
@@ -168,7 +172,9 @@ def test_min_groups_is_the_first_number_with_which_a_difference_can_be_significa
 def test_design_effect_worked_by_hand(
     scores: list[float], groups: str, effect: float | None
 ) -> None:
-    expected = None if effect is None else pytest.approx(effect)
+    """The design effect says how many questions tell as much as a single independent one."""
+    # `approx(None)` equals None.
+    expected = pytest.approx(effect)
 
     assert design_effect(scores, list(groups)) == expected
     # Compared with a program that scores 0 everywhere, the differences are the scores.
@@ -215,7 +221,7 @@ def test_equal_conversations_have_no_warning() -> None:
 
 
 def test_a_large_design_effect_has_no_warning_if_whole_conversations_are_resampled() -> None:
-    six_groups_of_four = [f"user {n // 4}" for n in range(24)]
+    six_groups_of_four = [f"user {number // 4}" for number in range(24)]
 
     result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, six_groups_of_four)
 
@@ -239,17 +245,21 @@ def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
     )
 
 
-def warnings_of_false_verdicts(group_count: int, rounds: int) -> list[str | None]:
+def warnings_of_false_verdicts(
+    *, group_count: int, questions_per_group: int, rounds: int
+) -> list[str | None]:
     """Compare equal programs many times, and return the warning of each verdict of a difference.
 
-    The true difference is 0. Differences of ten questions in one conversation move together.
+    The true difference is 0, so every such verdict is false. Differences of questions about one
+    conversation move together: what they share varies as much as what is their own.
     """
     rng = np.random.default_rng(0)
-    groups = [f"user {n // 10}" for n in range(group_count * 10)]
+    group_names = [f"user {number}" for number in range(group_count)]
+    groups = np.repeat(group_names, questions_per_group).tolist()
     warnings: list[str | None] = []
     for _ in range(rounds):
         shared_by_group = rng.normal(size=(group_count, 1))
-        differences = shared_by_group + rng.normal(size=(group_count, 10))
+        differences = shared_by_group + rng.normal(size=(group_count, questions_per_group))
         scores = differences.ravel().tolist()
         result = compare_paired_scores(scores, [0.0] * len(scores), groups)
         if result.verdict in ("better", "worse"):
@@ -258,18 +268,19 @@ def warnings_of_false_verdicts(group_count: int, rounds: int) -> list[str | None
 
 
 def test_equal_programs_on_six_conversations_rarely_seem_to_differ() -> None:
-    warnings = warnings_of_false_verdicts(group_count=6, rounds=200)
+    warnings = warnings_of_false_verdicts(group_count=6, questions_per_group=10, rounds=200)
 
     # The level is 5 %. Of 200 rounds, this allows 2.7 standard errors more.
     assert len(warnings) / 200 <= 0.09
 
 
 def test_a_false_verdict_on_five_conversations_has_a_warning() -> None:
-    warnings = warnings_of_false_verdicts(group_count=5, rounds=200)
+    # Questions are resampled, which is slow; so they are few here, and the rounds as well.
+    warnings = warnings_of_false_verdicts(group_count=5, questions_per_group=6, rounds=30)
 
     # With five, the verdict speaks of other questions about these conversations, where the programs
     # do differ. The warning says that it tells nothing about other conversations.
-    assert len(warnings) / 200 > 0.2
+    assert len(warnings) / 30 > 0.2
     warned_count = sum(warning is not None for warning in warnings)
     assert warned_count / len(warnings) > 0.9
 
@@ -292,14 +303,18 @@ def coverage_of_the_true_mean(groups: Sequence[str], rounds: int) -> float:
 
 
 def test_intervals_over_conversations_cover_the_true_mean() -> None:
-    conversations = [f"user {n // 5}" for n in range(150)]
+    conversations = [f"user {number // 5}" for number in range(150)]
 
-    assert 0.9 <= coverage_of_the_true_mean(conversations, rounds=300) <= 0.98
+    coverage = coverage_of_the_true_mean(conversations, rounds=300)
+
+    assert 0.9 <= coverage <= 0.98
 
 
 def test_intervals_over_questions_are_too_narrow_for_other_conversations() -> None:
     # With one group, single questions are drawn. This is why groups are drawn where possible.
-    assert coverage_of_the_true_mean(["all"] * 150, rounds=300) < 0.85
+    coverage = coverage_of_the_true_mean(["all"] * 150, rounds=100)
+
+    assert coverage < 0.85
 
 
 @pytest.mark.parametrize(
@@ -349,6 +364,7 @@ def test_permutation_test_of_many_questions_draws_samples_and_repeats_itself() -
 @pytest.mark.parametrize(
     ("differences", "group_names", "min_n", "verdict"),
     [
+        # All questions are about one group, "a", unless more groups are named.
         ([0.5] * 20, "a", 20, "better"),
         ([-0.5] * 20, "a", 20, "worse"),
         ([0.5] * 19, "a", 20, "too few to tell"),
@@ -376,36 +392,45 @@ def test_verdict_requires_interval_permutation_test_and_enough_questions(
     assert result.verdict == verdict
 
 
-class QuarterScore(NamedTuple):
-    """The score of a question in quarters, and the number of its group."""
+USERS = ["ann", "bob", "cyd", "dan", "eve", "fay", "gus", "hal", "ivy"]
 
-    quarters: int
-    group: int
+
+class ScoredQuestion(NamedTuple):
+    """The score of a question, and the user that it is about."""
+
+    score: float
+    user: str
+
+
+scored_questions = st.builds(
+    ScoredQuestion,
+    score=st.sampled_from([-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0]),
+    user=st.sampled_from(USERS),
+)
 
 
 @given(
-    st.lists(
-        st.builds(QuarterScore, st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40
-    ),
+    st.lists(scored_questions, min_size=2, max_size=40),
+    st.permutations(range(len(USERS))),
     st.randoms(use_true_random=False),
 )
 @settings(max_examples=60, deadline=None)
 def test_neither_the_order_of_questions_nor_the_names_of_groups_matter(
-    questions: list[QuarterScore], random: Random
+    questions: list[ScoredQuestion], user_numbers: list[int], random: Random
 ) -> None:
-    # A registry numbers the groups that a compile knows by name, and both must agree.
+    """A registry numbers the groups that a compile knows by name, and both must agree."""
     by_name = compare_paired_scores(
-        [question.quarters / 4 for question in questions],
+        [question.score for question in questions],
         [0.0] * len(questions),
-        [f"user {question.group}" for question in questions],
+        [question.user for question in questions],
     )
 
     shuffled = random.sample(questions, len(questions))
+    number_of_user = dict(zip(USERS, user_numbers, strict=True))
     by_number = compare_paired_scores(
-        [question.quarters / 4 for question in shuffled],
+        [question.score for question in shuffled],
         [0.0] * len(shuffled),
-        # Modulo a prime, no two groups get the same number, and their order changes.
-        [str(97 * question.group % 89) for question in shuffled],
+        [str(number_of_user[question.user]) for question in shuffled],
     )
 
     assert by_name.interval == by_number.interval
@@ -472,7 +497,7 @@ def compared_questions(draw: st.DrawFn) -> list[ComparedQuestion]:
         ComparedQuestion,
         before=st.just(0.5),
         after=st.sampled_from([0.5 + change for change in changes]),
-        user=st.sampled_from([f"user {n}" for n in range(user_count)]),
+        user=st.sampled_from([f"user {number}" for number in range(user_count)]),
     )
     return draw(st.lists(question, min_size=5, max_size=30))
 
@@ -506,6 +531,7 @@ def test_a_program_is_promoted_if_its_difference_has_the_verdict_better(
 def test_a_comparison_of_runs_has_the_verdict_of_their_difference(
     questions: list[ComparedQuestion], min_n: int, random: Random
 ) -> None:
+    """The page of a comparison, its lines and its gate all say what `difference` says."""
     before = evaluation_before(questions)
     after = evaluation_after(questions)
     verdict = difference(before.headline_rows, after.headline_rows, min_n).verdict
@@ -536,7 +562,10 @@ def test_a_comparison_of_runs_has_the_verdict_of_their_difference(
 def compile_manifest(
     before: Evaluation, after: Evaluation, *, is_promoted: bool, min_n: int
 ) -> Manifest:
-    """Return what a compile saves for the gate of the registry."""
+    """Return what a compile saves with its program, for the gate of the registry.
+
+    The program is the compiled one if it was promoted, and otherwise the one before.
+    """
     program: Any = None  # The gate looks at no program.
     result = CompileResult(
         program=program,
@@ -569,6 +598,7 @@ def compile_manifest(
 def test_the_gate_of_the_registry_lets_only_a_better_program_pass(
     questions: list[ComparedQuestion], min_n: int
 ) -> None:
+    """The gate decides by what the manifests hold, as `difference` does by the evaluations."""
     before = evaluation_before(questions)
     after = evaluation_after(questions)
     compared = difference(before.headline_rows, after.headline_rows, min_n)
@@ -611,99 +641,114 @@ def test_the_gain_of_a_broken_or_unfinished_run_is_rejected(
     assert rejection_reason.startswith(reason)
 
 
-USED_SO_FAR = Usage(100, 1000, cost=10, seconds=3000)
-"""What an optimizer has used before its result is scored: 100 calls at 0.10 each."""
-
-
-def questions_about(*counts: int) -> tuple[dspy.Example, ...]:
-    """Return as many questions about each history: `questions_about(2, 3)` has two histories."""
+def questions_about(part: str, *counts: int) -> tuple[dspy.Example, ...]:
+    """Return questions about histories: `questions_about("dev", 2, 3)` asks 2 and 3 of two."""
     examples: list[dspy.Example] = []
     for number, count in enumerate(counts):
-        # The counts are part of the id, so that dev and test questions have different histories.
-        history = History(id=f"{counts}-{number}", items=())
+        history = History(id=f"{part}-{number}", items=())
         examples.extend(dspy.Example(history=history) for _ in range(count))
     return tuple(examples)
 
 
-def evaluation_with_usage(question_count: int, writing: Usage | None) -> Evaluation:
-    """Return an evaluation whose questions took one call, ten tokens and one second each."""
+def usage_of_writing(calls: int) -> Usage:
+    """Return the usage of calls that wrote memories: ten tokens and one second each."""
+    return Usage(calls=calls, input_tokens=9 * calls, output_tokens=calls, seconds=calls)
+
+
+def first_scoring(writing: Usage | None) -> Evaluation:
+    """Return the scoring of the start program on four dev questions.
+
+    Each answer took one call, ten tokens and one second.
+    """
     rows = tuple(
         Row.model_construct(
             id=str(number), calls=1, prompt_tokens=8, output_tokens=2, answering=1.0
         )
-        for number in range(question_count)
+        for number in range(4)
     )
     return Evaluation.model_construct(rows=rows, construction=writing)
 
 
-def usage_of_writing(calls: int) -> Usage:
-    """Return the usage of calls that wrote memories: ten tokens and one second each."""
-    return Usage(calls, 9 * calls, calls, seconds=calls)
+COUNTED_FOR_FIRST_SCORING = Usage(calls=100, input_tokens=1000, cost=10, seconds=3000)
+"""What the limits of the run have counted for the first scoring."""
 
 
 @pytest.mark.parametrize(
-    ("dev", "test", "writing", "rewrites_memories", "calls"),
+    ("dev_counts", "test_counts", "writing", "rewrites_memories", "calls"),
     [
+        # The counts are those of the questions about each history; each history has one memory.
+        # Still to be answered are the dev questions once, and the test questions by both programs.
         pytest.param(
-            questions_about(4),
-            questions_about(6),
+            [4],
+            [6],
             None,
             False,
+            # 4 + 2 * 6 questions, where 4 questions took all 100 calls.
             100 * 16 / 4,
-            id="nothing is written: by questions alone",
+            id="a program that writes nothing",
         ),
+        # In the others, 4 calls answered and 12 wrote: of the 100 calls that were counted, 25 count
+        # for answering 4 questions, and 75 for writing all memories of dev. 4 + 2 * 4 questions are
+        # still to be answered.
         pytest.param(
-            questions_about(4),
-            questions_about(4),
+            [4],
+            [4],
             usage_of_writing(12),
             False,
             25 * 12 / 4 + 75 * 1,
-            id="the test memory, once",
+            id="one test memory is written, which both programs use",
         ),
         pytest.param(
-            questions_about(4),
-            questions_about(4),
+            [4],
+            [4],
             usage_of_writing(12),
             True,
             25 * 12 / 4 + 75 * 3,
-            id="and all of them by the result",
+            id="the compiled program writes the dev and the test memory once more",
         ),
         pytest.param(
-            questions_about(4),
-            questions_about(2, 2),
+            [4],
+            [2, 2],
             usage_of_writing(12),
             False,
             25 * 12 / 4 + 75 * 2,
-            id="two memories for the test part",
+            id="two test memories are written",
         ),
         pytest.param(
-            questions_about(2, 2),
-            questions_about(4),
+            [2, 2],
+            [4],
             usage_of_writing(12),
             False,
             25 * 12 / 4 + 75 / 2,
-            id="the start wrote two",
+            id="one test memory is written, where dev took two",
         ),
         pytest.param(
-            questions_about(4),
-            questions_about(4),
+            [4],
+            [4],
             usage_of_writing(0),
             False,
             100 * 12 / 4,
-            id="writing without a call",
+            id="memories are written without a call",
         ),
     ],
 )
-def test_the_usage_of_the_scoring_to_come_is_estimated(
-    dev: tuple[dspy.Example, ...],
-    test: tuple[dspy.Example, ...],
+def test_the_usage_of_the_scorings_to_come_is_estimated_from_the_first_one(
+    dev_counts: list[int],
+    test_counts: list[int],
     writing: Usage | None,
     rewrites_memories: bool,
     calls: float,
 ) -> None:
-    start = evaluation_with_usage(4, writing)
+    """A compile needs to know if its limits leave enough to score the program that it makes."""
+    split = Split(
+        train=(),
+        dev=questions_about("dev", *dev_counts),
+        test=questions_about("test", *test_counts),
+    )
 
-    estimate = estimate_remaining_usage(start, USED_SO_FAR, Split((), dev, test), rewrites_memories)
+    estimate = estimate_remaining_usage(
+        first_scoring(writing), COUNTED_FOR_FIRST_SCORING, split, rewrites_memories
+    )
 
     assert estimate.calls == pytest.approx(calls)
     # A call took ten tokens, 0.10 and half a minute; prompts are expected to grow.
@@ -720,6 +765,7 @@ def finished_run(condition: str, value: str) -> FinishedRun:
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_runs_under_different_conditions_are_compared_with_a_note(condition: str) -> None:
+    """A condition is what scores depend on besides the program, such as the model or the data."""
     page = compare_runs([finished_run(condition, "one"), finished_run(condition, "other")])
 
     (note,) = page.notes
@@ -863,7 +909,11 @@ def test_the_win_rate_counts_whose_responses_are_preferred(
 def test_a_question_whose_judging_is_refused_counts_in_no_win_rate(stub: Any) -> None:
     examples = load_benchmark("memoryquest").examples[:3]
     refused_question = str(examples[1].question)
-    server = stub(lambda n, prompt: "400" if refused_question in prompt else None)
+
+    def refuse_one_question(request_number: int, prompt: str) -> str | None:
+        return "400" if refused_question in prompt else None
+
+    server = stub(refuse_one_question)
 
     result = judge_win_rate(
         memoryquest_run(FIRST_RUN, examples),

@@ -1,4 +1,8 @@
-"""Runs with the metric `support`, which scores recalled memories and asks for no answer."""
+"""Runs with the metric `support`, which scores recalled memories and asks for no answer.
+
+The score of a question is 1 if what the program recalls for it holds the words of the gold answer.
+Only the first `support_tokens` tokens of that count, so that a program cannot store everything.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -36,7 +40,8 @@ QUESTIONS = (
 )
 """Question, gold answer, and the turn with the evidence."""
 
-# What the scripted writers below store of each session.
+# What the scripted writers below store of each session: its fact, something that nobody said, or a
+# long list of words with the answer at its end.
 FACTS = (
     "Ann lives in Lisbon.",
     "Ann's dog is called Rex.",
@@ -201,7 +206,7 @@ def test_a_copier_stores_many_words_that_are_never_used(examples: list[dspy.Exam
 def own_results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a test a results folder of its own.
 
-    Runs of one second are ordered by their names, so "last" might be a run of another test.
+    Commands may name a run as "last", which could otherwise be a run of another test.
     """
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
 
@@ -211,6 +216,7 @@ def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
     examples: list[dspy.Example],
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
+    """There is nothing to recall for it, so it counts in no score."""
     unanswerable = dspy.Example(
         history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
     )
@@ -244,7 +250,9 @@ def test_the_same_program_answers_if_the_metric_needs_an_answer(
     assert evaluation.calls["task"] == len(examples)
 
 
-def test_a_method_with_prompts_is_asked_only_to_write(examples: list[dspy.Example]) -> None:
+def test_a_method_that_writes_with_a_model_asks_it_for_nothing_else(
+    examples: list[dspy.Example],
+) -> None:
     evaluation = evaluate("memory-r2", examples)
 
     assert evaluation.construction is not None
@@ -275,18 +283,19 @@ class DiaryWriter(ScriptedWriter):
 
 
 def test_an_entry_that_a_later_session_changed_was_used() -> None:
-    example = dspy.Example(history=ann_history(), question="Zebra?", answer="zebra")
+    """An entry is of use if it is recalled, or if a later session builds on it."""
+    unrelated_question = dspy.Example(history=ann_history(), question="Zebra?", answer="zebra")
     diary = MemoryProgram(
         ScriptedMethod(DiaryWriter(store_fact)), QuestionAnswering(), name="diary"
     )
 
-    evaluation = evaluate(diary, [example], support_tokens=1)
+    evaluation = evaluate(diary, [unrelated_question], support_tokens=1)
 
-    # The diary was used, the motto was not.
+    # Of the two entries, the diary was used, and the motto was not.
     assert evaluation.aggregate["unused_entries"] == 0.5
 
 
-def test_the_figures_are_printed_and_recorded(examples: list[dspy.Example]) -> None:
+def test_the_figures_of_the_metric_are_printed_and_recorded(examples: list[dspy.Example]) -> None:
     evaluation = evaluate(program_with(store_copies), examples, support_tokens=20)
 
     assert "of no use (unused_entries)" in str(evaluation)
@@ -313,14 +322,14 @@ def test_without_answers_a_question_is_called_neither_right_nor_wrong(
 def test_a_longer_context_counts_more_tokens_although_nothing_answers(
     examples: list[dspy.Example],
 ) -> None:
-    short = evaluate(program_with(store_fact), examples)
-    long = evaluate(program_with(store_copies), examples)
+    with_facts = evaluate(program_with(store_fact), examples)
+    with_copies = evaluate(program_with(store_copies), examples)
 
-    short_tokens = tokens_of_questions(short, short.headline_rows)
-    long_tokens = tokens_of_questions(long, long.headline_rows)
-    assert len(short_tokens) == len(examples)
-    for tokens, tokens_of_copies in zip(short_tokens, long_tokens, strict=True):
-        assert 0 < tokens < tokens_of_copies / 3
+    tokens_of_facts = tokens_of_questions(with_facts, with_facts.headline_rows)
+    tokens_of_copies = tokens_of_questions(with_copies, with_copies.headline_rows)
+    assert len(tokens_of_facts) == len(examples)
+    for short_context, long_context in zip(tokens_of_facts, tokens_of_copies, strict=True):
+        assert 0 < short_context < long_context / 3
 
 
 def prompt_tokens_objective(script: Script, benchmark: Benchmark) -> float:
@@ -351,10 +360,18 @@ def test_gepa_prefers_the_shorter_of_two_contexts(examples: list[dspy.Example]) 
 def test_the_page_of_a_frontier_names_the_tokens_that_count(
     examples: list[dspy.Example], metric: str, title: str
 ) -> None:
-    candidates = (FrontierPoint(0, (), {}, 0.5, 3, 40.0, on_frontier=True),)
+    candidate = FrontierPoint(
+        number=0,
+        parents=(),
+        instructions={},
+        score=0.5,
+        n=3,
+        prompt_tokens=40.0,
+        on_frontier=True,
+    )
     evaluation = evaluate(program_with(store_fact), examples, metric=metric)
 
-    html = render_page(run_page("compile", "a-run", {"before": evaluation}, frontier=candidates))
+    html = render_page(run_page("compile", "a-run", {"before": evaluation}, frontier=(candidate,)))
 
     assert title in html
 
@@ -466,12 +483,12 @@ def test_a_model_to_answer_is_refused(examples: list[dspy.Example]) -> None:
         evaluate(program_with(store_fact), examples, answer_lm="offline")
 
 
-def test_a_budget_for_another_metric_is_refused(examples: list[dspy.Example]) -> None:
+def test_support_tokens_are_refused_with_another_metric(examples: list[dspy.Example]) -> None:
     with pytest.raises(UserError, match="goes with the metric support alone"):
         evaluate(program_with(store_fact), examples, metric="f1", support_tokens=20)
 
 
-def test_a_budget_of_no_tokens_is_refused(examples: list[dspy.Example]) -> None:
+def test_support_tokens_of_0_are_refused(examples: list[dspy.Example]) -> None:
     with pytest.raises(UserError, match="support_tokens = 0"):
         evaluate(program_with(store_fact), examples, support_tokens=0)
 
@@ -488,6 +505,7 @@ def test_a_budget_of_no_tokens_is_refused(examples: list[dspy.Example]) -> None:
 def test_a_stage_with_the_prompt_that_answers_is_refused(
     method: str, stage: Any, advice: str
 ) -> None:
+    """The stage says which prompts a compile tunes; the metric tells nothing about answers."""
     with pytest.raises(UserError, match=advice):
         mempiler.compile(method, benchmark="locomo", metric="support", stage=stage, progress=False)
 
@@ -500,6 +518,7 @@ def test_a_training_refuses_the_metric() -> None:
 def test_an_optimizer_sees_the_calls_that_wrote_and_recalls_without_answering(
     examples: list[dspy.Example],
 ) -> None:
+    """What an optimizer tunes is the student; it learns of its calls from DSPy's trace."""
     program = mempiler.build("memory-r2")
     student = program.staged("write", answers=False)
     inputs = Benchmark.from_examples(examples).examples[0].inputs()
@@ -527,7 +546,10 @@ def test_the_stage_read_tunes_the_prompts_that_recall_and_not_the_one_that_answe
 
 
 def writer_feedback(examples: Sequence[dspy.Example], seen_turn_id: str) -> str:
-    """Return the feedback for a writer that did not store Rex, on a call that saw a turn."""
+    """Return the feedback that GEPA gives a writer on a call that saw a certain turn.
+
+    The writer did not store Rex, whom the question is about.
+    """
     benchmark = Benchmark.from_examples(examples, "support")
     question_about_rex = benchmark.examples[1]
     program = program_with(store_first_fact_only)
@@ -540,7 +562,8 @@ def writer_feedback(examples: Sequence[dspy.Example], seen_turn_id: str) -> str:
 
 
 def test_a_writer_reads_which_words_were_lost(examples: list[dspy.Example]) -> None:
-    feedback = writer_feedback(examples, "D2:2")
+    # This turn says that the dog is called Rex.
+    feedback = writer_feedback(examples, seen_turn_id="D2:2")
 
     assert "Never said in any entry about it: rex" in feedback
     assert "My dog is called Rex." in feedback
@@ -549,7 +572,8 @@ def test_a_writer_reads_which_words_were_lost(examples: list[dspy.Example]) -> N
 def test_a_writer_that_saw_other_turns_reads_that_it_was_not_concerned(
     examples: list[dspy.Example],
 ) -> None:
-    feedback = writer_feedback(examples, "D1:1")
+    # This turn is of another session.
+    feedback = writer_feedback(examples, seen_turn_id="D1:1")
 
     assert feedback.startswith("This call did not see what the question was about")
 

@@ -8,14 +8,17 @@ from mempiler.runs.token_difference import compare_tokens, tokens_of_questions
 from .evaluations import evaluation, row
 
 
-def test_the_interval_is_that_of_student_over_the_conversations() -> None:
-    # Mean differences of -310, -300 and -290: a standard error of 10 / sqrt(3), and t = 4.3027.
+def test_the_interval_is_that_of_students_t_over_the_conversations() -> None:
     difference = compare_tokens(
         [690, 690, 700, 710], [1000, 1000, 1000, 1000], ["ann", "ann", "bob", "cyd"]
     )
+
+    # The mean differences of the three conversations are -310, -300 and -290. Their standard
+    # deviation is 10, and Student's t for 95 % and two degrees of freedom is 4.3027.
+    half_width = 4.3027 * 10 / 3**0.5
     assert difference.mean == pytest.approx(-300)
-    assert difference.low == pytest.approx(-300 - 4.3027 * 10 / 3**0.5, abs=0.01)
-    assert difference.high == pytest.approx(-300 + 4.3027 * 10 / 3**0.5, abs=0.01)
+    assert difference.low == pytest.approx(-300 - half_width, abs=0.01)
+    assert difference.high == pytest.approx(-300 + half_width, abs=0.01)
     assert difference.is_lower
     assert str(difference) == "-300 tokens a question [-325, -275]"
 
@@ -23,7 +26,10 @@ def test_the_interval_is_that_of_student_over_the_conversations() -> None:
 def test_many_questions_about_two_conversations_that_differ_show_no_saving() -> None:
     conversations = ["ann", "bob"] * 100
     tokens = [900, 600] * 100
-    difference = compare_tokens(tokens, [1000, 1000] * 100, conversations)
+    baseline_tokens = [1000, 1000] * 100
+
+    difference = compare_tokens(tokens, baseline_tokens, conversations)
+
     assert not difference.is_lower
 
 

@@ -127,7 +127,7 @@ def test_a_store_that_is_lost_during_a_run_costs_one_warning(
         tracker.log_file(tmp_path / "file.txt")
         tracker.log_folder(tmp_path, "program")
 
-    # After its first failure the store is not asked for anything.
+    # After its first failure the store is not asked for anything, not even to end the run.
     assert lost_store.call_count == 1
     (warning,) = warnings_of_mempiler(caplog)
     assert warning.startswith(f"mempiler: MLflow store {tracking_uri()}: ")
@@ -232,6 +232,7 @@ def test_a_process_that_is_killed_while_it_creates_the_database_leaves_nothing(
     process.join()
     assert not database.path.exists()
 
+    # The next process creates it from the beginning.
     database.hold.unlink()
     store.create_database(database.uri)
 
@@ -239,11 +240,15 @@ def test_a_process_that_is_killed_while_it_creates_the_database_leaves_nothing(
     assert list(database.path.parent.glob(".mlflow-*")) == []
 
 
-def test_one_of_three_first_runs_creates_the_database(database: SlowDatabase) -> None:
+def test_of_three_processes_that_need_the_database_only_one_creates_it(
+    database: SlowDatabase,
+) -> None:
     processes = [database.create_in_a_process() for _ in range(3)]
     for process in processes:
-        process.join(30)
+        process.join(timeout=30)
+
     assert [process.exitcode for process in processes] == [0, 0, 0]
+    # Each creation writes an "x" there.
     assert database.log.read_text() == "x"
 
 
@@ -256,6 +261,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_refused_in_one_line(
         store.create_database(uri)
 
 
+# Each of these asks six test questions.
 SIZES = ["--train", "6", "--dev", "4", "--test", "6"]
 EVALUATE = ["evaluate", "turn-rag", "--benchmark", "locomo", "--split", "test", *SIZES]
 COMPILE = ["compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "knn", *SIZES]
@@ -313,6 +319,7 @@ def runs() -> Iterator[TrackedRuns]:
 
 
 def spans_by_name(trace: Any) -> dict[str, Any]:
+    """Return the spans of a trace, which are the steps that it recorded, by their names."""
     return {span.name: span for span in trace.data.spans}
 
 
@@ -334,6 +341,8 @@ def test_the_steps_of_a_trace_follow_one_another_within_the_question(traces: lis
     for trace in traces:
         spans = spans_by_name(trace)
         assert list(spans) == ["question", "remember", "recall", "answer", "task.answer", "score"]
+
+        # The question contains all other steps, and takes as long as these.
         question = spans["question"]
         assert question.parent_id is None
 
@@ -345,6 +354,7 @@ def test_the_steps_of_a_trace_follow_one_another_within_the_question(traces: lis
             assert step.end_time_ns == next_step.start_time_ns
         assert steps[-1].end_time_ns == question.end_time_ns
 
+        # The step that answers contains the call of the model.
         call = spans["task.answer"]
         assert call.parent_id == spans["answer"].span_id
         assert spans["answer"].start_time_ns <= call.start_time_ns

@@ -50,9 +50,9 @@ def export(folder: Path, *options: str) -> Path:
 
 
 def score_nothing(environment: Environment) -> Any:
-    """Return what an environment says of the first history if a model writes nothing."""
-    first_history, *_ = environment.histories
-    return environment.score(first_history, [])
+    """Return the score of a model that writes nothing of the first history."""
+    history_ids = list(environment.histories)
+    return environment.score(history_ids[0], [])
 
 
 def test_an_exported_package_names_what_it_needs(tmp_path: Path) -> None:
@@ -70,15 +70,21 @@ def test_an_exported_package_names_what_it_needs(tmp_path: Path) -> None:
 
 def test_an_exported_environment_gives_rewards_for_its_histories(tmp_path: Path) -> None:
     environment = Environment.open(export(tmp_path / "out", *ENV))
-    assert len(environment.histories) == 6
+
     scored = score_nothing(environment)
+
+    # Those of the ten users that are to train.
+    assert len(environment.histories) == 6
+    # By default there is no penalty: the reward is the score of the answers.
     assert scored.reward == scored.value
 
 
 def test_an_exported_environment_subtracts_the_exported_penalties(tmp_path: Path) -> None:
     path = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5")
+
     scored = score_nothing(Environment.open(path))
-    # Nothing is no answer in the format.
+
+    # To write nothing is not to write in the right format.
     assert scored.reward == scored.value - 0.5
 
 
@@ -104,8 +110,8 @@ def test_a_data_file_of_the_user_is_named_but_not_copied(tmp_path: Path) -> None
     options = ["--benchmark", "locomo", "--data", str(data), "--sessions", "1"]
     path = export(tmp_path / "out", *options)
 
-    first_history, *_ = Environment.open(path).histories.values()
-    turn = first_history.items[0].turns[0]
+    histories = list(Environment.open(path).histories.values())
+    turn = histories[0].items[0].turns[0]
     exported_files = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
     assert exported_files
     for file in exported_files:
@@ -218,14 +224,14 @@ def test_an_export_that_is_impossible_is_refused_in_one_line(
 def test_the_optimizer_decides_the_groups_and_their_reward(
     optimizer: str, objective: str, session_reward: str
 ) -> None:
+    """A group are rollouts that are compared with one another: of a history, or of a session."""
     training = TrainingConfig(objective=optimizer).training(seed=7)
     assert training.objective == objective
     assert training.session_reward == session_reward
     assert training.seed == 7
 
 
-def test_every_optimizer_that_trains_is_tested() -> None:
-    # Those of the cases above.
+def test_every_optimizer_that_trains_is_in_the_test_above() -> None:
     assert list(OBJECTIVES) == ["grpo", "grpo-session", "grpo-cumulative", "local", "logo-grpo"]
 
 
@@ -305,6 +311,7 @@ def test_each_setting_goes_to_the_group_that_has_it() -> None:
 
 
 def test_a_training_of_all_weights_has_the_released_numbers() -> None:
+    """By default a training is that of the paper Memory-R2, whose authors released their code."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
     trainer = Reinforcement.parse(config.trainer_settings)
     assert trainer.learning_rate == 2e-6
@@ -318,7 +325,7 @@ def test_a_training_of_all_weights_has_the_released_numbers() -> None:
     assert [curriculum.steps_of(stage) for stage in range(3)] == [10, 5, 5]
 
 
-def test_a_training_of_an_adapter_has_a_rate_and_epochs_of_its_own() -> None:
+def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own() -> None:
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
     trainer = Reinforcement.parse(config.trainer_settings)
     assert trainer.learning_rate == 1e-5
@@ -521,7 +528,8 @@ def test_a_model_object_answers_in_a_training_which_may_be_resumed(tmp_path: Pat
     assert resumed.after.score == trained.after.score
 
 
-def test_every_session_is_demonstrated() -> None:
+def test_the_tiny_model_is_shown_demonstrations_of_every_session() -> None:
+    """It is warmed up on made-up conversations of eight sessions before it is trained."""
     method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
 
     shown = demonstrations.demonstrate(method, CompactAdapter(), conversations=4, sessions=8)

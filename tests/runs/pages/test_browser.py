@@ -1,4 +1,8 @@
-"""The page of a run in a browser: how a reader gets to a question, its prompt and its evidence."""
+"""The page of a run in a browser: how a reader gets to a question, its prompt and its evidence.
+
+The elements of the page are named by CSS selectors. `#list` has the questions that the filters let
+through, `#count` says how many they are, and `#detail` shows the question that was clicked.
+"""
 
 import json
 from collections.abc import Iterator
@@ -23,14 +27,18 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
+    """Chromium, without a window."""
+    with Browser() as started_browser:
+        yield started_browser
 
 
 @pytest.fixture(scope="module")
 def compile_page() -> Page:
     """The page of a compile with four questions, of which one became right; it shows all parts."""
-    rows_before = [row(n, f"Question {n}?", score=0.0, category=str(n % 2)) for n in range(4)]
+    rows_before = []
+    for number in range(4):
+        category = str(number % 2)
+        rows_before.append(row(number, f"Question {number}?", score=0.0, category=category))
     rows_after = list(rows_before)
     rows_after[2] = rows_before[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}})
     candidates = [
@@ -121,11 +129,13 @@ def test_a_click_on_a_point_of_the_frontier_shows_its_prompt(opened: Browser) ->
 def test_a_reader_gets_from_a_filter_to_a_question_its_evidence_and_its_prompt(
     opened: Browser,
 ) -> None:
+    # A filter leaves the one question that became better.
     assert texts(opened, "#count") == ["4 questions"]
     set_filter(opened, "change", "better")
     assert texts(opened, "#count") == ["1 of 4 questions"]
     assert texts(opened, "#list .asked") == ["Question 2?"]
 
+    # A click on it shows its evidence.
     opened.evaluate("document.querySelector('#list button').click()")
     assert texts(opened, "#detail > h3") == ["Question 2?"]
     assert texts(opened, "#detail > div .entries li.gold") == [
@@ -133,8 +143,9 @@ def test_a_reader_gets_from_a_filter_to_a_question_its_evidence_and_its_prompt(
         "[D1:1] Ann: Question 2? gold evidence",
     ]
 
+    # A click on "prompt" shows the prompt.
     opened.evaluate("document.querySelector('#detail > div details > summary').click()")
-    wait(opened, 50)
+    wait(opened, milliseconds=50)
     assert "[D1:2] Bob: Yes." in texts(opened, "#detail > div .prompt code")
 
     # All that was asked for is the file itself.
@@ -169,14 +180,15 @@ def test_prompts_are_shown_of_a_program_that_reports_no_recall(
         ("words", "nowhere", []),
     ],
 )
-def test_a_filter_shows_the_questions_it_names(
+def test_a_filter_shows_the_questions_it_names_until_it_is_reset(
     opened: Browser, field: str, value: str, questions: list[str]
 ) -> None:
+    """Question 2 is right, and all its evidence was recalled; the others are wrong."""
     set_filter(opened, field, value)
     assert texts(opened, "#list .asked") == questions
 
     opened.evaluate("document.querySelector('#filters').reset()")
-    wait(opened, 20)
+    wait(opened, milliseconds=20)
     assert texts(opened, "#count") == ["4 questions"]
 
 

@@ -1,4 +1,8 @@
-"""The page of a run and its lines in the terminal: every question is shown, whatever its text."""
+"""The page of a run and its lines in the terminal: every question is shown, whatever its text.
+
+The page is an HTML file without a server. It shows for every question its answer, what was recalled
+for it (its entries), and the prompt. The gold evidence are the turns that hold the answer.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,10 @@ UNREPORTED = QuestionTrace(
 
 
 def row(number: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) -> Row:
-    """Return a question with its trace: one of two pieces of evidence, D1:1, was recalled."""
+    """Return a question with its trace: one of two pieces of evidence, D1:1, was recalled.
+
+    `text` is the question, the answer, and a part of the evidence; `changes` gives other fields.
+    """
     line = f"[D1:1] Ann: {text}"[:600]
     call = LMCall(
         predictor="task.answer",
@@ -94,6 +101,7 @@ def page_html(*rows: Row) -> str:
 
 
 ALL_IN_PROMPTS = UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})
+"""The same, but both pieces of evidence stood in its prompts."""
 PARSE_FAILURE = Failure(kind="parse", where="x", message="y")
 
 
@@ -124,6 +132,7 @@ PARSE_FAILURE = Failure(kind="parse", where="x", message="y")
 def test_a_question_says_where_it_went_wrong(
     changes: dict[str, Any], reason: str, recall_extent: str
 ) -> None:
+    """A question is wrong by what was recalled ("missed", "part"), or by how it was "read"."""
     question = row(**changes)
     assert question.reason == reason
     assert question.recall_extent == recall_extent
@@ -134,14 +143,18 @@ def test_a_question_says_where_it_went_wrong(
 def script_data() -> dict[str, Any]:
     """The data that the script of a page reads: two questions that recalled the same entries."""
     html = page_html(row(), row(1))
-    _, _, rest = html.partition('<script type="application/json" id="data">')
-    text, _, _ = rest.partition("</script>")
-    return json.loads(text)
+    _, _, after_start_tag = html.partition('<script type="application/json" id="data">')
+    data, _, _ = after_start_tag.partition("</script>")
+    return json.loads(data)
 
 
-def test_recalled_entries_are_named_by_their_lines(script_data: dict[str, Any]) -> None:
+def test_recalled_entries_are_named_by_the_numbers_of_their_lines(
+    script_data: dict[str, Any],
+) -> None:
+    """Lines of prompts recur in many questions, so the page holds each once, in one list."""
     lines = script_data["lines"]
     first_question, second_question = script_data["questions"]
+    # A page of one evaluation has one phase; that of a compile has those before and after.
     (first_phase,) = first_question["shown"]
     (second_phase,) = second_question["shown"]
 
@@ -214,9 +227,9 @@ def test_embedded_text_ends_no_element_and_comes_back(text: str) -> None:
 
 def test_the_policy_of_a_page_allows_its_own_scripts_only() -> None:
     html = page_html(row())
-    _, _, rest = html.partition('Content-Security-Policy" content="')
-    policy, _, _ = rest.partition('"')
-    policy = policy.replace("&#39;", "'")
+    _, _, after_name = html.partition('Content-Security-Policy" content="')
+    escaped_policy, _, _ = after_name.partition('"')
+    policy = escaped_policy.replace("&#39;", "'")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
 
@@ -231,7 +244,7 @@ def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "is_whole"),
+    ("lengths", "is_shown_completely"),
     [
         pytest.param([1000, 2000], [True, True], id="short messages"),
         pytest.param(
@@ -247,8 +260,9 @@ def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
     ],
 )
 def test_a_prompt_of_any_length_is_shown_at_a_bounded_length(
-    lengths: list[int], is_whole: list[bool]
+    lengths: list[int], is_shown_completely: list[bool]
 ) -> None:
+    """The parameters are the lengths of the prompt's messages, and which of them are not cut."""
     contents = ["x" * length for length in lengths]
     messages = tuple({"role": "user", "content": content} for content in contents)
     call = PredictorCall(None, {}, completions=[Completion(messages, "yes")])
@@ -260,9 +274,9 @@ def test_a_prompt_of_any_length_is_shown_at_a_bounded_length(
     shown_texts = [text for _, text in shown_call.messages]
     # A note on what is left out takes some characters itself.
     assert sum(len(text) for text in shown_texts) < MAX_PROMPT_LENGTH + 50 * len(lengths)
-    for text, content, whole in zip(shown_texts, contents, is_whole, strict=True):
-        assert (text == content) == whole
-        assert ("characters left out" in text) == (not whole)
+    for text, content, is_complete in zip(shown_texts, contents, is_shown_completely, strict=True):
+        assert (text == content) is is_complete
+        assert ("characters left out" in text) is not is_complete
 
 
 class UndrawablePage(Page):
@@ -325,6 +339,7 @@ def test_the_terminal_shows_categories_and_what_their_scores_rest_on() -> None:
     lines = terminal_lines(scored({"1": [0.5, 0.25], "5": [1.0]}))
     # Columns may be wider than their cells.
     rows = [" ".join(line.split()) for line in lines]
+    # Category, questions, score with its interval, F1, and failures. One question has no interval.
     assert "1 2 0.375 [0.250, 0.500] 0.375 0" in rows
     assert "5 (not in score) 1 1.000 1.000 0" in rows
     assert "score 2 0.375 [0.250, 0.500] 0.375 0" in rows
@@ -364,7 +379,7 @@ def test_usage_is_one_line(changes: dict[str, Any], usage: str) -> None:
     assert facts == [("LM calls", usage)]
 
 
-def evaluation_at_an_endpoint() -> Evaluation:
+def evaluation_with_four_calls() -> Evaluation:
     """Return an evaluation that reports four calls: three wrote the memory, and one answered."""
     writing = Usage(calls=3, input_tokens=600, output_tokens=0, cost=1.0, seconds=2.0)
     answered = plain_row(
@@ -379,29 +394,32 @@ def evaluation_at_an_endpoint() -> Evaluation:
     return plain_evaluation([answered], construction=writing, cost=None)
 
 
-def test_calls_of_this_run_are_shown_as_its_own() -> None:
-    assert evaluation_at_an_endpoint().metered_usage["calls"]["task"] == 1
+def test_calls_that_the_meter_of_the_run_counted_are_shown_as_its_own() -> None:
+    assert evaluation_with_four_calls().metered_usage["calls"]["task"] == 1
 
 
-def test_calls_that_were_made_elsewhere_are_marked() -> None:
-    no_calls_here = {"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}}
-    scored_elsewhere = evaluation_at_an_endpoint().model_copy(update=no_calls_here)
+def test_calls_that_the_meter_of_the_run_did_not_count_are_marked_as_made_elsewhere() -> None:
+    """A system of the user's may report calls that it made without our models."""
+    no_metered_calls = {"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}}
+    scored_elsewhere = evaluation_with_four_calls().model_copy(update=no_metered_calls)
 
     calls, retrieval = usage_facts({"score": scored_elsewhere})
 
     assert scored_elsewhere.metered_usage["calls"] == {"elsewhere": 4}
+    # 600 tokens wrote and 90 + 10 answered, for 1 and 0.25 dollars.
     assert calls[1].startswith("4 elsewhere; 690 prompt + 10 answer tokens; $1.2500")
     assert retrieval == ("Retrieval", "p50 2.0 ms, p95 2.0 ms, CPU 1.5 ms")
 
 
-def test_a_page_with_other_phases_counts_those() -> None:
+def test_a_page_whose_phases_are_replaced_shows_the_questions_of_the_new_ones() -> None:
+    """A page keeps what it has computed of its evaluations; a copy must not take that over."""
     phases = {"a": evaluation(row(0)), "b": evaluation(row(0, score=0.0))}
-    page = run_page("compare", "a-run", phases, [])
+    page = run_page("compare", "a-run", phases, facts=[])
     assert page.total is not None
     assert len(page.questions[0].rows) == 2
 
-    one_phase = page.model_copy(update={"phases": {"a": page.phases["a"]}})
-    assert len(one_phase.questions[0].rows) == 1
+    page_with_one_phase = page.model_copy(update={"phases": {"a": page.phases["a"]}})
+    assert len(page_with_one_phase.questions[0].rows) == 1
 
-    no_phase = page.model_copy(update={"phases": {}})
-    assert no_phase.total is None
+    page_without_phases = page.model_copy(update={"phases": {}})
+    assert page_without_phases.total is None

@@ -27,6 +27,7 @@ SIZES: dict[str, Any] = {
     "baseline": "k = 3",
     "columns": [{"name": "all"}],
 }
+"""A section that the paper prints no table of."""
 
 PAPER: dict[str, Any] = {
     "name": "tiny",
@@ -49,6 +50,7 @@ PAPER: dict[str, Any] = {
     },
     "sections": [TURNS, SIZES],
 }
+"""The small paper as its JSON file would be; "rows" are the names of a variant's printed rows."""
 
 
 def small_paper(**changes: Any) -> Paper:

@@ -1,4 +1,9 @@
-"""Reproductions: each variant is an ordinary run, our table stands beside the paper's."""
+"""Reproductions: each variant is an ordinary run, our table stands beside the paper's.
+
+A paper is described by its variants (programs with settings) and its sections. A section is a table
+of ours: it has a row for each of its variants, and cells beside which stand the numbers that the
+paper prints. The row of a variant has the variant's name as its label.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.usage import Usage
 from mempiler.runs.compare import load_run
 from mempiler.runs.papers.cells import VariantResult
-from mempiler.runs.papers.paper import Column, PrintedTable, Variant
+from mempiler.runs.papers.paper import Column, Paper, PrintedTable, Variant
 from mempiler.runs.papers.reproduction import Reproduction, SectionResult, reproduce
 from mempiler.runs.papers.sections import plan_paper
 from mempiler.runs.results import Evaluation
@@ -26,7 +31,9 @@ from ..evaluations import row as plain_row
 from .small_paper import TURNS, one_section_paper, small_paper
 
 EVALUATE = run_config(benchmark="", test=6, threads=2)
+"""A run on six test questions with the offline engine. The papers name their benchmarks."""
 COMPILE = run_config(benchmark="", train=8, dev=4, test=4, threads=1)
+"""A run with four test questions, which also compiles."""
 
 TURN_RAG = {"program": "turn-rag"}
 LABELED = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
@@ -40,7 +47,7 @@ COMPILED_VARIANTS = {
 
 
 def rows_by_label(reproduction: Reproduction) -> dict[str, Any]:
-    """Return the rows of all sections, as `--json` prints them."""
+    """Return the rows of all sections, as `--json` prints them, by their labels."""
     rows = {}
     sections: Any = reproduction.summary()["sections"]
     for section in sections:
@@ -49,15 +56,23 @@ def rows_by_label(reproduction: Reproduction) -> dict[str, Any]:
     return rows
 
 
-def settings_of_parts(reproduction: Reproduction, pattern: str = "*") -> list[dict[str, Any]]:
-    """Return the recorded settings of the runs within a reproduction."""
-    records = reproduction.run.glob(f"parts/{pattern}/run.json")
+def settings_of_parts(reproduction: Reproduction, folder_name: str = "*") -> list[dict[str, Any]]:
+    """Return the recorded settings of the runs within a reproduction.
+
+    The folder of a run has a name such as "bootstrap-turn-rag-..."; `folder_name` is a pattern.
+    """
+    records = reproduction.run.glob(f"parts/{folder_name}/run.json")
     return [json.loads(path.read_text())["settings"] for path in records]
 
 
 @pytest.fixture(scope="module")
 def reproduction() -> Reproduction:
-    """A reproduction of the small paper by the offline engine."""
+    """A reproduction of the small paper by the offline engine.
+
+    Its first section compares the variants "three turns" and "nothing", which is the baseline. The
+    second one has the variants "k = 1" and "k = 3". "three turns" has the same program and settings
+    as "k = 3". The paper prints a number for "three turns", 38.1, and none for the others.
+    """
     return reproduce(small_paper(), EVALUATE)
 
 
@@ -69,6 +84,8 @@ def rows(reproduction: Reproduction) -> dict[str, Any]:
 
 def test_equal_variants_of_two_sections_are_one_run(rows: dict[str, Any]) -> None:
     assert list(rows) == ["three turns", "nothing", "k = 1", "k = 3"]
+
+    # These two have the same program with the same settings.
     assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
     all_runs = set()
     for row in rows.values():
@@ -78,15 +95,21 @@ def test_equal_variants_of_two_sections_are_one_run(rows: dict[str, Any]) -> Non
 
 def test_a_variant_is_an_ordinary_run(rows: dict[str, Any]) -> None:
     row = rows["k = 1"]
-    evaluated = load_run(row["runs"][0]).evaluation
+    (run_folder,) = row["runs"]
+
+    evaluated = load_run(run_folder).evaluation
+
     assert len(evaluated.rows) == 6
     assert row["n"] == evaluated.n
+    # Scores are between 0 and 1, and the cells of the table are in percent.
     assert row["cells"]["all"]["value"] == pytest.approx(100 * evaluated.score)
 
 
 def test_a_reproduction_is_saved_as_it_is_printed(reproduction: Reproduction) -> None:
     saved = json.loads((reproduction.run / "reproduced.json").read_text())
-    assert saved == json.loads(json.dumps(reproduction.summary()))
+    # Tuples become lists in JSON.
+    printed = json.loads(json.dumps(reproduction.summary()))
+    assert saved == printed
 
 
 def test_a_cell_has_an_interval_and_the_number_of_the_paper(rows: dict[str, Any]) -> None:
@@ -100,22 +123,24 @@ def test_a_cell_has_an_interval_and_the_number_of_the_paper(rows: dict[str, Any]
     assert rows["nothing"]["cells"]["all"]["printed"] == ()
 
 
-def test_a_row_has_its_difference_to_the_baseline(rows: dict[str, Any]) -> None:
+def test_a_row_has_its_difference_to_the_row_of_the_baseline(rows: dict[str, Any]) -> None:
     row = rows["three turns"]
     baseline = rows["nothing"]
     difference = row["difference"]
     assert difference["to"] == "nothing"
     assert difference["n"] == row["n"]
+    # There are six questions, and a verdict needs twenty.
     assert difference["verdict"] == "too few to tell"
-    expected = row["cells"]["all"]["value"] - baseline["cells"]["all"]["value"]
-    assert difference["mean"] == pytest.approx(expected)
+    expected_mean = row["cells"]["all"]["value"] - baseline["cells"]["all"]["value"]
+    assert difference["mean"] == pytest.approx(expected_mean)
     low, high = difference["interval"]
     assert low <= difference["mean"] <= high
     assert baseline["difference"] is None
 
 
-def test_a_row_says_what_it_took_and_lost(rows: dict[str, Any]) -> None:
+def test_a_row_says_how_many_calls_it_took_and_how_many_it_lost(rows: dict[str, Any]) -> None:
     row = rows["three turns"]
+    # One for each question.
     assert row["takes"]["calls"] == 6
     assert row["failures"] == 0
     assert row["lost"] == 0.0
@@ -123,28 +148,40 @@ def test_a_row_says_what_it_took_and_lost(rows: dict[str, Any]) -> None:
 
 def test_the_settings_of_a_variant_replace_the_presets_of_its_program() -> None:
     variants = {"preset": TURN_RAG, "three turns": {**TURN_RAG, "settings": {"k": 3}}}
-    paper = one_section_paper(variants, "preset", presets={"turn-rag": {"k": 2}})
+    paper = one_section_paper(variants, baseline="preset", presets={"turn-rag": {"k": 2}})
+
     rows = rows_by_label(reproduce(paper, EVALUATE))
+
     assert rows["preset"]["settings"] == {"k": 2}
     assert rows["three turns"]["settings"] == {"k": 3}
 
 
 def test_the_heading_of_a_section_names_another_model_that_answers() -> None:
-    section = {**TURNS, "needs": "answers", "comparisons": []}
-    reproduction = reproduce(small_paper(sections=[section]), EVALUATE)
-    assert reproduction.sections[0].heading.endswith("; answers by offline")
+    section_with_other_answer_model = {**TURNS, "needs": "answers", "comparisons": []}
+    paper = small_paper(sections=[section_with_other_answer_model])
+
+    reproduction = reproduce(paper, EVALUATE)
+
+    (section,) = reproduction.sections
+    assert section.heading.endswith("; answers by offline")
+
+
+def paper_with_compiled_variants() -> Paper:
+    """Return a paper whose only section has the rows "three turns", "demos" and "more demos"."""
+    return one_section_paper(COMPILED_VARIANTS, baseline="three turns")
 
 
 @pytest.fixture(scope="module")
 def compiled_reproduction() -> Reproduction:
-    """A reproduction of a paper with compiled variants."""
-    return reproduce(one_section_paper(COMPILED_VARIANTS, "three turns"), COMPILE)
+    """A reproduction of the paper with compiled variants, on four test questions."""
+    return reproduce(paper_with_compiled_variants(), COMPILE)
 
 
 @pytest.mark.slow
-def test_a_compiled_variant_is_asked_only_what_it_did_not_learn_from(
+def test_all_rows_beside_a_compiled_one_are_asked_the_test_questions_only(
     compiled_reproduction: Reproduction,
 ) -> None:
+    """A compiled program has learned from the others, and rows need the same questions."""
     assert not compiled_reproduction.failed
     (section,) = compiled_reproduction.sections
     question_counts = {row.label: len(row.evaluation.rows) for row in section.rows}
@@ -157,10 +194,13 @@ def test_a_compiled_variant_is_asked_only_what_it_did_not_learn_from(
 def test_a_compile_starts_from_the_program_of_another_variant(
     compiled_reproduction: Reproduction,
 ) -> None:
-    (settings,) = settings_of_parts(compiled_reproduction, "bootstrap-*")
-    assert settings["begun"].startswith("labeled-turn-rag")
-    (manifest,) = compiled_reproduction.run.glob("parts/labeled-*/program/manifest.json")
-    assert json.loads(manifest.read_text())["config"]["k"] == 2
+    """The variant "more demos" is compiled from the program of "demos", which has k = 2."""
+    (settings_of_more_demos,) = settings_of_parts(compiled_reproduction, "bootstrap-*")
+    assert settings_of_more_demos["begun"].startswith("labeled-turn-rag")
+
+    (manifest_file,) = compiled_reproduction.run.glob("parts/labeled-*/program/manifest.json")
+    manifest = json.loads(manifest_file.read_text())
+    assert manifest["config"]["k"] == 2
 
 
 @pytest.mark.slow
@@ -199,27 +239,34 @@ def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_
     question_counts = [len(row.evaluation.rows) for row in msc_result.rows]
     assert question_counts == [all_questions, all_questions]
 
+    # The plan counts this compile as well.
     calls = 0.0
     for section in reproduction.sections:
         calls += sum(row.evaluation.usage.calls for row in section.rows)
     assert calls <= plan.calls.high
 
 
+def paid_calls(meter: Meter) -> int:
+    """Return how many calls of all roles a meter counted."""
+    return sum(meter.read().calls.values())
+
+
 @pytest.mark.parametrize("max_calls", [6, pytest.param(14, marks=pytest.mark.slow)])
 def test_a_reproduction_that_a_limit_stopped_is_resumed_and_pays_nothing_twice(
     max_calls: int,
 ) -> None:
-    paper = one_section_paper(COMPILED_VARIANTS, "three turns")
+    paper = paper_with_compiled_variants()
     complete_meter = Meter()
     stopped_meter = Meter()
     resumed_meter = Meter()
 
     complete = reproduce(paper, COMPILE, meter=complete_meter)
-    limited = COMPILE.with_options(max_calls=max_calls)
-    stopped = reproduce(paper, limited, meter=stopped_meter)
-    resuming = COMPILE.with_options(resume=str(stopped.run))
-    resumed = reproduce(paper, resuming, meter=resumed_meter)
+    with_limit = COMPILE.with_options(max_calls=max_calls)
+    stopped = reproduce(paper, with_limit, meter=stopped_meter)
+    from_stopped_run = COMPILE.with_options(resume=str(stopped.run))
+    resumed = reproduce(paper, from_stopped_run, meter=resumed_meter)
 
+    # The limit left at least one of the three rows undone.
     assert len(stopped.sections[0].rows) < 3
     assert resumed.stopped is None
     assert paid_calls(stopped_meter) + paid_calls(resumed_meter) == paid_calls(complete_meter)
@@ -230,18 +277,15 @@ def test_a_reproduction_that_a_limit_stopped_is_resumed_and_pays_nothing_twice(
         assert resumed_rows[label]["cells"] == row["cells"]
 
 
-def paid_calls(meter: Meter) -> int:
-    """Return how many calls of all roles a meter counted."""
-    return sum(meter.read().calls.values())
-
-
 @pytest.fixture
 def printed_reproduction(
     publish: Any, cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> str:
-    """What the terminal shows of a paper whose variants fail, are not installed, or work.
+    """What the terminal shows of a paper with three variants, asked four questions each.
 
-    Columns may be wider than their cells: runs of spaces are one space.
+    "three turns" fails, since it has a setting that there is not. "the other" is a system that is
+    not installed. "nothing" works. Columns may be wider than their cells: runs of spaces are one
+    space.
     """
     # No memory system is installed there.
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
@@ -280,7 +324,7 @@ def printed_reproduction(
 def test_a_variant_that_fails_is_named_and_the_others_are_run(printed_reproduction: str) -> None:
     assert "failed: three turns: " in printed_reproduction
     assert "colour" in printed_reproduction
-    # Four questions to the other variant.
+    # The row of "nothing", with its number of questions.
     assert " nothing 4 " in printed_reproduction
 
 
@@ -315,9 +359,10 @@ class Drawing(TurnRAG):
 """A user's method that has a seed, so it may draw random numbers."""
 
 
-def test_seeds_repeat_what_draws_and_nothing_else(
+def test_only_a_variant_that_draws_random_numbers_is_run_once_for_each_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Others would give the same result every time. The spread is that of several runs."""
     (tmp_path / "drawing.py").write_text(DRAWING_METHOD)
     monkeypatch.syspath_prepend(tmp_path)
     drawing = {"program": "drawing:Drawing"}
@@ -327,7 +372,9 @@ def test_seeds_repeat_what_draws_and_nothing_else(
         "nothing": {"program": "no-memory"},
     }
 
-    reproduction = reproduce(one_section_paper(variants, "nothing", seeds=3), EVALUATE)
+    paper = one_section_paper(variants, baseline="nothing", seeds=3)
+
+    reproduction = reproduce(paper, EVALUATE)
 
     rows = rows_by_label(reproduction)
     assert len(rows["drawing"]["runs"]) == 3
@@ -345,11 +392,11 @@ def row(question_id: str, score: float, user: str, **fields: Any) -> Row:
     return plain_row(question_id, score, group=user, **{**defaults, **fields})
 
 
-def scored(scores: Sequence[float], users: int = 6, **fields: Any) -> Evaluation:
-    """Return an evaluation with these scores of questions, which go round the users."""
+def scored(scores: Sequence[float], user_count: int = 6, **fields: Any) -> Evaluation:
+    """Return an evaluation of questions with these scores, which are about the users by turns."""
     rows = []
     for number, score in enumerate(scores):
-        rows.append(row(str(number), score, f"user{number % users}"))
+        rows.append(row(str(number), score, f"user{number % user_count}"))
     return evaluation(rows, **fields)
 
 
@@ -368,26 +415,33 @@ MEASURED_ROWS = [
 ]
 
 
+"""Three questions of the categories x, y and y, of which the last is not in the headline score."""
+
+
 @pytest.mark.parametrize(
-    ("source", "key", "value", "n"),
+    ("column", "value", "question_count"),
     [
-        ("seconds", "", 30.0, 3),
-        ("memory_words", "", 120.0, 3),
-        ("refused", "", 25.0, 3),
-        ("score", "", 0.5, 2),
-        ("category", "y", 0.5, 2),
-        ("part", "f1", 0.3, 2),
-        ("tokens", "", 20.0, 2),
-        ("count", "first", 4 / 3, 3),
-        ("calls", "", 2.0, 3),
-        ("metric", "best", 1.0, 3),
-        ("minutes", "", 0.5, 3),
-        ("category", "z", None, 0),
-        ("metric", "other", None, 0),
+        # What the evaluation says of its memories: 60 s of writing for two histories, 120 words,
+        # and one refused operation of four.
+        pytest.param({"of": "seconds"}, 30.0, 3, id="seconds to write a memory"),
+        pytest.param({"of": "minutes"}, 0.5, 3, id="minutes to write a memory"),
+        pytest.param({"of": "memory_words"}, 120.0, 3, id="words of a memory"),
+        pytest.param({"of": "refused"}, 25.0, 3, id="percentage of refused operations"),
+        # Means over the questions. Those in the headline score have the scores 1 and 0.
+        pytest.param({"of": "score"}, 0.5, 2, id="score"),
+        pytest.param({"of": "category", "key": "y"}, 0.5, 2, id="score of category y"),
+        pytest.param({"of": "part", "key": "f1"}, 0.3, 2, id="mean of f1 = 0.5 and 0.1"),
+        pytest.param({"of": "tokens"}, 20.0, 2, id="mean of 10 and 30 context tokens"),
+        pytest.param({"of": "count", "key": "first"}, 4 / 3, 3, id="4 found for one of three"),
+        pytest.param({"of": "calls"}, 2.0, 3, id="mean of 1, 3 and 2 calls"),
+        pytest.param({"of": "metric", "key": "best"}, 1.0, 3, id="metric of all answers"),
+        # What the evaluation does not have.
+        pytest.param({"of": "category", "key": "z"}, None, 0, id="no question of category z"),
+        pytest.param({"of": "metric", "key": "other"}, None, 0, id="no such metric"),
     ],
 )
 def test_a_column_reads_its_part_of_an_evaluation(
-    source: Any, key: str, value: float | None, n: int
+    column: dict[str, Any], value: float | None, question_count: int
 ) -> None:
     measured = evaluation(
         MEASURED_ROWS,
@@ -397,37 +451,44 @@ def test_a_column_reads_its_part_of_an_evaluation(
         memory_words=120.0,
         operations={"inserted": 3, "refused": 1},
     )
-    cell = VariantResult("x", (measured,)).cell(Column(name="c", of=source, key=key))
+
+    cell = VariantResult("a variant", (measured,)).cell(Column(name="a column", **column))
+
     assert cell.value == pytest.approx(value)
-    assert cell.n == n
+    assert cell.n == question_count
 
 
 @pytest.mark.parametrize(("category", "value"), [("x", 0.5), ("y", 0.1)])
-def test_a_column_may_be_of_one_category(category: str, value: float) -> None:
-    result = VariantResult("x", (evaluation(MEASURED_ROWS),))
-    cell = result.cell(Column(name="c", of="part", key="f1", category=category))
+def test_a_column_may_be_the_f1_of_one_category(category: str, value: float) -> None:
+    result = VariantResult("a variant", (evaluation(MEASURED_ROWS),))
+
+    cell = result.cell(Column(name="a column", of="part", key="f1", category=category))
+
     assert cell.value == value
     assert cell.n == 1
 
 
 def best_score(rows: Sequence[Row]) -> dict[str, float]:
-    """A metric of all answers together."""
+    """A metric of all answers together: the highest score."""
     if not rows:
         return {}
     return {"best": max(row.score for row in rows)}
 
 
 @pytest.mark.parametrize(
-    ("users", "unit"),
+    ("user_count", "unit"),
     [
         pytest.param(6, "group", id="six users, who are drawn"),
         pytest.param(2, "question", id="too few users to draw them"),
     ],
 )
-def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(users: int, unit: str) -> None:
-    # The best of twelve scores, of which one is 1: a draw without it has 0.5 at best.
-    measured = scored([0.5] * 11 + [1.0], users, aggregate={"best": 1.0})
-    result = VariantResult("x", (measured,), aggregate=best_score)
+def test_a_metric_of_all_answers_has_an_interval_by_the_bootstrap(
+    user_count: int, unit: str
+) -> None:
+    """It is no mean of scores, so it is computed anew for each of the bootstrap's samples."""
+    # Of twelve scores one is 1: a sample without it has 0.5 at best.
+    measured = scored([0.5] * 11 + [1.0], user_count, aggregate={"best": 1.0})
+    result = VariantResult("a variant", (measured,), aggregate=best_score)
 
     cell = result.cell(Column(name="best", of="metric", key="best"))
 
@@ -438,10 +499,16 @@ def test_a_metric_of_all_answers_is_computed_anew_for_every_draw(users: int, uni
 
 
 def test_several_seeds_have_a_mean_and_a_spread() -> None:
-    result = VariantResult("x", (scored([0.0] * 6), scored([1.0] * 6)))
+    first_seed = scored([0.0] * 6)
+    second_seed = scored([1.0] * 6)
+    result = VariantResult("a variant", (first_seed, second_seed))
+
     cell = result.cell(Column(name="all"), printed=(38.1, "40"))
+
     assert cell.value == 0.5
+    # The mean of each question is 0.5, so they do not differ.
     assert cell.interval == (0.5, 0.5)
+    # The standard deviation of 0 and 1, which is the root of 1/2.
     assert cell.spread == pytest.approx(0.7071, abs=1e-4)
     assert cell.printed == (38.1, "40")
 
@@ -469,13 +536,17 @@ def section_of_all_units() -> SectionResult:
     )
     measured = evaluation(MEASURED_ROWS, aggregate={"BLEU-1": 12.3})
     rows = (VariantResult("first", (measured,)), VariantResult("second", (measured,)))
-    return SectionResult(paper, section, "", rows, failed={}, win_rates={})
+    return SectionResult(paper, section, heading="", rows=rows, failed={}, win_rates={})
 
 
 def test_shares_are_shown_in_points_and_other_numbers_as_they_are(
     section_of_all_units: SectionResult,
 ) -> None:
-    share, points, tokens = section_of_all_units.cells(section_of_all_units.rows[0])
+    first_row, _ = section_of_all_units.rows
+
+    share, points, tokens = section_of_all_units.cells(first_row)
+
+    # The share is 0.5.
     assert share.value == 50.0
     assert share.digits == 1
     assert points.value == 12.3
@@ -489,9 +560,9 @@ def test_the_shares_of_a_paper_are_shown_in_points(section_of_all_units: Section
     assert section_of_all_units.cells(second_row)[0].printed == ("50 > 40",)
 
 
-def test_a_difference_is_paired_on_shared_questions() -> None:
-    baseline = VariantResult("x", (scored([1.0] * 24),))
-    variant = VariantResult("x", (scored([0.0] * 21 + [1.0]),))
+def test_two_variants_are_compared_on_the_questions_that_both_were_asked() -> None:
+    baseline = VariantResult("baseline", (scored([1.0] * 24),))
+    variant = VariantResult("variant", (scored([0.0] * 21 + [1.0]),))
 
     difference = variant.difference(baseline)
 
@@ -510,11 +581,19 @@ def test_a_variant_that_lost_too_many_calls_is_broken() -> None:
     incomplete = VariantResult("three turns", (half_lost,))
 
     section = SectionResult(
-        paper, paper.sections[0], "", (complete, incomplete), failed={}, win_rates={}
+        paper,
+        paper.sections[0],
+        heading="",
+        rows=(complete, incomplete),
+        failed={},
+        win_rates={},
+    )
+    reproduction = Reproduction(
+        paper, sections=(section,), run=Path(), run_id="", notes=(), stopped=None
     )
 
     assert section.broken == ("three turns",)
-    assert Reproduction(paper, (section,), Path(), "", (), None).failed
+    assert reproduction.failed
 
 
 def comparable_rows(output: dict[str, Any]) -> list[dict[str, Any]]:
@@ -545,20 +624,27 @@ def test_a_killed_reproduction_is_resumed_and_asks_nothing_twice(
     server_of_resumed = stub()
     server_of_resumed.model = server_of_killed.model
 
+    # One reproduction is not interrupted.
     complete = mempiler_cli(server_of_complete, *command, test=2)
-    # After 125 answers two of the variants are finished.
-    forks.start(mempiler_cli.arguments(server_of_killed, *command, test=2), tmp_path / "home")
-    run = Path(forks.kill(server_of_killed, 125))
-    with contextlib.closing(sqlite3.connect(run / "run.sqlite")) as database:
-        (stored_answers,) = database.execute("SELECT COUNT(*) FROM answers").fetchone()
-    parts = [json.loads(file.read_text())["status"] for file in run.glob("parts/*/run.json")]
-    resumed = mempiler_cli(server_of_resumed, *command, "--resume", str(run), test=2)
-
     assert complete.code == 0
+
+    # Another one is killed after 125 answers, when two of its variants are finished ...
+    forks.start(mempiler_cli.arguments(server_of_killed, *command, test=2), tmp_path / "home")
+    run_folder = Path(forks.kill(server_of_killed, answers=125))
+    part_files = run_folder.glob("parts/*/run.json")
+    part_statuses = [json.loads(file.read_text())["status"] for file in part_files]
+    assert part_statuses.count("finished") == 2
+    with contextlib.closing(sqlite3.connect(run_folder / "run.sqlite")) as database:
+        (stored_answers,) = database.execute("SELECT COUNT(*) FROM answers").fetchone()
+
+    # ... and resumed.
+    resumed = mempiler_cli(server_of_resumed, *command, "--resume", str(run_folder), test=2)
     assert resumed.code == 0
-    assert parts.count("finished") == 2
-    assert resumed.found["run"] == str(run)
+
+    # Both have the same result, from the same prompts.
+    assert resumed.found["run"] == str(run_folder)
     assert comparable_rows(resumed.found) == comparable_rows(complete.found)
     all_prompts = set(server_of_killed.texts) | set(server_of_resumed.texts)
     assert all_prompts == set(server_of_complete.texts)
+    # What the killed one had stored was not asked for again.
     assert len(server_of_resumed.texts) == len(server_of_complete.texts) - stored_answers

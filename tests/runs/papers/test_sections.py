@@ -1,4 +1,10 @@
-"""The sections of papers: what they run on, what they show, and what a paper lacks or refuses."""
+"""The sections of papers: what they run on, what they show, and what a paper lacks or refuses.
+
+A section is a table of a paper, or the part of one that is on one benchmark. Its rows are variants
+(programs with settings), which `reproduce` runs. To resolve a section means to find out which of
+its variants can be run with the models that the user named, and on which questions; notes say what
+is left out, and why.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +33,7 @@ from ...run_inputs import run_config
 from .small_paper import small_paper
 
 EVALUATE = run_config(benchmark="", test=8, threads=2)
+"""A run on eight test questions with the offline engine. The papers name their benchmarks."""
 
 
 def test_the_usage_of_a_run_lies_within_its_plan() -> None:
@@ -43,14 +50,15 @@ def test_the_usage_of_a_run_lies_within_its_plan() -> None:
 
 
 @pytest.mark.slow
-def test_seeds_do_not_multiply_what_does_not_sample() -> None:
+def test_more_seeds_take_no_more_calls_of_a_model_that_always_answers_alike() -> None:
+    """The offline engine does not sample, so a second seed would only repeat the first."""
     one_seed, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=1))
     three_seeds, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=3))
     assert three_seeds == one_seed
 
 
 @pytest.mark.slow
-def test_seeds_multiply_what_samples() -> None:
+def test_three_seeds_take_three_times_the_calls_of_a_model_that_samples() -> None:
     config = run_config(benchmark="", test=8, lm="openai/gpt-4.1-mini")
     one_seed, _ = plan_paper(small_paper(), config, Selection(seeds=1))
     three_seeds, _ = plan_paper(small_paper(), config, Selection(seeds=3))
@@ -59,26 +67,31 @@ def test_seeds_multiply_what_samples() -> None:
     assert 0 < one_seed.usd.low < one_seed.usd.high
 
 
-def test_compiles_and_trainings_are_planned() -> None:
+def test_the_calls_of_compiles_and_trainings_are_planned() -> None:
+    """This section of Memory-R2 compiles, finetunes and trains the tiny model step by step."""
     config = run_config(benchmark="", test=4, dev=2, train=4)
+
     plan, notes = plan_paper(read_paper("memory-r2"), config, Selection(["ladder-tiny"]))
+
+    # The evaluations alone take far fewer.
     assert plan.calls.high > 1000
     not_counted = "not counted: the tuning of SFT, tiny: the provider of"
     assert any(note.startswith(not_counted) for note in notes)
     assert not any("LoGo-GRPO" in note for note in notes)
 
 
-PLAN_SIZES = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3"]
+PLAN_COMMAND = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3"]
+"""Plans the section "sizes" of the small paper."""
 
 
-def test_the_command_prints_a_plan_as_json_and_makes_nothing(
+def test_the_command_prints_a_plan_as_json_and_writes_no_file(
     publish: Any, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     publish(small_paper())
     models = ["--lm", "openai/gpt-4.1-mini", "--judge-lm", "openai/gpt-4.1"]
 
-    exit_code, output, error_output = cli(*PLAN_SIZES, *models, "--json")
+    exit_code, output, error_output = cli(*PLAN_COMMAND, *models, "--json")
 
     assert exit_code == 0, error_output
     plan = json.loads(output)
@@ -88,13 +101,13 @@ def test_the_command_prints_a_plan_as_json_and_makes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_prints_a_plan_as_text_and_makes_nothing(
+def test_the_command_prints_a_plan_as_text_and_writes_no_file(
     publish: Any, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     publish(small_paper())
 
-    exit_code, output, error_output = cli(*PLAN_SIZES, "--lm", "openai/gpt-4.1-mini")
+    exit_code, output, error_output = cli(*PLAN_COMMAND, "--lm", "openai/gpt-4.1-mini")
 
     assert exit_code == 0, error_output
     assert "sizes" in output
@@ -142,35 +155,48 @@ def test_a_wrong_option_is_refused_in_one_line_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_data_file_of_a_suite_is_that_of_all_its_benchmarks() -> None:
-    selection = Selection(["table2", "table4"], files={"palbench": "input.json"})
-    sections, _ = resolve_sections(read_paper("h2memory"), run_config(benchmark=""), selection)
+H2MEMORY_TABLES = Selection(["table2", "table4"], files={"palbench": "input.json"})
+"""Two tables of the paper H2Memory, and the user's data file for the benchmarks of PAL.
+
+Table 2 has three sections, one for each task of PAL. Table 4 is one section, on another benchmark.
+"""
+
+
+def test_one_data_file_is_used_for_all_tasks_of_its_benchmark() -> None:
+    config = run_config(benchmark="")
+
+    sections, _ = resolve_sections(read_paper("h2memory"), config, H2MEMORY_TABLES)
+
     files = [section.config.data.file for section in sections]
-    # The fourth section is not on Mem-PAL's benchmark.
     assert files == ["input.json", "input.json", "input.json", None]
 
 
 def test_an_option_of_a_benchmark_goes_to_the_benchmarks_that_have_it() -> None:
     config = run_config(benchmark="", benchmark_set={"language": "zh"})
-    selection = Selection(["table2", "table4"], files={"palbench": "input.json"})
-    sections, _ = resolve_sections(read_paper("h2memory"), config, selection)
+
+    sections, _ = resolve_sections(read_paper("h2memory"), config, H2MEMORY_TABLES)
+
+    # Only the tasks of PAL may be in another language.
     has_language = ["language" in section.config.data.settings for section in sections]
     assert has_language == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
-    ("judge", "options"),
+    ("judge", "benchmark_settings"),
     [
         ("openai/gpt-4.1", {"metric": "judge"}),
         (None, {"metric": "f1", "categories": "1,2,3,4"}),
     ],
 )
-def test_a_metric_without_a_judge_stands_in_where_there_is_none(
-    judge: str | None, options: dict[str, str]
+def test_answers_are_scored_by_f1_where_the_user_names_no_judge(
+    judge: str | None, benchmark_settings: dict[str, str]
 ) -> None:
+    """Table 2 of RGMem is scored by a judge; its description says what may stand in for one."""
     config = run_config(benchmark="", judge_lm=judge, lm="openai/x")
+
     (section,), _ = resolve_sections(read_paper("rgmem"), config, Selection(["table2"]))
-    assert section.config.data.settings == options
+
+    assert section.config.data.settings == benchmark_settings
 
 
 def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> None:
@@ -182,6 +208,7 @@ def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> 
 
 
 def test_another_answer_model_answers_only_in_the_section_that_is_about_it() -> None:
+    """`table1-transfer` is about memories that one model writes and another one reads."""
     config = run_config(benchmark="", lm="openai/x", answer_lm="openai/y")
 
     sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
@@ -213,6 +240,7 @@ def pramem_settings() -> dict[str, PraMemSettings]:
 
 
 def test_variants_of_pramem_practise_as_in_the_paper() -> None:
+    """PraMem writes its memory by answering questions about old records in many rounds."""
     settings_by_label = pramem_settings()
     assert settings_by_label
     for settings in settings_by_label.values():
@@ -226,6 +254,7 @@ def test_figure_4_of_pramem_reads_one_run_after_several_rounds() -> None:
     settings_by_label = pramem_settings()
     (figure,) = read_paper("pramem").select_sections(["fig4"])
 
+    # None stands for the last round.
     rounds = [settings_by_label[label].at_round for label in figure.variants]
     assert rounds == [10, 20, 40, 60, None]
     # Variants with the same practice share its run.
@@ -244,7 +273,8 @@ def test_sections_that_need_a_judge_are_left_out_and_named_without_one() -> None
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
 
 
-def test_the_offline_engine_judges_a_few_questions_of_a_sample() -> None:
+def test_without_a_model_a_judged_section_is_tried_out_on_four_questions() -> None:
+    """The offline engine judges, so that a user can see how a section looks, without costs."""
     config = run_config(benchmark="")
     (section,), notes = resolve_sections(read_paper("h2memory"), config, Selection(["table3"]))
     assert section.config.models.judge.name == "offline"
@@ -325,15 +355,18 @@ def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(section_n
     config = run_config(benchmark="", lm="openai/x", judge_lm="openai/x")
     (resolved,), _ = resolve_sections(read_paper("pgr"), config, Selection([section_name]))
     benchmark = RunInputs(resolved.config).benchmark.with_judges(lambda kind: AcceptingJudge())
-    example, *_ = [question for question in benchmark.examples if benchmark.in_headline(question)]
+    headline_examples = [
+        example for example in benchmark.examples if benchmark.in_headline(example)
+    ]
+    example = headline_examples[0]
     hit = Hit(id="f1", text="something", sources=tuple(example.history.turns))
     prediction = dspy.Prediction(answer="Rest.", context=Context(hits=(hit,)))
 
     measured_parts = set(benchmark.score(example, prediction).parts)
 
-    columns = {column.key for column in resolved.section.columns if column.of == "part"}
-    assert "recall" in columns
-    assert columns <= measured_parts
+    shown_parts = {column.key for column in resolved.section.columns if column.of == "part"}
+    assert "recall" in shown_parts
+    assert shown_parts <= measured_parts
 
 
 def test_pgr_asks_the_opposed_questions_of_implexconv() -> None:
@@ -369,7 +402,8 @@ def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(
 
 
 @pytest.mark.parametrize("paper_name", PAPERS)
-def test_no_variant_resolves_relative_dates_which_no_paper_does(paper_name: str) -> None:
+def test_no_variant_writes_dates_beside_words_like_yesterday(paper_name: str) -> None:
+    """Our programs do so by default, but no paper does."""
     paper = read_paper(paper_name)
     config = run_config(benchmark="", lm="local:tiny")
     sections, _ = resolve_sections(paper, config)
@@ -386,6 +420,7 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(paper_name: str)
 @pytest.mark.parametrize(
     ("paper_name", "section_name", "label", "column_name", "cells"),
     [
+        # A paper may print a number in several places: then a cell names the place.
         ("rgmem", "table2", "RGMem", "all", (78.92, 86.17)),
         ("rgmem", "table4", "w/o RG", "context tokens", ("8,479",)),
         ("h2memory", "table3", "against RecurSum", "req. win", ("421 / 29 / 376",)),
@@ -428,7 +463,7 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(paper_name: str)
         ("memory-r2", "transfer-longmemeval", "8 sessions of LoCoMo", "J", ("70.4 (notes)",)),
     ],
 )
-def test_the_papers_cells_stand_beside_the_right_ones_of_ours(
+def test_the_numbers_of_a_paper_stand_beside_the_right_cells_of_our_tables(
     paper_name: str,
     section_name: str,
     label: str,
@@ -460,14 +495,16 @@ def test_the_first_of_several_sources_that_prints_a_cell_is_shown_and_named() ->
     paper = small_paper(printed={"table1": [figure, notes]})
     section = paper.sections[0]
 
-    in_both = paper.printed_cells(section, "three turns", Column(name="A", printed=("A",)))
-    in_notes = paper.printed_cells(section, "three turns", Column(name="B", printed=("B",)))
+    # The variant "three turns" is the row "RAG" of the paper.
+    cell_of_both = paper.printed_cells(section, "three turns", Column(name="A", printed=("A",)))
+    cell_of_notes = paper.printed_cells(section, "three turns", Column(name="B", printed=("B",)))
 
-    assert in_both == ("38.1 (figure)",)
-    assert in_notes == ("12 (notes)",)
+    assert cell_of_both == ("38.1 (figure)",)
+    assert cell_of_notes == ("12 (notes)",)
 
 
 def test_every_number_of_memory_r2_says_where_it_was_read() -> None:
+    # Commits of the paper's repository, and the name of its model.
     sources = {
         "figure": "357b4ec",
         "notes": "7b3d747",
@@ -481,7 +518,8 @@ def test_every_number_of_memory_r2_says_where_it_was_read() -> None:
 QWEN_3B = "local:models/Qwen2.5-3B-Instruct/"
 
 
-def test_a_row_of_certain_weights_is_run_with_no_others() -> None:
+def test_a_row_that_is_about_a_certain_model_is_run_with_no_other() -> None:
+    """The user has the weights of Qwen2.5-3B, so the rows about Qwen2.5-7B are left out."""
     config = run_config(benchmark="", lm=QWEN_3B, answer_lm="openai/openai/gpt-oss-120b")
     selection = Selection(["sizes", "agents"])
 
@@ -495,15 +533,18 @@ def test_a_row_of_certain_weights_is_run_with_no_others() -> None:
     assert f"start, Qwen2.5-7B answers is left out: {reason}" in notes
 
 
-def test_a_section_all_of_whose_rows_are_of_other_weights_is_refused() -> None:
+def test_a_section_all_of_whose_rows_are_about_other_models_is_refused() -> None:
     config = run_config(benchmark="", lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b")
     with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
         resolve_sections(read_paper("memory-r2"), config, Selection(["sizes"]))
 
 
-def test_rows_that_need_no_training_are_run_with_a_model_elsewhere() -> None:
+def test_with_a_model_behind_an_endpoint_only_rows_without_a_training_are_run() -> None:
+    """A training needs the weights of the model in this process."""
     config = run_config(benchmark="", lm="openai/x")
+
     (section,), notes = resolve_sections(read_paper("memory-r2"), config, Selection(["main"]))
+
     assert "start" in section.labels
     assert "RAG" in section.labels
     assert "32 sessions" not in section.labels
@@ -514,6 +555,7 @@ def test_rows_that_need_no_training_are_run_with_a_model_elsewhere() -> None:
 
 
 def test_sections_with_other_judges_and_answer_models_share_a_training() -> None:
+    """A training takes hours, so it is done once for all sections that have it in a row."""
     config = run_config(
         benchmark="",
         lm="local:x",
@@ -525,15 +567,16 @@ def test_sections_with_other_judges_and_answer_models_share_a_training() -> None
     resolved, _ = resolve_sections(paper, config, selection)
     sections = {section.section.name: section for section in resolved}
 
+    label_by_section = {
+        "main": "32 sessions",
+        "agents": "32 sessions, gpt-oss-120b answers",
+        "transfer-msc": "32 sessions of LoCoMo",
+    }
     trainings = []
-    for section_name, label in (
-        ("main", "32 sessions"),
-        ("agents", "32 sessions, gpt-oss-120b answers"),
-        ("transfer-msc", "32 sessions of LoCoMo"),
-    ):
+    for section_name, label in label_by_section.items():
         trainings.append(sections[section_name].learning_config(paper.variants[label]))
 
-    # Equal keys are one run.
+    # Runs with equal keys are one run.
     keys = [resume_key(RunInputs(training)) for training in trainings]
     assert keys[1] == keys[0]
     assert keys[2] == keys[0]

@@ -1,4 +1,8 @@
-"""What a user may choose of a paper's trainings: trainer, settings, and the rewarding model."""
+"""What a user may choose of a paper's trainings: trainer, settings, and the rewarding model.
+
+The paper is Memory-R2. Some rows of its tables are models that it trained. The rewards of a
+training come from the answers of a model, which may be another one than the trained.
+"""
 
 from __future__ import annotations
 
@@ -17,56 +21,72 @@ from mempiler.runs.papers.trainings import TrainingChoices
 from ...run_inputs import run_config
 
 QWEN_7B = "local:Qwen/Qwen2.5-7B-Instruct"
+"""The model that is trained."""
 READER = "openai/openai/gpt-oss-120b"
+"""The model that answers questions in the user's run."""
 PAPER = read_paper("memory-r2")
 ON_32_SESSIONS = PAPER.variants["32 sessions"].tuned
+"""The training of the paper's main row. Its horizons are the usual ones."""
 ON_32_SESSIONS_AT_ONCE = PAPER.variants["32 sessions at once"].tuned
+"""The training of a row that shows what becomes of it with horizons = [32]."""
 TRAINING_PAGE = Path(mempiler.__file__).parent / "docs" / "training.md"
 
 
 def test_a_setting_of_the_user_replaces_that_of_the_paper() -> None:
     choices = TrainingChoices({"horizons": [4], "lora": 8})
+
     config = choices.training_config(ON_32_SESSIONS, "local:x")
+
     assert config.settings.curriculum.horizons == (4,)
     assert config.lora == 8
 
 
-def test_a_setting_that_a_row_is_about_is_kept() -> None:
+def test_a_setting_that_a_row_is_about_is_not_replaced_by_the_users() -> None:
     choices = TrainingChoices({"horizons": [4], "lora": 8})
+
     config = choices.training_config(ON_32_SESSIONS_AT_ONCE, "local:x")
+
     assert config.settings.curriculum.horizons == (32,)
     assert config.lora == 8
 
 
-def test_a_row_that_keeps_a_setting_is_named() -> None:
+def test_a_note_names_the_row_that_does_not_take_a_setting_of_the_user() -> None:
     choices = TrainingChoices({"horizons": [4], "lora": 8})
     selection = Selection(["curriculum"], trainings=choices)
+
     _, notes = resolve_sections(PAPER, run_config(benchmark="", lm="local:x"), selection)
-    kept = "is trained with its own horizons = [32]: that is what the row is about"
-    assert f"32 sessions at once {kept}" in notes
+
+    reason = "is trained with its own horizons = [32]: that is what the row is about"
+    assert f"32 sessions at once {reason}" in notes
     assert not any(note.startswith("32 sessions is trained") for note in notes)
 
 
-def test_the_model_that_answers_gives_the_rewards() -> None:
+def test_the_model_that_answers_in_the_run_gives_the_rewards() -> None:
     config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
     choices = TrainingChoices().with_reward_model(config)
+
     training = choices.training_config(ON_32_SESSIONS, QWEN_7B)
+
     assert training.answer_lm == READER
     assert training.answer_api_base == "http://reader/v1"
 
 
-def test_another_model_may_give_the_rewards_at_an_address_of_its_own() -> None:
+def test_another_model_that_gives_the_rewards_is_not_asked_at_the_address_of_the_first() -> None:
     config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
     choices = TrainingChoices({"answer_lm": "openai/other"}).with_reward_model(config)
+
     training = choices.training_config(ON_32_SESSIONS, QWEN_7B)
+
     assert training.answer_lm == "openai/other"
-    # The address of the model that answers is not taken for it.
     assert training.answer_api_base is None
 
 
-def test_no_other_model_gives_the_rewards_where_none_answers() -> None:
+def test_the_trained_model_gives_the_rewards_where_no_other_model_answers() -> None:
     choices = TrainingChoices().with_reward_model(run_config(benchmark=""))
+
     training = choices.training_config(ON_32_SESSIONS, QWEN_7B)
+
+    # None stands for the trained model itself.
     assert training.answer_lm is None
 
 
@@ -110,9 +130,11 @@ def test_a_training_that_could_not_begin_is_refused_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_whose_shape_is_not_known_is_planned_without_memory() -> None:
+def test_a_plan_says_nothing_of_gpu_memory_if_the_size_of_the_model_is_not_known() -> None:
     config = run_config(benchmark="", lm="local:nobody/x")
+
     plan, _ = plan_paper(PAPER, config, Selection(["main"]))
+
     assert plan.devices == ()
     assert "devices" not in plan.summary()
 
@@ -163,10 +185,10 @@ def test_the_recipe_for_eight_gpus_is_planned_and_fits(
     assert gpu_counts == {"training": 3, "sampling": 1, "answers for rewards": 4}
     for device in devices.values():
         assert device["fits"]
-    # All weights, in three shards: 20 bytes of each.
-    memory = devices["training"]["parts"]
-    assert memory["weights and optimizer"] == pytest.approx(50.8, abs=0.1)
-    assert "frozen weights" not in memory
+    # All 7.6 billion weights are trained, with 20 bytes for each, on three GPUs.
+    gigabytes = devices["training"]["parts"]
+    assert gigabytes["weights and optimizer"] == pytest.approx(50.8, abs=0.1)
+    assert "frozen weights" not in gigabytes
     assert not (tmp_path / "home").exists()
 
 
