@@ -17,14 +17,8 @@ from mempiler.errors import UserError
 from mempiler.optimizers.compile import CompileConfig, plan_job
 from mempiler.optimizers.frontier import FrontierPoint, mark_frontier
 
-<<<<<<< HEAD
-from ..runs.evaluations import asked as questions_about
-from ..runs.evaluations import locomo, own_questions
-from ..scripted_engine import ScriptedEngine
-=======
-from ..scripted_engine import ScriptedEngine
 from ..runs.evaluations import locomo, own_questions, questions_about
->>>>>>> r1
+from ..scripted_engine import ScriptedEngine
 from .marker_model import fact_number
 
 LONG = "Name the marker. " + "Think of every word that was said about markers, one by one. " * 20
