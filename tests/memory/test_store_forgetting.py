@@ -102,9 +102,10 @@ def forget_open_session(store: Store) -> Receipt:
 
 
 @pytest.mark.parametrize("forget", [forget_user, forget_session, forget_open_session])
-def test_a_receipt_says_who_decides_about_the_bytes(
+def test_a_receipt_says_whether_the_bytes_are_erased_and_who_still_holds_them(
     store_with_sessions: Store, forget: Callable[[Store], Receipt]
 ) -> None:
+    """An SQLite file is rewritten. PostgreSQL keeps deleted rows until it reuses their place."""
     receipt = forget(store_with_sessions)
 
     if store_with_sessions.url.startswith("sqlite"):
@@ -132,6 +133,7 @@ def add_random_session(
 ) -> None:
     """Append to an open session, or add a session, with texts and ids that hold the mark."""
     if chance.random() < 0.3:
+        # One of five open sessions; other ones after each forty calls.
         session_id = f"c{chance.randrange(5)}-{number // 40}"
         turn = Turn(id="", speaker=mark, text=random_text(chance, mark))
         store.open_sessions.append(owner, session_id, [turn])
@@ -182,7 +184,7 @@ def test_no_piece_of_the_text_stays_between_the_rows_of_a_page(tmp_path: Path) -
         assert bytes_of_files(tmp_path).count(b"MARK2x") == 0
 
 
-def test_an_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_an_open_reader_is_named_in_the_receipt_and_holds_up_nobody(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
         store.items.add(ADA, session("a very secret word"))
@@ -245,7 +247,7 @@ def test_a_session_may_replace_an_open_one(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_to_be_rewritten_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The limit is 256 MB, which a test would have to write.
+    # A file larger than 256 MB is not rewritten, and a test would have to write so much.
     monkeypatch.setattr(sqlite, "MAX_REWRITTEN_BYTES", 0)
     with Store(tmp_path / "s.sqlite") as store:
         store.items.add(ADA, session("one"))
@@ -520,9 +522,13 @@ def test_a_memory_is_its_text_and_all_changes_since(
     finalized: dict[str, Any],
     change_count: int,
 ) -> None:
+    """A commit stores the memory as its whole text, or only what is new in it: a change.
+
+    Whoever reads it gets the same memory in both cases.
+    """
     store.items.add(ADA, session("x"))
     (claim,) = store.queue.claim("me", lease=60, stamp=WRITER)
-    for document in (FIRST_DOCUMENT, *later_commits):
+    for document in [FIRST_DOCUMENT, *later_commits]:
         claim = store.queue.commit(claim, document, lease=60)
         assert claim is not None
 
@@ -547,6 +553,7 @@ def add_long_message(memory: UserMemory, number: int) -> None:
 def test_a_commit_writes_what_is_new_and_the_whole_text_when_the_changes_are_as_long(
     tmp_path: Path,
 ) -> None:
+    """So the time of a commit does not grow with the memory, nor that of reading all changes."""
     path = tmp_path / "s.sqlite"
     memory = memory_in(path)
     change_counts: list[int] = []
@@ -695,6 +702,7 @@ def store_file(tmp_path: Path) -> Path:
 def test_no_way_of_reading_quotes_a_damaged_row(
     store_file: Path, table: str, column: str, value: bytes, condition: str
 ) -> None:
+    """Errors go to logs, where nothing that a user said may stand. All values hold the secret."""
     with closing(sqlite3.connect(store_file)) as database, database:
         database.execute(
             f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"

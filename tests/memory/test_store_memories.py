@@ -83,7 +83,7 @@ def states(store: Store, owner: Owner = ADA) -> list[str]:
 # Writers.
 
 
-def test_committed_items_are_remembered_and_the_memory_is_read(store: Store) -> None:
+def test_committed_items_are_remembered_and_later_ones_stay_queued(store: Store) -> None:
     add_sessions(store, count=2)
 
     claim = commit(store, claim_one(store), memory_up_to(position=1), lease=60)
@@ -132,6 +132,7 @@ def test_the_users_who_have_waited_longest_are_claimed_first_and_several_at_once
 
 
 def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., Store]) -> None:
+    """The slow one has lost its claim meanwhile, and must not overwrite what the fast one wrote."""
     slow_process = open_store()
     fast_process = open_store()
     add_sessions(slow_process)
@@ -144,6 +145,9 @@ def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., S
 
     assert slow_process.read(ADA).document == memory_up_to(position=2)
     assert states(slow_process) == ["remembered", "remembered"]
+
+
+# Each of these changes what was said while a worker holds a claim; then Ada has sessions again.
 
 
 def forget_user(store: Store) -> None:
@@ -282,8 +286,8 @@ def test_a_tenant_has_no_more_writers_than_its_limit(store: Store) -> None:
 
 
 def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: Store) -> None:
-    # The queue is looked at in parts of `PART_SIZE` users, in the order of their names. Those in the
-    # first two parts are paused, so they cannot be claimed.
+    # The queue is looked at in parts of `PART_SIZE` users, in the order of their names. All users
+    # of the first two parts are paused, so they cannot be claimed.
     paused_users = [Owner(f"user {number:03}", "large") for number in range(2 * PART_SIZE + 5)]
     last_users = [Owner(f"zoe {number}", "large") for number in range(3)]
     for owner in (*paused_users, *last_users):

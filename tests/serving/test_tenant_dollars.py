@@ -5,7 +5,6 @@ it cost takes their place. What is refused costs nothing, and what is given up c
 """
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -213,17 +212,11 @@ def test_background_writing_waits_for_the_next_day(
         assert queued_sessions(store, "acme") == queued_on_first_day
         assert service.worker.alive is True
 
-        # On each of the next days some more are written, until the budget is spent or none is left.
-        for day in range(1, 60):
-            refusals_before = service.tenant_limiter.refusals["usd"]
-
-            def day_has_ended(refusals_before: int = refusals_before) -> bool:
-                is_spent = service.tenant_limiter.refusals["usd"] > refusals_before
-                return is_spent or queued_sessions(store, "acme") == 0
-
+        # On each of the next days some more are written, until none is left. Nothing tells that the
+        # budget of a day is spent, so each day gets four seconds.
+        for day in range(1, 12):
             stopped_clock.move_to(day * DAY)
-            assert within(20, day_has_ended)
-            if queued_sessions(store, "acme") == 0:
+            if within(4, lambda: queued_sessions(store, "acme") == 0):
                 break
         assert queued_sessions(store, "acme") == 0
         assert store.users.failed_count() == 0
@@ -306,6 +299,14 @@ def test_a_budget_needs_a_model_with_a_guard(store: Store, tmp_path: Path, scrip
 # What a call counts that fails, is given up, or is in progress when the service stops.
 
 
+USD_PER_DAY = 10.0
+"""The budget of every tenant in the tests below."""
+RESERVED_USD = 0.5
+"""What is reserved for a call that fails, because it may cost so much."""
+USD_OF_ANSWER = 0.1
+"""What is reserved for an answer of 100 tokens; something is reserved for its prompt as well."""
+
+
 class UsageThatCanFail(TenantUsage):
     """Counts like the store does; while `is_locked`, the costs of calls cannot be counted."""
 
@@ -317,10 +318,6 @@ class UsageThatCanFail(TenantUsage):
         if self.is_locked:
             raise StoreError("the database is locked")
         super().settle(reservation, usd)
-
-
-USD_OF_ANSWER = 0.1
-"""What is reserved for an answer of 100 tokens; something is reserved for its prompt as well."""
 
 
 @pytest.fixture
@@ -337,37 +334,40 @@ def guarded_lm(make_priced_lm: Any) -> Any:
 
 @pytest.fixture
 def limiter(usage: UsageThatCanFail, guarded_lm: Any) -> TenantLimiter:
-    """The limiter of a model, which lets every tenant spend 10 dollars a day."""
-    limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=10.0))
+    """The limiter of a model, which lets every tenant spend `USD_PER_DAY`."""
+    limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=USD_PER_DAY))
     limiter.guard_models(guarded_lm, None)
     return limiter
 
 
 @pytest.fixture
 def breaker(limiter: TenantLimiter, guarded_lm: Any) -> Breaker:
-    """The guard of the model, which asks the limiter before each call."""
+    """The guard of the model. `reserve` asks the limiter before a call, and settles it afterwards.
+
+    All calls of the tests are for Ada, a user of the tenant `acme`.
+    """
     assert guarded_lm.guard.budgets is limiter
     return guarded_lm.guard
 
 
 def can_reserve(store: Store, usd: float) -> bool:
-    """Return whether so many dollars are left of the 10 that the tenant `acme` may spend."""
-    outcome = store.tenant_usage.reserve("acme", usd, limit=10.0, lifetime=60.0)
+    """Return whether so many dollars are left of those that the tenant `acme` may spend."""
+    outcome = store.tenant_usage.reserve("acme", usd, limit=USD_PER_DAY, lifetime=60.0)
     return isinstance(outcome, Reservation)
 
 
 async def reserve_and_fail(breaker: Breaker, error: BaseException, is_async: bool) -> None:
-    """Reserve 50 cents for a call, as a thread does or as asyncio does, and fail with an error."""
+    """Reserve dollars for a call, as a thread does or as asyncio does, and fail with an error."""
     if is_async:
-        async with breaker.areserve(Usage(cost=0.5)):
+        async with breaker.areserve(Usage(cost=RESERVED_USD)):
             raise error
     else:
-        with breaker.reserve(Usage(cost=0.5)):
+        with breaker.reserve(Usage(cost=RESERVED_USD)):
             raise error
 
 
 async def make_failing_call(breaker: Breaker, error: BaseException, is_async: bool) -> None:
-    """Make a call for Ada that may cost 50 cents, and fails with an error."""
+    """Make a call for Ada that fails with an error, after `RESERVED_USD` were reserved for it."""
     CALLER.set(ADA)
     with pytest.raises(type(error)):
         await reserve_and_fail(breaker, error, is_async)
@@ -423,7 +423,7 @@ def test_a_call_that_the_endpoint_refuses_costs_nothing(
     asyncio.run(make_failing_call(breaker, error, is_async))
 
     assert store.tenant_usage.spent_today("acme") == 0.0
-    assert can_reserve(store, 10.0)
+    assert can_reserve(store, USD_PER_DAY)
 
 
 @pytest.mark.parametrize("error", CHARGED_ERRORS)
@@ -433,8 +433,8 @@ def test_a_call_that_is_given_up_counts_as_what_was_reserved(
 ) -> None:
     asyncio.run(make_failing_call(breaker, error, is_async))
 
-    assert store.tenant_usage.spent_today("acme") == 0.5
-    assert can_reserve(store, 10.0 - 0.5)
+    assert store.tenant_usage.spent_today("acme") == RESERVED_USD
+    assert can_reserve(store, USD_PER_DAY - RESERVED_USD)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -444,21 +444,21 @@ def test_a_call_that_ends_without_an_answer_and_without_an_error_costs_nothing(
     async def call() -> None:
         CALLER.set(ADA)
         if is_async:
-            async with breaker.areserve(Usage(cost=0.5)):
+            async with breaker.areserve(Usage(cost=RESERVED_USD)):
                 pass
         else:
-            with breaker.reserve(Usage(cost=0.5)):
+            with breaker.reserve(Usage(cost=RESERVED_USD)):
                 pass
 
     asyncio.run(call())
 
     assert store.tenant_usage.spent_today("acme") == 0.0
-    assert can_reserve(store, 10.0)
+    assert can_reserve(store, USD_PER_DAY)
 
 
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_an_endpoint_that_hangs_up_counts_and_one_that_is_away_does_not(
+def test_a_call_costs_something_if_the_endpoint_hangs_up_and_nothing_if_nobody_listens(
     start_relay: StartRelay, store: Store, model: str, is_streamed: bool
 ) -> None:
     # The endpoint hangs up on the first request. From then on nobody listens.
@@ -474,7 +474,7 @@ def test_an_endpoint_that_hangs_up_counts_and_one_that_is_away_does_not(
     assert store.tenant_usage.spent_today("acme") == spent
 
 
-def test_a_call_counts_if_the_endpoint_hung_up_on_any_of_its_tries(
+def test_a_call_costs_something_if_the_endpoint_hung_up_on_any_of_its_tries(
     start_relay: StartRelay, store: Store
 ) -> None:
     # The endpoint hangs up on the first try. At the second one nobody listens, which costs nothing.
@@ -508,18 +508,21 @@ def test_nothing_is_estimated_without_a_limit(make_priced_lm: Any) -> None:
 def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
     store: Store, breaker: Breaker
 ) -> None:
-    async def call() -> None:
+    async def make_call_whose_answer_is_not_stored() -> None:
+        async with breaker.areserve(Usage(cost=RESERVED_USD)):
+            breaker.record_success(tokens=10, cost=0.125)
+            raise BudgetError("the answer could not be stored")
+
+    async def make_calls() -> None:
         CALLER.set(ADA)
-        with contextlib.suppress(BudgetError):
-            async with breaker.areserve(Usage(cost=0.5)):
-                breaker.record_success(tokens=10, cost=0.125)
-                raise BudgetError("e.g. the answer could not be stored")
-        # Of the 10 dollars less than these are left.
+        with pytest.raises(BudgetError, match="could not be stored"):
+            await make_call_whose_answer_is_not_stored()
+        # What the call cost is missing now, so these are too many.
         with pytest.raises(TenantBudgetError):
-            async with breaker.areserve(Usage(cost=9.9)):
+            async with breaker.areserve(Usage(cost=USD_PER_DAY - 0.1)):
                 pass
 
-    asyncio.run(call())
+    asyncio.run(make_calls())
 
     assert store.tenant_usage.spent_today("acme") == 0.125
 
@@ -542,7 +545,7 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
     cost_of_three_calls = 3 * 0.25
     assert store.tenant_usage.spent_today("acme") == cost_of_three_calls
     # Nothing is reserved any more.
-    assert can_reserve(store, 10.0 - cost_of_three_calls)
+    assert can_reserve(store, USD_PER_DAY - cost_of_three_calls)
 
 
 def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
@@ -550,7 +553,7 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
 ) -> None:
     store.tenant_usage = usage
     with serving(
-        service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=10.0)
+        service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
     ) as client:
         client.add("I moved to Lisbon.")
 
@@ -580,7 +583,7 @@ def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reser
         build("recursive-summary"),
         writers=1,
         grace=1.0,
-        tenant_max_usd_per_day=10.0,
+        tenant_max_usd_per_day=USD_PER_DAY,
     )
 
     # The service stops while a writer waits for its model.
@@ -596,7 +599,7 @@ def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reser
     assert within(20, lambda: all(writer.done() for writer in running_writers))
     assert store.tenant_usage.spent_today("acme") == spent_at_stop
     # Nothing is reserved any more.
-    assert can_reserve(store, 10.0 - spent_at_stop)
+    assert can_reserve(store, USD_PER_DAY - spent_at_stop)
 
 
 def test_a_store_that_fails_once_at_the_stop_loses_none_of_the_calls_in_progress(
@@ -623,7 +626,7 @@ def test_no_call_begins_after_the_calls_in_progress_were_counted(
     with pytest.raises(TenantBudgetError, match="this service ends"):
         limiter.reserve("acme", 1.0)
     # Nothing is reserved.
-    assert can_reserve(store, 10.0)
+    assert can_reserve(store, USD_PER_DAY)
 
 
 class UsageDuringStop(TenantUsage):
@@ -645,8 +648,9 @@ class UsageDuringStop(TenantUsage):
 def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
     store: Store, database: Database, make_priced_lm: Any
 ) -> None:
+    """`count_cut_off_calls` is what a service calls when it stops."""
     usage = UsageDuringStop(database)
-    limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=10.0))
+    limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=USD_PER_DAY))
     limiter.guard_models(make_priced_lm(), None)
     usage.on_reserved = limiter.count_cut_off_calls
 
@@ -654,12 +658,13 @@ def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
         limiter.reserve("acme", 1.0)
 
     assert store.tenant_usage.spent_today("acme") == 0
-    assert can_reserve(store, 10.0)
+    assert can_reserve(store, USD_PER_DAY)
 
 
 def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
+    """Sending spans may take so long that the process is killed before it ends."""
     pytest.importorskip("opentelemetry.instrumentation.fastapi")
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
@@ -674,7 +679,7 @@ def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
     spans = TracerProvider(shutdown_on_exit=False)
     spans.add_span_processor(SpendingRecorder())
     service = service_over(
-        store, tmp_path, make_priced_lm(), spans=spans, tenant_max_usd_per_day=10.0
+        store, tmp_path, make_priced_lm(), spans=spans, tenant_max_usd_per_day=USD_PER_DAY
     )
 
     with serving(service):
@@ -697,7 +702,7 @@ class WorkerThatFailsToStop(Worker):
 def test_calls_that_the_stop_cuts_off_are_counted_though_the_worker_fails_to_stop(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
-    service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=10.0)
+    service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
     worker = WorkerThatFailsToStop(service.memories, session_gap=30, writers=0)
     service.worker = worker
 
