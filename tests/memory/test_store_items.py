@@ -257,7 +257,7 @@ def test_ending_an_unknown_session_makes_no_user(store: Store) -> None:
 
 
 def test_turns_that_may_not_begin_a_session_are_refused_without_one(store: Store) -> None:
-    """Else a reply would bring back a session that was forgotten while the model wrote it."""
+    """Else an answer would bring back the session of its question that was forgotten meanwhile."""
     with pytest.raises(ConflictError, match="has no open session 'chat'"):
         store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")], may_begin=False)
     assert store.users.list_all() == []

@@ -189,6 +189,7 @@ def test_a_user_whose_memory_is_not_finalized_is_claimed_until_it_is(store: Stor
     """Questions are answered from the finalized form, so a worker has to bring it up to date."""
     add_sessions(store, count=2)
 
+    # The second session is in the memory, and not yet in its finalized form.
     assert commit(store, claim_one(store), memory_up_to(position=2, finalized_position=1), lease=0)
     assert [stored.item.id for stored in store.read(ADA).pending_items] == ["s1"]
 
@@ -238,10 +239,9 @@ def test_an_item_that_failed_stays_pending_while_later_ones_are_remembered(store
     claim = claim_one(store)
     store.queue.fail(claim, position=1, error="LM refused", is_given_up=True)
 
-    assert (
-        store.queue.commit(claim, memory_up_to(position=2), lease=60, item_positions=[2])
-        is not None
-    )
+    # The memory of item 2 is committed without item 1.
+    memory = memory_up_to(position=2)
+    assert store.queue.commit(claim, memory, lease=60, item_positions=[2]) is not None
 
     assert states(store) == ["failed", "remembered"]
     (pending_item,) = store.read(ADA).pending_items

@@ -1,4 +1,9 @@
-"""What a relayed stream of a model counts for the budget of its tenant, also if it breaks off."""
+"""What a relayed stream of a model counts for the budget of its tenant, also if it breaks off.
+
+A token costs a tenth of a cent here. Before a call the most that it may cost is reserved: for each
+answer `max_tokens` times that, and something for the prompt. In a stream that has begun, an error
+of the endpoint has the code 502, and an error of the store 503.
+"""
 
 import json
 import threading
@@ -122,6 +127,7 @@ def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
 
 
 def test_done_ends_a_stream_also_without_a_space_before_it(start_relay: StartRelay) -> None:
+    """Some endpoints send `data:[DONE]`. It is no error that the answer has no `finish_reason`."""
     answer = events(chunk({"content": "Lisbon"})) + b"data:[DONE]\n\n"
 
     response = relay_stream(start_relay, answer)
@@ -159,9 +165,10 @@ def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
     assert relay.failed_calls == 0
 
 
-def test_a_client_that_leaves_a_whole_answer_before_its_usage_pays_for_what_was_written(
+def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written(
     start_relay: StartRelay, store: Store
 ) -> None:
+    """It does not pay for all that was reserved, because the answer was complete."""
     may_send_usage = threading.Event()
 
     def wait_before_usage(event_number: int) -> None:
@@ -184,10 +191,15 @@ def test_a_client_that_leaves_a_whole_answer_before_its_usage_pays_for_what_was_
     assert relay.failed_calls == 0
 
 
-def read_two_answers_then_break_off(start_relay: StartRelay, last_finish_reason: str | None) -> str:
-    """Relay a stream of two answers that breaks off once both were read, and return its text."""
+def read_two_answers_then_break_off(
+    start_relay: StartRelay, finish_reason_of_porto: str | None
+) -> str:
+    """Relay a stream of two answers that breaks off once both were read, and return its text.
+
+    The answer "Lisbon" ends before that, and the answer "Porto" if it has a reason to end.
+    """
     answers = events(
-        chunk({"content": "Porto"}, index=1, finish_reason=last_finish_reason),
+        chunk({"content": "Porto"}, index=1, finish_reason=finish_reason_of_porto),
         chunk({"content": "Lisbon"}, finish_reason="stop"),
     )
     may_break_off = threading.Event()
@@ -209,7 +221,7 @@ def read_two_answers_then_break_off(start_relay: StartRelay, last_finish_reason:
 def test_a_stream_that_breaks_off_after_all_answers_counts_what_was_written(
     start_relay: StartRelay, store: Store
 ) -> None:
-    text = read_two_answers_then_break_off(start_relay, last_finish_reason="stop")
+    text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto="stop")
 
     assert '"code": 502' not in text
     # For two answers of 1000 tokens 2 dollars and more were reserved.
@@ -219,7 +231,7 @@ def test_a_stream_that_breaks_off_after_all_answers_counts_what_was_written(
 def test_a_stream_that_breaks_off_before_an_answer_ends_counts_as_what_was_reserved(
     start_relay: StartRelay, store: Store
 ) -> None:
-    text = read_two_answers_then_break_off(start_relay, last_finish_reason=None)
+    text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto=None)
 
     assert '"code": 502' in text
     # For two answers of 1000 tokens 2 dollars and more were reserved.

@@ -92,6 +92,7 @@ def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_q
 
     for n in range(3):
         queue_note(store, f"note {n}")
+    # Its only writer writes one session after the other.
     worker = worker_of(store, scripted(wait))
     worker.start()
     assert is_writing.wait(15)
@@ -137,7 +138,7 @@ def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: A
     assert bob.user == "bob"
     assert queued_sessions(store, "acme") == 12
     assert worker.alive is True
-    assert worker.stop(15) is True
+    assert worker.stop(grace=15) is True
 
 
 def test_a_tenant_whose_model_is_slow_holds_only_its_share_of_the_writers(
@@ -155,16 +156,16 @@ def test_a_tenant_whose_model_is_slow_holds_only_its_share_of_the_writers(
     for n in range(3):
         queue_note(store, "fine", user=f"late {n}", tenant="other")
     memories = Memories(build("recursive-summary"), store, scripted(reply))
+    # One tenant may hold half of the four writers.
     worker = Worker(memories, session_gap=30, writers=4, interval=0.05, share=lambda: 0.5)
     worker.start()
     try:
         assert within(10, lambda: queued_sessions(store, "other") == 0)
-        # Half of the four writers are all that `acme` may hold.
         assert within(5, lambda: len(worker.writers.running) == 2)
         assert queued_sessions(store, "acme") == 12
     finally:
         may_answer.set()
-    assert worker.stop(15)
+    assert worker.stop(grace=15)
 
 
 def test_a_tenant_with_many_users_evicts_only_its_own_users_from_the_cache(store: Store) -> None:
@@ -220,7 +221,7 @@ def test_an_open_breaker_lets_a_call_pass_after_its_pause_and_opens_again_if_tha
         breaker.record_failure(MODEL_IS_DOWN)
     assert breaker.open
 
-    clock.seconds = 10.1
+    clock.seconds = 10.1  # The pause is over.
     breaker.admit()
 
     breaker.record_failure(MODEL_IS_DOWN)
@@ -233,7 +234,7 @@ def test_a_success_closes_a_breaker() -> None:
     for _ in range(FAILURES_THAT_OPEN):
         breaker.record_failure(MODEL_IS_DOWN)
 
-    clock.seconds = 10.1
+    clock.seconds = 10.1  # The pause is over.
     breaker.record_success(tokens=1, cost=None)
     assert not breaker.open
 
@@ -382,7 +383,7 @@ def test_counts_of_failures_hold_no_name_and_go_with_a_forgotten_user(
     worker = Worker(memories_of_worker, session_gap=30, writers=1, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 1)
-    assert worker.stop(15)
+    assert worker.stop(grace=15)
     record_failures(breaker, zoe, times=DEAD_AFTER)
 
     for text in texts_below(worker.writers.failures) + texts_below(breaker):
