@@ -501,7 +501,7 @@ QUOTED_NAME = "Zoë ' \" \\ %"
 
 def session_of_two_turns(session_id: str) -> Session:
     """Return a session whose turns have the ids `<session_id>:1` and `<session_id>:2`."""
-    turns = [Turn(id=f"{session_id}:{n}", speaker="Ada", text="tea") for n in (1, 2)]
+    turns = [Turn(id=f"{session_id}:{number}", speaker="Ada", text="tea") for number in (1, 2)]
     return Session(id=session_id, turns=tuple(turns))
 
 

@@ -330,7 +330,7 @@ def make_priced_lm(scripted: Any) -> Callable[..., Any]:
     It answers "Lisbon", or what `reply` returns, and with 100 tokens at most: 10 cents.
     """
 
-    def make(reply: Any = lambda kind, text, n: {kind: "Lisbon"}) -> Any:
+    def make(reply: Any = lambda field, prompt, call_number: {field: "Lisbon"}) -> Any:
         lm = scripted(reply, guard=Breaker(), prices=PRICES, max_tokens=100)
         lm.callbacks = []
         return lm

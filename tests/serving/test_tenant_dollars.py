@@ -162,10 +162,10 @@ def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
     model_is_asked = threading.Event()
     model_may_answer = threading.Event()
 
-    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+    def wait(field: str, prompt: str, call_number: int) -> dict[str, str]:
         model_is_asked.set()
         model_may_answer.wait(20)
-        return {kind: "Lisbon"}
+        return {field: "Lisbon"}
 
     # The budget suffices for one call at a time, by what a call may cost at most.
     client = connect(make_priced_lm(wait), tenant_max_usd_per_day=1.5)
@@ -196,8 +196,8 @@ def test_background_writing_waits_for_the_next_day(
     service = service_over(store, tmp_path, lm, build("recursive-summary"), writers=4)
     write_limits(tmp_path, acme="usd-per-day=1.5")
     with serving(service) as acme:
-        for n in range(12):
-            assert acme.add(f"Note {n}.", user=f"user-{n}").status_code == 201
+        for number in range(12):
+            assert acme.add(f"Note {number}.", user=f"user-{number}").status_code == 201
 
         # The budget of the first day suffices for some sessions, and not for all.
         assert within(20, lambda: service.tenant_limiter.refusals["usd"] > 0)
@@ -253,7 +253,9 @@ def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
     scripted: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lm = scripted(lambda kind, text, n: {kind: "Lisbon"}, guard=Breaker(), max_tokens=100)
+    lm = scripted(
+        lambda field, prompt, call_number: {field: "Lisbon"}, guard=Breaker(), max_tokens=100
+    )
     acme = connect(lm)
     globex = acme.as_tenant("globex")
     acme.add("I moved to Lisbon.")
@@ -282,7 +284,7 @@ def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
 def test_a_budget_needs_a_model_with_a_known_price(
     store: Store, tmp_path: Path, scripted: Any
 ) -> None:
-    unpriced_lm = scripted(lambda kind, text, n: {kind: "x"}, guard=Breaker())
+    unpriced_lm = scripted(lambda field, prompt, call_number: {field: "x"}, guard=Breaker())
 
     with pytest.raises(UserError, match="price of scripted/test is not known") as raised:
         service_over(store, tmp_path, unpriced_lm, tenant_max_usd_per_day=1.0)
@@ -290,7 +292,7 @@ def test_a_budget_needs_a_model_with_a_known_price(
 
 
 def test_a_budget_needs_a_model_with_a_guard(store: Store, tmp_path: Path, scripted: Any) -> None:
-    unguarded_lm = scripted(lambda kind, text, n: {kind: "x"}, prices=PRICES)
+    unguarded_lm = scripted(lambda field, prompt, call_number: {field: "x"}, prices=PRICES)
 
     with pytest.raises(UserError, match="guard=Breaker"):
         service_over(store, tmp_path, unguarded_lm, tenant_max_usd_per_day=1.0)
@@ -571,10 +573,10 @@ def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reser
     model_is_asked = threading.Event()
     model_may_answer = threading.Event()
 
-    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+    def wait(field: str, prompt: str, call_number: int) -> dict[str, str]:
         model_is_asked.set()
         model_may_answer.wait(30)
-        return {kind: "Ada moved."}
+        return {field: "Ada moved."}
 
     service = service_over(
         store,

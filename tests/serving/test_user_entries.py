@@ -130,7 +130,7 @@ def exported_text(memory: UserMemory) -> str:
 def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
     memory = memory_of_ada(store, "turn-rag")
     # A page has a million characters at most, but at least one entry.
-    add_session(memory, "D1", *[f"{n} " + "x" * 300_000 for n in range(8)])
+    add_session(memory, "D1", *[f"{number} " + "x" * 300_000 for number in range(8)])
     add_session(memory, "D2", "y" * 1_100_000)
 
     pages = pages_of_entries(memory, limit=100)
@@ -274,7 +274,7 @@ def test_a_turn_that_is_deleted_before_it_is_written_is_not_found_before_or_afte
 
 def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, "D1", *[f"note {n}" for n in range(8)])
+    add_session(memory, "D1", *[f"note {number}" for number in range(8)])
 
     def delete_entry(number: int) -> None:
         memory_of_other_process = memory_of_ada(store, "turn-rag")
@@ -420,15 +420,15 @@ def memory_of_a_year(store: Store) -> UserMemory:
     Session `D<n>` is of the month n, but `D5` and `D10` have no time. Four have a channel.
     """
     memory = memory_of_ada(store, "turn-rag")
-    for n in range(1, 13):
-        turn = Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}")
-        time = None if n in (5, 10) else datetime(2024, n, 1)
-        session = Session(id=f"D{n}", time=time, turns=(turn,))
-        metadata: dict[str, Any] = {"n": n}
-        if n in (1, 4, 7, 10):
+    for number in range(1, 13):
+        turn = Turn(id=f"D{number}:1", speaker="Ada", text=f"note {number}")
+        time = None if number in (5, 10) else datetime(2024, number, 1)
+        session = Session(id=f"D{number}", time=time, turns=(turn,))
+        metadata: dict[str, Any] = {"n": number}
+        if number in (1, 4, 7, 10):
             metadata["channel"] = "phone"
-        store.items.add(memory.owner, session, f"digest {n}", metadata=metadata)
-        if n == 8:
+        store.items.add(memory.owner, session, f"digest {number}", metadata=metadata)
+        if number == 8:
             memory.remember()
     return memory
 
@@ -463,7 +463,7 @@ def test_the_pages_of_a_choice_have_all_chosen_entries_in_order(
     for full_page in pages[:-1]:
         assert len(full_page) == limit
     ids = [entry.id for entry in all_entries(memory_of_a_year, limit, **choice)]
-    assert ids == [f"D{n}:1" for n in numbers]
+    assert ids == [f"D{number}:1" for number in numbers]
 
 
 # memory-bank forgets the older session by itself.
@@ -500,7 +500,7 @@ def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
         pytest.param({"a": {}}, r"a: .*is empty", id="empty condition"),
         pytest.param({"a": {"$ne": 1}}, "ne: Extra inputs", id="unknown operator"),
         pytest.param({"a": 2**60}, "no number", id="number that JSON does not keep"),
-        pytest.param({f"a{n}": 1 for n in range(33)}, "at most 32", id="33 conditions"),
+        pytest.param({f"a{number}": 1 for number in range(33)}, "at most 32", id="33 conditions"),
     ],
 )
 def test_malformed_conditions_and_metadata_are_refused(

@@ -197,7 +197,7 @@ def test_turns_that_a_model_failed_to_write_are_found_as_those_that_wait(
     store: Store, scripted: Any
 ) -> None:
     """Nothing of them is in the memory, since the answer of the model could not be read."""
-    unreadable = scripted(lambda kind, text, n: "I cannot help with that.")
+    unreadable = scripted(lambda field, prompt, call_number: "I cannot help with that.")
     memory = build_program("pgr").memory(store, "ada", lm=unreadable)
     memory.add([message("I moved to Lisbon.")])
     memory.add([message("My cat is called Momo.")], remember=False)
@@ -399,8 +399,8 @@ def test_a_memory_that_another_prompt_wrote_is_refused_until_it_is_rebuilt(
 ) -> None:
     """To rebuild a memory is to write it anew from all that was said."""
 
-    def summarize(kind: str, text: str, n: int) -> dict[str, str]:
-        return {kind: "summary of notes" if "in notes" in text else "summary"}
+    def summarize(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        return {field: "summary of notes" if "in notes" in prompt else "summary"}
 
     lm = scripted(summarize)
     earlier_program = build_program("recursive-summary")
@@ -492,9 +492,11 @@ def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
     store: Store, scripted: Any
 ) -> None:
     threads_before = threading.active_count()
-    async_engine = EngineOfTwoHundred(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
+    async_engine = EngineOfTwoHundred(
+        scripted(lambda field, prompt, call_number: {"answer": "Lisbon"}).engine
+    )
     # The engine for threads must not be used.
-    engine = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
+    engine = scripted(lambda field, prompt, call_number: pytest.fail("a thread asked")).engine
     lm = MeteredLM(
         "waiting/test",
         Metering(guard=BudgetGuard(in_flight=200)),

@@ -48,9 +48,9 @@ from .conftest import failing, within
 MODEL_IS_DOWN = LMServerError("down", model="x")
 
 
-def answer_all(kind: str, text: str, n: int) -> dict[str, str]:
+def answer_all(field: str, prompt: str, call_number: int) -> dict[str, str]:
     """Reply to every prompt of a scripted model."""
-    return {kind: "summary"}
+    return {field: "summary"}
 
 
 def queue_note(store: Store, text: str, user: str = "ada", tenant: str = "acme") -> None:
@@ -85,13 +85,13 @@ def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_q
     is_writing = threading.Event()
     may_answer = threading.Event()
 
-    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+    def wait(field: str, prompt: str, call_number: int) -> dict[str, str]:
         is_writing.set()
         may_answer.wait(15)
-        return {kind: "summary"}
+        return {field: "summary"}
 
-    for n in range(3):
-        queue_note(store, f"note {n}")
+    for number in range(3):
+        queue_note(store, f"note {number}")
     # Its only writer writes one session after the other.
     worker = worker_of(store, scripted(wait))
     worker.start()
@@ -111,7 +111,7 @@ def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_q
 def test_a_worker_goes_on_after_a_failed_call(store: Store, scripted: Any) -> None:
     queue_note(store, "note 1")
     queue_note(store, "note 2")
-    first_call_fails = failing(lambda text, n: n == 1)
+    first_call_fails = failing(lambda prompt, call_number: call_number == 1)
     worker = worker_of(store, scripted(first_call_fails), interval=0.01)
 
     worker.start()
@@ -122,11 +122,11 @@ def test_a_worker_goes_on_after_a_failed_call(store: Store, scripted: Any) -> No
 
 
 def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:
-    for n in range(12):
-        queue_note(store, "bad", user=f"user {n}")
+    for number in range(12):
+        queue_note(store, "bad", user=f"user {number}")
     breaker = Breaker()
     breaker.several = lambda: True  # there are several tenants
-    lm = scripted(failing(lambda text, n: "bad" in text), guard=breaker)
+    lm = scripted(failing(lambda prompt, call_number: "bad" in prompt), guard=breaker)
     worker = worker_of(store, lm, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 12)
@@ -146,15 +146,15 @@ def test_a_tenant_whose_model_is_slow_holds_only_its_share_of_the_writers(
 ) -> None:
     may_answer = threading.Event()
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        if "slow" in text:
+    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        if "slow" in prompt:
             may_answer.wait(20)
-        return {kind: "summary"}
+        return {field: "summary"}
 
-    for n in range(12):
-        queue_note(store, "slow", user=f"user {n}", tenant="acme")
-    for n in range(3):
-        queue_note(store, "fine", user=f"late {n}", tenant="other")
+    for number in range(12):
+        queue_note(store, "slow", user=f"user {number}", tenant="acme")
+    for number in range(3):
+        queue_note(store, "fine", user=f"late {number}", tenant="other")
     memories = Memories(build("recursive-summary"), store, scripted(reply))
     # One tenant may hold half of the four writers.
     worker = Worker(memories, session_gap=30, writers=4, interval=0.05, share=lambda: 0.5)
@@ -177,8 +177,8 @@ def test_a_tenant_with_many_users_evicts_only_its_own_users_from_the_cache(store
     cached_memory = memories.view(ada).finalized
 
     # `USERS` is the number of users that the cache holds.
-    for n in range(USERS + 5):
-        memories.view(Owner(f"user {n}", "other"))
+    for number in range(USERS + 5):
+        memories.view(Owner(f"user {number}", "other"))
 
     # It is the same object, so it was not read again.
     assert memories.view(ada).finalized is cached_memory
@@ -277,7 +277,7 @@ BAD_OF_ACME = Owner("bad", "acme")
 FINE_OF_ACME = Owner("fine", "acme")
 BAD_OF_OTHER = Owner("bad", "other")
 FINE_OF_OTHER = Owner("fine", "other")
-NINE_BAD_OF_OTHER = [Owner(f"bad {n}", "other") for n in range(9)]
+NINE_BAD_OF_OTHER = [Owner(f"bad {number}", "other") for number in range(9)]
 
 
 def test_with_one_tenant_only_the_user_whose_calls_fail_is_refused() -> None:
@@ -322,8 +322,8 @@ def test_nobody_is_refused_when_the_fifth_failure_is_the_first_of_another_tenant
 
 def test_a_breaker_remembers_a_bounded_number_of_users_whose_calls_failed() -> None:
     breaker = Breaker()
-    for n in range(3 * MAX_CALLERS):
-        record_failures(breaker, Owner(f"user {n}", "acme"))
+    for number in range(3 * MAX_CALLERS):
+        record_failures(breaker, Owner(f"user {number}", "acme"))
 
     assert breaker.open
     # The lower bound shows that it is the users whose number is bounded.
@@ -377,7 +377,7 @@ def test_counts_of_failures_hold_no_name_and_go_with_a_forgotten_user(
     zoe = Owner("zoe-4711", "acme")
     queue_note(store, "bad", user=zoe.user, tenant=zoe.tenant)
     breaker = Breaker()
-    lm = scripted(failing(lambda text, n: True), guard=breaker)
+    lm = scripted(failing(lambda prompt, call_number: True), guard=breaker)
     program = build("recursive-summary")
     memories_of_worker = Memories(program, store, lm)
     worker = Worker(memories_of_worker, session_gap=30, writers=1, interval=0.05)
@@ -438,8 +438,8 @@ def test_a_damaged_row_is_set_aside_and_reported_and_the_rest_of_its_user_is_wri
     store: Store, scripted: Any, connect: Any, damage: str
 ) -> None:
     """The second of three queued sessions is damaged, e.g. by a failing disk."""
-    for n in range(3):
-        queue_note(store, f"note {n}")
+    for number in range(3):
+        queue_note(store, f"note {number}")
     path = store.url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"UPDATE mempiler_items SET {damage} WHERE position = 2")
@@ -456,7 +456,7 @@ def test_a_damaged_row_is_set_aside_and_reported_and_the_rest_of_its_user_is_wri
 
 
 def test_sessions_are_stored_while_the_model_is_down(connect: Any, scripted: Any) -> None:
-    dead_model = scripted(failing(lambda text, n: True), guard=Breaker())
+    dead_model = scripted(failing(lambda prompt, call_number: True), guard=Breaker())
     client = connect(dead_model, tokens=False).as_tenant(None)
 
     assert client.add("I moved to Lisbon.").status_code == 201
@@ -494,7 +494,7 @@ def log_text(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
 def test_the_log_has_a_line_for_each_request_and_holds_no_contents(
     connect: Any, scripted: Any, store: Store, log_text: io.StringIO
 ) -> None:
-    second_call_fails = failing(lambda text, n: n == 2, "SECRET-answer")
+    second_call_fails = failing(lambda prompt, call_number: call_number == 2, "SECRET-answer")
     client = connect(scripted(second_call_fails))
 
     assert client.chat("SECRET-question", user="SECRET-user").status_code == 200
@@ -530,18 +530,18 @@ def test_the_log_has_a_line_for_each_request_and_holds_no_contents(
 def backlog(store: Store) -> Store:
     """A store in which two sessions of each of twelve users are queued: "note 0 of 3" and so on."""
     for user in range(12):
-        for n in range(2):
-            queue_note(store, f"note {n} of {user}", user=f"user {user}")
+        for number in range(2):
+            queue_note(store, f"note {number} of {user}", user=f"user {user}")
     return store
 
 
 def test_all_users_are_written_at_the_same_time(backlog: Store, scripted: Any) -> None:
     call_of_each_user = threading.Barrier(12, timeout=10)
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
         # Passes once there is a call for every user.
         call_of_each_user.wait()
-        return {kind: "summary"}
+        return {field: "summary"}
 
     memories = Memories(build("recursive-summary"), backlog, scripted(reply))
     counts = write_all_queued(memories)
@@ -553,13 +553,13 @@ def test_all_users_are_written_at_the_same_time(backlog: Store, scripted: Any) -
 def test_a_slow_user_holds_up_nobody_who_comes_later(backlog: Store, scripted: Any) -> None:
     late_user_is_written = threading.Event()
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        if "of late" in text:
+    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        if "of late" in prompt:
             late_user_is_written.set()
-        if "note 1 of 3" in text:
+        if "note 1 of 3" in prompt:
             queue_note(backlog, "note of late", user="late")
             assert late_user_is_written.wait(20)
-        return {kind: "summary"}
+        return {field: "summary"}
 
     memories = Memories(build("recursive-summary"), backlog, scripted(reply))
     counts = write_all_queued(memories)
@@ -572,7 +572,7 @@ def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(
     backlog: Store, scripted: Any
 ) -> None:
     program = build("recursive-summary")
-    lm_that_fails_for_user_3 = scripted(failing(lambda text, n: " of 3" in text))
+    lm_that_fails_for_user_3 = scripted(failing(lambda prompt, call_number: " of 3" in prompt))
     with pytest.raises(LMServerError):
         write_all_queued(Memories(program, backlog, lm_that_fails_for_user_3))
     queued_after_failure = queued_sessions(backlog)
