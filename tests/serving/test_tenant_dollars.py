@@ -213,10 +213,10 @@ def test_background_writing_waits_for_the_next_day(
         assert service.worker.alive is True
 
         # On each of the next days some more are written, until none is left. Nothing tells that the
-        # budget of a day is spent, so each day gets four seconds.
-        for day in range(1, 12):
+        # budget of a day is spent, so each day gets a second and a half.
+        for day in range(1, 40):
             stopped_clock.move_to(day * DAY)
-            if within(4, lambda: queued_sessions(store, "acme") == 0):
+            if within(1.5, lambda: queued_sessions(store, "acme") == 0):
                 break
         assert queued_sessions(store, "acme") == 0
         assert store.users.failed_count() == 0
