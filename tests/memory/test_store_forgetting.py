@@ -1,5 +1,8 @@
 """Forgetting leaves no bytes, and refuses what was begun before it.
 
+A store counts how often something was forgotten. A write that was begun with an older count
+(`forget_count`) is refused if it is about what was forgotten since.
+
 Also: memories are stored as a log of changes, and no error quotes a damaged row.
 """
 
@@ -12,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from mempiler import ConflictError, Session, Store, StoreError, Turn, UserMemory, build
@@ -37,6 +40,13 @@ def bytes_of_files(folder: Path) -> bytes:
 
 def message(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
+
+
+def deletion_of_turn(turn_id: str, text: str) -> Amendment:
+    """Return what is stored when a user deletes an entry that is a turn; it quotes the text."""
+    return Amendment(
+        number=1, action="delete", entry=turn_id, kind="turn", old_text=text, sources=(turn_id,)
+    )
 
 
 # Receipts.
@@ -92,9 +102,10 @@ def forget_open_session(store: Store) -> Receipt:
 
 
 @pytest.mark.parametrize("forget", [forget_user, forget_session, forget_open_session])
-def test_a_receipt_says_who_decides_about_the_bytes(
+def test_a_receipt_says_whether_the_bytes_are_erased_and_who_still_holds_them(
     store_with_sessions: Store, forget: Callable[[Store], Receipt]
 ) -> None:
+    """An SQLite file is rewritten. PostgreSQL keeps deleted rows until it reuses their place."""
     receipt = forget(store_with_sessions)
 
     if store_with_sessions.url.startswith("sqlite"):
@@ -122,6 +133,7 @@ def add_random_session(
 ) -> None:
     """Append to an open session, or add a session, with texts and ids that hold the mark."""
     if chance.random() < 0.3:
+        # One of five open sessions; other ones after each forty calls.
         session_id = f"c{chance.randrange(5)}-{number // 40}"
         turn = Turn(id="", speaker=mark, text=random_text(chance, mark))
         store.open_sessions.append(owner, session_id, [turn])
@@ -136,13 +148,19 @@ def add_random_session(
 def write_random_memory(store: Store, chance: random.Random, owner: Owner, mark: str) -> None:
     """Write all sessions of a user into a memory of random length that holds the mark."""
     last_position = max((stored.position for stored in store.items.list_all(owner)), default=0)
-    for claim in store.queue.claim("me", 60, WRITER, owner):
+    for claim in store.queue.claim("me", lease=60, stamp=WRITER, owner=owner):
         if last_position == 0:
             return
-        memory = json.dumps({"m": random_text(chance, mark) * chance.randrange(1, 9)})
-        document = Document(memory, last_position, None, last_position, ("a",), WRITER)
+        document = Document(
+            memory=json.dumps({"m": random_text(chance, mark) * chance.randrange(1, 9)}),
+            position=last_position,
+            finalized=None,
+            finalized_position=last_position,
+            speakers=("a",),
+            stamp=WRITER,
+        )
         positions = range(1, last_position + 1)
-        store.queue.commit(claim, document, 60, item_positions=positions)
+        store.queue.commit(claim, document, lease=60, item_positions=positions)
         store.queue.release(claim)
 
 
@@ -162,11 +180,11 @@ def test_no_piece_of_the_text_stays_between_the_rows_of_a_page(tmp_path: Path) -
         for user in range(3):
             store.forgetting.forget_user(Owner(f"user{user}"))
 
-        # If the file were not rewritten as a whole, four copies would be left of user 2.
+        # If the file were not rewritten as a whole, these random texts would leave four copies.
         assert bytes_of_files(tmp_path).count(b"MARK2x") == 0
 
 
-def test_an_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_an_open_reader_is_named_in_the_receipt_and_holds_up_nobody(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
         store.items.add(ADA, session("a very secret word"))
@@ -229,7 +247,7 @@ def test_a_session_may_replace_an_open_one(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_to_be_rewritten_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The limit is 256 MB, which a test would have to write.
+    # A file larger than 256 MB is not rewritten, and a test would have to write so much.
     monkeypatch.setattr(sqlite, "MAX_REWRITTEN_BYTES", 0)
     with Store(tmp_path / "s.sqlite") as store:
         store.items.add(ADA, session("one"))
@@ -272,9 +290,15 @@ def append(store: Store, owner: Owner, session_id: str, forget_count: int | None
     store.open_sessions.append(owner, session_id, turns, forget_count=forget_count)
 
 
-Write = Callable[[Store, Owner, str, int | None], None]
+class Write(Protocol):
+    """A way to store a session; `forget_count` is what its caller read before, None for now."""
+
+    def __call__(
+        self, store: Store, owner: Owner, session_id: str, forget_count: int | None
+    ) -> None: ...
+
+
 WRITES: list[Write] = [add, replace, append]
-"""The ways to store a session: for whom, under which id, and which forget count its caller read."""
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -290,12 +314,12 @@ def test_a_write_that_began_before_its_user_was_forgotten_is_refused_in_every_pr
     with pytest.raises(
         ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"
     ):
-        write(second_process, ADA, "s", forget_count)
+        write(second_process, ADA, session_id="s", forget_count=forget_count)
     assert second_process.users.list_all() == []
 
     # Bob was forgotten before, and Ada may begin again.
-    write(second_process, BOB, "s", forget_count)
-    write(second_process, ADA, "s", None)
+    write(second_process, BOB, session_id="s", forget_count=forget_count)
+    write(second_process, ADA, session_id="s", forget_count=None)
     assert [user.owner for user in first_process.users.list_all()] == [ADA, BOB]
 
 
@@ -304,17 +328,17 @@ def test_a_repeated_write_does_not_bring_back_a_session_that_was_forgotten_in_be
     store: Store, write: Write
 ) -> None:
     forget_count = store.forgetting.count()
-    write(store, ADA, "s", forget_count)
+    write(store, ADA, session_id="s", forget_count=forget_count)
     store.forgetting.forget_session(ADA, "s")
 
     with pytest.raises(ConflictError, match="session 's' of user 'ada' was forgotten while this"):
-        write(store, ADA, "s", forget_count)
+        write(store, ADA, session_id="s", forget_count=forget_count)
     assert store.read(ADA).pending_items == ()
     assert store.read(ADA).open_sessions == ()
 
     # Another session may be stored, and whoever begins after the forgetting may use the id again.
-    write(store, ADA, "other", forget_count)
-    write(store, ADA, "s", None)
+    write(store, ADA, session_id="other", forget_count=forget_count)
+    write(store, ADA, session_id="s", forget_count=None)
 
 
 def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(
@@ -324,21 +348,30 @@ def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_s
     store.items.add(ADA, session("a very secret word", id="s1"))
     store.items.add(ADA, session("something else", id="s2"))
     forget_count = store.forgetting.count()
-    amendment = Amendment(1, "delete", "s1:1", "turn", "a very secret word", ("s1:1",))
+    amendment = deletion_of_turn("s1:1", "a very secret word")
     store.forgetting.forget_session(ADA, "s1")
 
-    assert not store.amendments.append(ADA, amendment, forget_count)
+    assert not store.amendments.append(ADA, amendment, forget_count=forget_count)
     assert store.amendments.list_all(ADA) == []
 
-    later = Amendment(1, "delete", "s2:1", "turn", "something else", ("s2:1",))
-    assert store.amendments.append(ADA, later, forget_count, store.forgetting.count())
+    later = deletion_of_turn("s2:1", "something else")
+    # The count at which the entry was read matters, not the one at which the request began.
+    assert store.amendments.append(
+        ADA,
+        later,
+        forget_count=forget_count,
+        entry_forget_count=store.forgetting.count(),
+    )
 
 
 @pytest.mark.parametrize(("text", "is_new"), [("new", False), ("newer", True)])
 def test_a_session_that_was_replaced_meanwhile_is_replaced_by_the_last_caller(
     store: Store, text: str, is_new: bool
 ) -> None:
-    """Also by the repetition of a call that was killed before it answered."""
+    """A call that is repeated, since it was killed before it answered, is such a last caller, too.
+
+    Replacing counts as forgetting the old session, but it does not refuse who replaces as well.
+    """
     store.items.add(ADA, session("old", id="s"))
     forget_count = store.forgetting.count()
     store.items.replace(ADA, session("new", id="s"), forget_count=forget_count)
@@ -402,19 +435,42 @@ def test_forgetting_waits_for_the_first_write_of_a_new_user_and_deletes_it(
 
 # Memories as a log of changes.
 
-FIRST_DOCUMENT = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
+FIRST_DOCUMENT = Document(
+    memory='{"words": ["a"], "number": 1}',
+    position=1,
+    finalized='{"words": []}',
+    finalized_position=1,
+    speakers=(),
+    stamp=WRITER,
+)
+"""A memory as its whole text. Its finalized form is what questions are answered from."""
 
 
 def change_of_words(
     number: int, new_words: list[str], finalized: dict[str, Any] | None = None
 ) -> Document:
-    """Return a commit that appends words to the memory, and may change its finalized form."""
+    """Return a commit that appends words to the memory, and may change its finalized form.
+
+    Args:
+        number: The number of the change since the whole text.
+        new_words: The words.
+        finalized: How the finalized form differs from the memory; None leaves it as it is stored.
+    """
     change = MemoryChange(
+        # At the index `number` no words are removed, and the new ones are inserted.
         memory=json.dumps({"words": {"items": [[number, 0, new_words]]}}),
         finalized=None if finalized is None else json.dumps(finalized),
     )
-    log = ChangeLog(change_count=number)
-    return Document("", 1, None, 1, (), WRITER, change=change, log=log)
+    return Document(
+        memory="",
+        position=1,
+        finalized=None,
+        finalized_position=1,
+        speakers=(),
+        stamp=WRITER,
+        change=change,
+        log=ChangeLog(change_count=number),
+    )
 
 
 @pytest.mark.parametrize(
@@ -466,10 +522,14 @@ def test_a_memory_is_its_text_and_all_changes_since(
     finalized: dict[str, Any],
     change_count: int,
 ) -> None:
+    """A commit stores the memory as its whole text, or only what is new in it: a change.
+
+    Whoever reads it gets the same memory in both cases.
+    """
     store.items.add(ADA, session("x"))
-    (claim,) = store.queue.claim("me", 60, WRITER)
-    for document in (FIRST_DOCUMENT, *later_commits):
-        claim = store.queue.commit(claim, document, 60)
+    (claim,) = store.queue.claim("me", lease=60, stamp=WRITER)
+    for document in [FIRST_DOCUMENT, *later_commits]:
+        claim = store.queue.commit(claim, document, lease=60)
         assert claim is not None
 
     stored = store.read(ADA).document
@@ -493,6 +553,7 @@ def add_long_message(memory: UserMemory, number: int) -> None:
 def test_a_commit_writes_what_is_new_and_the_whole_text_when_the_changes_are_as_long(
     tmp_path: Path,
 ) -> None:
+    """So the time of a commit does not grow with the memory, nor that of reading all changes."""
     path = tmp_path / "s.sqlite"
     memory = memory_in(path)
     change_counts: list[int] = []
@@ -512,7 +573,9 @@ def test_a_commit_writes_what_is_new_and_the_whole_text_when_the_changes_are_as_
     # Later the whole text was written again, and no change was left.
     assert 0 in change_counts[3:]
     shortest_change = min(length for length in longest_changes if length > 0)
+    # A change holds what is new, so the last one is as short as the first.
     assert max(longest_changes) < 2 * shortest_change
+    # Together changes are not much longer than a short memory may be.
     assert max(change_counts) * shortest_change <= 2 * SHORT
 
 
@@ -530,7 +593,7 @@ def noted_reads_of_changes() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "h2memory"])
-def test_another_process_reads_what_was_changed_and_not_the_whole(
+def test_another_process_reads_only_what_was_changed_since_it_read_last(
     method: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "s.sqlite"
@@ -545,8 +608,8 @@ def test_another_process_reads_what_was_changed_and_not_the_whole(
     add_dogs_and_town(writer, 0)
     with noted_reads_of_changes() as first_reads:
         memory_of_reader = reader.read()
-    assert len(first_reads) == 1
-    assert first_reads[0] < 0
+    (first_read,) = first_reads
+    assert first_read < 0
     assert memory_of_reader == writer.read() == memory_in(path, method).read()
 
     # Then it reads what the writer has changed since.
@@ -554,8 +617,8 @@ def test_another_process_reads_what_was_changed_and_not_the_whole(
         add_dogs_and_town(writer, number)
         with noted_reads_of_changes() as later_reads:
             memory_of_reader = reader.read()
-        assert len(later_reads) == 1
-        assert later_reads[0] >= 0
+        (later_read,) = later_reads
+        assert later_read >= 0
         assert memory_of_reader == writer.read() == memory_in(path, method).read()
 
     # What it has written itself it does not read again.
@@ -569,7 +632,7 @@ def test_another_process_reads_what_was_changed_and_not_the_whole(
     assert reader.recall(question).hits == writer.recall(question).hits
 
 
-def test_changes_of_another_process_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
+def test_a_change_that_does_not_fit_the_memory_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     writer = memory_in(path)
     reader = memory_in(path)
@@ -604,7 +667,7 @@ def store_file(tmp_path: Path) -> Path:
     path = tmp_path / "s.sqlite"
     secret_text = f"the code is {SECRET}"
     secret_metadata = {"code": SECRET}
-    amendment = Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",))
+    amendment = deletion_of_turn("s1:1", SECRET)
     with Store(path) as store:
         for owner in (ADA, BOB):
             store.items.add(owner, session(secret_text, id="s1"), metadata=secret_metadata)
@@ -639,6 +702,7 @@ def store_file(tmp_path: Path) -> Path:
 def test_no_way_of_reading_quotes_a_damaged_row(
     store_file: Path, table: str, column: str, value: bytes, condition: str
 ) -> None:
+    """Errors go to logs, where nothing that a user said may stand. All values hold the secret."""
     with closing(sqlite3.connect(store_file)) as database, database:
         database.execute(
             f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"

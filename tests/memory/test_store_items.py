@@ -1,4 +1,8 @@
-"""Raw items in a store: stored once, in order and unchanged, under visible names; private files."""
+"""Raw items in a store: stored once, in order and unchanged, under visible names; private files.
+
+An item is what is stored as a whole: a session that has ended, logs, or a profile. An open session
+has not ended: turns are still appended to it.
+"""
 
 import fcntl
 import os
@@ -61,12 +65,14 @@ def stored_texts(store: Store) -> list[str]:
 # Sessions.
 
 
-def test_sessions_keep_their_order_and_get_ids_that_are_free(store: Store) -> None:
+def test_sessions_keep_their_order_and_get_ids_that_are_not_taken(store: Store) -> None:
+    """A session without an id gets "D" and the next number."""
     store.items.add(ADA, session("x", id="D2"))
     store.open_sessions.append(ADA, "D3", [turn_of_ada("y")])
 
     assert store.items.add(ADA, session("one")).id == "D4"
     assert store.items.add(ADA, session("two")).id == "D5"
+    # Without an id even a session with the same content is another one.
     assert store.items.add(ADA, session("one")).id == "D6"
 
     assert [turn.id for turn in stored_turns(store)] == ["D2:1", "D4:1", "D5:1", "D6:1"]
@@ -98,11 +104,12 @@ def test_replacing_a_session_by_itself_changes_nothing(store: Store) -> None:
 
     assert not store.items.replace(ADA, session("one", id="s")).new
 
-    assert store.forgetting.count() == 0
     assert stored_ids(store) == ["s", "t"]
+    # To replace a session is to forget the old one, which did not happen here.
+    assert store.forgetting.count() == 0
 
 
-def test_a_session_that_replaces_another_one_is_the_last(store: Store) -> None:
+def test_a_session_that_replaces_another_one_goes_to_the_end(store: Store) -> None:
     store.items.add(ADA, session("one", id="s"))
     store.items.add(ADA, session("other", id="t"))
 
@@ -124,6 +131,7 @@ def test_a_session_that_cannot_be_stored_replaces_nothing(store: Store) -> None:
 
     with pytest.raises(ConflictError, match="another turn 't1'"):
         store.items.replace(ADA, Session(id="s", turns=(turn,)))
+    # The session "s" is the old one.
     assert stored_texts(store) == ["one", "two"]
 
 
@@ -222,9 +230,8 @@ def test_items_that_cannot_be_stored_are_refused(
 
 def test_the_turns_of_an_open_session_are_read_at_once(store: Store) -> None:
     store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
-    (second_turn,) = store.open_sessions.append(
-        ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False
-    )
+    reply = Turn(id="", speaker="bot", text="hi")
+    (second_turn,) = store.open_sessions.append(ADA, "chat", [reply], may_begin=False)
     assert second_turn.id == "chat:2"
 
     (open_session,) = store.read(ADA).open_sessions
@@ -250,6 +257,7 @@ def test_ending_an_unknown_session_makes_no_user(store: Store) -> None:
 
 
 def test_turns_that_may_not_begin_a_session_are_refused_without_one(store: Store) -> None:
+    """Else an answer would bring back the session of its question that was forgotten meanwhile."""
     with pytest.raises(ConflictError, match="has no open session 'chat'"):
         store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")], may_begin=False)
     assert store.users.list_all() == []
@@ -259,14 +267,14 @@ def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(
     store: Store, database: Database
 ) -> None:
     store.open_sessions.append(ADA, "broken", [turn_of_ada("hello")])
-    store.open_sessions.append(ADA, "whole", [turn_of_ada("hello")])
+    store.open_sessions.append(ADA, "intact", [turn_of_ada("hello")])
     rows_of_broken = tables.open_turns.c.session == "broken"
     damage = update(tables.open_turns).where(rows_of_broken).values(json='{"text": ')
     with database.write_transaction() as transaction:
         transaction.connection.execute(damage)
 
-    assert store.open_sessions.end(ADA, "whole") is not None
-    assert stored_ids(store) == ["whole"]
+    assert store.open_sessions.end(ADA, "intact") is not None
+    assert stored_ids(store) == ["intact"]
     with pytest.raises(StoreError, match="session 'broken': the row is damaged"):
         store.open_sessions.end(ADA, "broken")
 
@@ -287,7 +295,10 @@ def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store)
 
 
 def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_path: Path) -> None:
-    """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
+    """Who gets SQLite's own lock is luck: with a wait of 50 ms, some of 32 threads never got it.
+
+    So writers take turns by a lock of another file, and the timeout is not for these waits.
+    """
     path = tmp_path / "s.sqlite"
     with (
         Store(path, timeout=0.05) as first_store,
@@ -308,7 +319,10 @@ def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_p
 def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its turn never ends. It does not hold SQLite's own lock here, so the others can write."""
+    """Writers take turns by the lock of a file, and the turn of the stopped process never ends.
+
+    It does not hold SQLite's own lock here, so the others can write.
+    """
     # Otherwise a writer would wait for half a minute.
     monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 2.0)
     path = tmp_path / "s.sqlite"
@@ -388,7 +402,7 @@ def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
         ("sqlite://", UserError, "a store needs a file"),
         ("postgresql://nobody:secret@127.0.0.1:1/none", StoreError, "start the server"),
         ("missing/folder/s.sqlite", StoreError, "make its folder"),
-        ("text", StoreError, "not a database"),
+        ("text.txt", StoreError, "not a database"),
     ],
 )
 def test_a_store_that_cannot_be_opened_is_an_error_with_a_fix(
@@ -399,14 +413,16 @@ def test_a_store_that_cannot_be_opened_is_an_error_with_a_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("text").write_text("no database at all, but long enough to be read as one" * 20)
+    Path("text.txt").write_text("no database at all, but long enough to be read as one" * 20)
 
     with pytest.raises(error_class, match=message) as raised:
         Store(address, timeout=1)
     assert "secret" not in str(raised.value)
 
 
-def test_an_error_of_the_database_shows_no_row(store: Store, database: Database) -> None:
+def test_an_error_of_the_database_does_not_show_the_values_of_a_row(
+    store: Store, database: Database
+) -> None:
     store.items.add(ADA, session("one"))
     # There is an item at this position already.
     insert_twice = insert(tables.items).values(
@@ -454,6 +470,7 @@ def connect_arguments(url: str, timeout: float) -> dict[str, Any]:
 def test_no_wait_for_a_server_is_longer_than_the_timeout_of_the_store() -> None:
     arguments = connect_arguments("postgresql://ada@host/base", timeout=2.5)
 
+    # The first is in seconds, which the driver takes as a whole number, the others in milliseconds.
     assert arguments["connect_timeout"] == 2
     assert arguments["tcp_user_timeout"] == 2500
     assert arguments["options"] == "-c lock_timeout=2500 -c statement_timeout=2500"
@@ -462,7 +479,7 @@ def test_no_wait_for_a_server_is_longer_than_the_timeout_of_the_store() -> None:
 def test_a_server_that_is_gone_without_a_word_is_noticed_after_25_seconds() -> None:
     arguments = connect_arguments("postgresql://ada@host/base", timeout=2.5)
 
-    # 10 + 3 * 5 seconds.
+    # After 10 seconds without a word the driver asks three times, every 5 seconds: 10 + 3 * 5.
     assert arguments["keepalives_idle"] == 10
     assert arguments["keepalives_interval"] == 5
     assert arguments["keepalives_count"] == 3
@@ -474,13 +491,15 @@ def test_the_timeout_of_a_connection_is_two_seconds_or_more() -> None:
     assert arguments["connect_timeout"] == 2
 
 
-def test_options_in_the_address_of_a_server_come_first() -> None:
+def test_options_in_the_address_of_a_server_win_over_the_timeout_of_the_store() -> None:
     arguments = connect_arguments("postgresql://ada@host/base?connect_timeout=7", timeout=2.5)
     assert int(arguments["connect_timeout"]) == 7
 
 
 def test_erasure_on_a_server_says_that_postgresql_keeps_deleted_rows() -> None:
-    erasure = PostgreSQL(make_url("postgresql://ada@host/base"), 1).erase_deleted_bytes()
+    server = PostgreSQL(make_url("postgresql://ada@host/base"), timeout=1)
+
+    erasure = server.erase_deleted_bytes()
 
     assert erasure.erased is None
     assert not erasure.is_final
@@ -488,7 +507,7 @@ def test_erasure_on_a_server_says_that_postgresql_keeps_deleted_rows() -> None:
 
 
 @pytest.mark.slow
-def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) -> None:
+def test_connections_that_the_server_ended_are_replaced_without_an_error(postgres: Any) -> None:
     import psycopg
 
     with Store(postgres.emptied()) as store:
@@ -513,6 +532,7 @@ DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)
 
 
 def test_two_spellings_are_one_user_and_one_session(store: Store) -> None:
+    """Also a different spelling in Unicode, which looks the same, must not hide what is stored."""
     assert COMPOSED != DECOMPOSED
     assert Owner(DECOMPOSED, DECOMPOSED) == Owner(COMPOSED, COMPOSED)
 
@@ -587,6 +607,7 @@ def test_an_invisible_id_of_a_session_is_refused_by_every_call(
 
 
 def test_a_user_with_a_name_that_was_allowed_before_hides_no_other_user(tmp_path: Path) -> None:
+    """Earlier versions took names with invisible characters; listing users must not fail at one."""
     path = tmp_path / "s.sqlite"
     rename = (
         update(tables.users).where(tables.users.c.user == "ada").values(user=RIGHT_TO_LEFT_NAME)

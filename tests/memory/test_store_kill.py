@@ -85,11 +85,13 @@ class KillSwitch:
 
 
 def open_and_die(url: str, statement_number: int) -> None:
+    """Open a store, in a process that is killed before a statement that changes the database."""
     KillSwitch(statement_number)
     Store(url).close()
 
 
-def open_store(url: str) -> None:
+def open_empty_store(url: str) -> None:
+    """Open a store, which creates its tables, and check that it is empty."""
     with Store(url) as store:
         assert store.users.list_all() == []
 
@@ -101,6 +103,7 @@ ROWS_OF_VERSION = [f"('{SCHEMA_VERSION}',)"]
 def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
     url_without_tables: str,
 ) -> None:
+    """A process is killed before each of its statements, one after the other."""
     statement_number = 0
     exit_code: int | None = -signal.SIGKILL
     while exit_code == -signal.SIGKILL:
@@ -111,6 +114,7 @@ def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
 
     # The last process had fewer statements than that, so it was not killed.
     assert exit_code == 0
+    # There are a dozen tables and more.
     assert statement_number > 12
     assert contents(url_without_tables)["mempiler_version"] == ROWS_OF_VERSION
 
@@ -118,7 +122,8 @@ def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
 def test_processes_that_open_a_store_at_once_create_its_tables_once(
     url_without_tables: str,
 ) -> None:
-    processes = [start_process(open_store, url_without_tables) for _ in range(6)]
+    """A process that created them a second time would fail, and exit with another code."""
+    processes = [start_process(open_empty_store, url_without_tables) for _ in range(6)]
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
@@ -130,7 +135,7 @@ def test_threads_create_the_tables_of_several_stores_at_once(tmp_path: Path) -> 
     urls = [str(tmp_path / f"{number}.sqlite") for number in range(8)]
 
     with ThreadPoolExecutor(len(urls)) as threads:
-        list(threads.map(open_store, urls))
+        list(threads.map(open_empty_store, urls))
 
     for url in urls:
         assert contents(url)["mempiler_version"] == ROWS_OF_VERSION
@@ -290,7 +295,7 @@ def test_a_file_that_holds_no_memories_is_refused(
     assert message in error
 
 
-def test_a_user_who_is_in_the_store_already_keeps_all_others_out(store: Store) -> None:
+def test_nobody_is_imported_if_one_of_the_users_is_in_the_store_already(store: Store) -> None:
     import_users(store, [HEADER, user_line("ada")], "file")
 
     with pytest.raises(ConflictError, match="user 'ada' is in"):
@@ -319,14 +324,19 @@ def memory_in(store: Store) -> UserMemory:
 
 
 def replace_and_die(url: str, statement_number: int) -> None:
+    """Replace session "s", in a process that is killed before a statement of that."""
     # This uses nothing but the store: threads of models and searches do not survive a fork.
     with Store(url) as store:
         KillSwitch(statement_number)
-        store.items.replace(ADA, *read_incoming_item(message("new"), "s"))
+        item, digest = read_incoming_item(message("new"), "s")
+        store.items.replace(ADA, item, digest)
 
 
 def check_replaced_session(url: str) -> str:
-    """Check that a session was replaced as a whole or not at all; return its text."""
+    """Check that session "s" was replaced as a whole or not at all; return its text.
+
+    It says "old" and has metadata before, and says "new" and has none afterwards.
+    """
     with Store(url) as store:
         memory = memory_in(store)
         texts = {item.id: item.turns[0].text for item in memory.items()}
@@ -366,7 +376,7 @@ def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_ki
     # The last process had fewer statements than that, so it was not killed.
     assert exit_code == 0
     assert len(texts_after_kills) > 10
-    # If the session is replaced after a number of statements, it is so after any larger number.
+    # Up to a number of statements it is the old session, and after it the new one.
     old_count = texts_after_kills.count("old")
     new_count = texts_after_kills.count("new")
     assert old_count > 0
@@ -380,7 +390,11 @@ SCRIPT = Path(__file__).parents[2] / "perf" / "kill.py"
 
 
 def run_load_with_kills(url: str, *options: str) -> dict[str, Any]:
-    """Let a script add sessions and kill workers; return what it counted."""
+    """Let a script add sessions and kill workers; return what it counted.
+
+    It counts sessions that were lost, were written twice, or are wrong, and kills that came when
+    there was nothing to write ("idle").
+    """
     command = [sys.executable, str(SCRIPT), "--store", url, "--users", "5", *options]
     process = subprocess.run(
         command,

@@ -1,6 +1,10 @@
 """Memories in a store: one writer at a time, and of two writers of a version one wins.
 
-Also: metadata of sessions, and amendments of entries.
+Sessions of a user are queued. A worker claims the user, which keeps other workers away for some
+seconds (the lease), writes the memory of the sessions, and commits it. The position of a memory is
+that of the last session in it.
+
+Also: metadata of sessions, and amendments of entries (changes that a user makes to them).
 """
 
 import io
@@ -39,22 +43,34 @@ def add_sessions(store: Store, owner: Owner = ADA, count: int = 2) -> None:
         store.items.add(owner, session(f"text {number}", id=f"s{number}"))
 
 
-def document(position: int, finalized_position: int | None = None) -> Document:
-    """Return a memory of all items up to a position, finalized for all of them or fewer."""
+def memory_up_to(position: int, finalized_position: int | None = None) -> Document:
+    """Return a memory of the items from 1 to a position.
+
+    Its finalized form, from which questions are answered, may be behind: `finalized_position`.
+    """
     if finalized_position is None:
         finalized_position = position
-    memory = f'{{"upto": {position}}}'
-    return Document(memory, position, None, finalized_position, ("Ada",), WRITER)
+    return Document(
+        memory=f'{{"upto": {position}}}',
+        position=position,
+        finalized=None,
+        finalized_position=finalized_position,
+        speakers=("Ada",),
+        stamp=WRITER,
+    )
 
 
 def claim_one(store: Store, owner: Owner | None = None, worker: str = "me") -> Claim:
-    """Claim the only user who can be claimed."""
-    (claim,) = store.queue.claim(worker, 60, WRITER, owner)
+    """Claim a user for a minute: the given one, or the only one who can be claimed."""
+    (claim,) = store.queue.claim(worker, lease=60, stamp=WRITER, owner=owner)
     return claim
 
 
 def commit(store: Store, claim: Claim, memory: Document, lease: float) -> Claim | None:
-    """Commit a memory of all items up to its position."""
+    """Commit a memory, which marks all items up to its position as remembered.
+
+    The claim goes on for `lease` seconds, so with 0 it ends. Returns None if the claim is void.
+    """
     item_positions = range(1, memory.position + 1)
     return store.queue.commit(claim, memory, lease, item_positions=item_positions)
 
@@ -67,15 +83,15 @@ def states(store: Store, owner: Owner = ADA) -> list[str]:
 # Writers.
 
 
-def test_committed_items_are_remembered_and_the_memory_is_read(store: Store) -> None:
+def test_committed_items_are_remembered_and_later_ones_stay_queued(store: Store) -> None:
     add_sessions(store, count=2)
 
-    claim = commit(store, claim_one(store), document(1), lease=60)
+    claim = commit(store, claim_one(store), memory_up_to(position=1), lease=60)
 
     assert claim is not None
     assert states(store) == ["remembered", "queued"]
     snapshot = store.read(ADA)
-    assert snapshot.document == document(1)
+    assert snapshot.document == memory_up_to(position=1)
     assert snapshot.version == claim.version
     assert [stored.item.id for stored in snapshot.pending_items] == ["s1"]
 
@@ -85,15 +101,15 @@ def test_a_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., St
     second_process = open_store()
     add_sessions(first_process)
     assert claim_one(first_process, worker="me").owner == ADA
-    assert not second_process.queue.claim("you", 60, WRITER)
+    assert not second_process.queue.claim("you", lease=60, stamp=WRITER)
 
-    first_process.queue.release(Claim(ADA, "me", ""))
-    # This lease has ended when it begins.
-    assert second_process.queue.claim("you", -1, WRITER)
-    assert first_process.queue.claim("me", 60, WRITER)
+    first_process.queue.release(Claim(owner=ADA, worker="me", version=""))
+    # This lease has ended before it begins.
+    assert second_process.queue.claim("you", lease=-1, stamp=WRITER)
+    assert first_process.queue.claim("me", lease=60, stamp=WRITER)
 
 
-def test_several_users_are_claimed_at_once_those_that_wait_longest(
+def test_the_users_who_have_waited_longest_are_claimed_first_and_several_at_once(
     open_store: Callable[..., Store],
 ) -> None:
     first_process = open_store()
@@ -105,17 +121,18 @@ def test_several_users_are_claimed_at_once_those_that_wait_longest(
     first_claim = claim_one(first_process)
     first_process.queue.release(first_claim)
 
-    early_claims = second_process.queue.claim("early", 60, WRITER, limit=4)
-    late_claims = first_process.queue.claim("late", 60, WRITER, limit=4)
+    early_claims = second_process.queue.claim("early", lease=60, stamp=WRITER, limit=4)
+    late_claims = first_process.queue.claim("late", lease=60, stamp=WRITER, limit=4)
 
-    assert {claim.owner for claim in early_claims} == {*owners} - {first_claim.owner}
+    assert {claim.owner for claim in early_claims} == set(owners) - {first_claim.owner}
     assert [claim.owner for claim in late_claims] == [first_claim.owner]
     for claim in (*early_claims, *late_claims):
-        assert commit(first_process, claim, document(1), lease=60) is not None
-    assert not first_process.queue.claim("last", -1, WRITER, limit=4)
+        assert commit(first_process, claim, memory_up_to(position=1), lease=60) is not None
+    assert not first_process.queue.claim("last", lease=-1, stamp=WRITER, limit=4)
 
 
 def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., Store]) -> None:
+    """The slow one has lost its claim meanwhile, and must not overwrite what the fast one wrote."""
     slow_process = open_store()
     fast_process = open_store()
     add_sessions(slow_process)
@@ -123,11 +140,14 @@ def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., S
     slow_process.queue.release(slow_claim)
     fast_claim = claim_one(fast_process, worker="fast")
 
-    assert commit(fast_process, fast_claim, document(2), lease=60) is not None
-    assert commit(slow_process, slow_claim, document(1), lease=60) is None
+    assert commit(fast_process, fast_claim, memory_up_to(position=2), lease=60) is not None
+    assert commit(slow_process, slow_claim, memory_up_to(position=1), lease=60) is None
 
-    assert slow_process.read(ADA).document == document(2)
+    assert slow_process.read(ADA).document == memory_up_to(position=2)
     assert states(slow_process) == ["remembered", "remembered"]
+
+
+# Each of these changes what was said while a worker holds a claim; then Ada has sessions again.
 
 
 def forget_user(store: Store) -> None:
@@ -153,54 +173,59 @@ def replace_session(store: Store) -> None:
 def test_a_memory_of_what_was_forgotten_meanwhile_is_not_stored(
     store: Store, change: Callable[[Store], None]
 ) -> None:
+    """A worker that has begun before would bring back what was forgotten or replaced."""
     add_sessions(store)
     claim = claim_one(store)
 
     change(store)
 
-    assert commit(store, claim, document(2), lease=60) is None
-    store.queue.fail(claim, 1, "too late", is_given_up=True)
+    assert commit(store, claim, memory_up_to(position=2), lease=60) is None
+    store.queue.fail(claim, position=1, error="too late", is_given_up=True)
     assert store.read(ADA).document is None
     assert set(states(store)) == {"queued"}
 
 
-def test_a_memory_that_is_not_finalized_is_still_to_be_done(store: Store) -> None:
-    add_sessions(store)
+def test_a_user_whose_memory_is_not_finalized_is_claimed_until_it_is(store: Store) -> None:
+    """Questions are answered from the finalized form, so a worker has to bring it up to date."""
+    add_sessions(store, count=2)
 
-    assert commit(store, claim_one(store), document(2, finalized_position=1), lease=0)
+    # The second session is in the memory, and not yet in its finalized form.
+    assert commit(store, claim_one(store), memory_up_to(position=2, finalized_position=1), lease=0)
     assert [stored.item.id for stored in store.read(ADA).pending_items] == ["s1"]
 
-    assert commit(store, claim_one(store), document(2), lease=0)
-    assert not store.queue.claim("me", 60, WRITER)
+    assert commit(store, claim_one(store), memory_up_to(position=2), lease=0)
+    assert not store.queue.claim("me", lease=60, stamp=WRITER)
 
 
 @pytest.mark.parametrize(
     "other_writer",
     [
-        pytest.param(Stamp("x", "p", "e"), id="other writer"),
-        pytest.param(Stamp("w", "p", "other"), id="other embedder"),
-        pytest.param(Stamp("w", "p", "e", 99), id="other version"),
+        pytest.param(replace(WRITER, writer="other"), id="other writer"),
+        pytest.param(replace(WRITER, embedder="other"), id="other embedder"),
+        pytest.param(replace(WRITER, schema=99), id="other version"),
     ],
 )
-def test_a_memory_that_another_program_wrote_is_passed_over(
+def test_a_program_does_not_claim_a_user_whose_memory_another_program_wrote(
     store: Store, other_writer: Stamp
 ) -> None:
     add_sessions(store)
-    assert commit(store, claim_one(store), document(1), lease=0)
+    assert commit(store, claim_one(store), memory_up_to(position=1), lease=0)
 
-    assert not store.queue.claim("you", 60, other_writer)
+    assert not store.queue.claim("you", lease=60, stamp=other_writer)
 
 
-def test_a_program_that_reads_in_another_way_goes_on_with_a_memory(store: Store) -> None:
+def test_a_program_that_only_reads_in_another_way_goes_on_with_a_memory(store: Store) -> None:
     add_sessions(store)
-    assert commit(store, claim_one(store), document(1), lease=0)
+    assert commit(store, claim_one(store), memory_up_to(position=1), lease=0)
 
-    assert store.queue.claim("you", 60, Stamp("w", "another reading prompt", "e"))
+    other_reader = replace(WRITER, program="with another reading prompt")
+    assert store.queue.claim("you", lease=60, stamp=other_reader)
 
 
 def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None:
+    """The memory holds the forgotten session, so it is deleted and written anew."""
     add_sessions(store, count=3)
-    assert commit(store, claim_one(store), document(2), lease=60) is not None
+    assert commit(store, claim_one(store), memory_up_to(position=2), lease=60) is not None
 
     assert store.forgetting.forget_session(ADA, "s0")
     assert not store.forgetting.forget_session(ADA, "s0")
@@ -209,12 +234,14 @@ def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None
     assert states(store) == ["queued", "queued"]
 
 
-def test_an_item_that_failed_stays_beside_the_memory(store: Store) -> None:
-    add_sessions(store)
+def test_an_item_that_failed_stays_pending_while_later_ones_are_remembered(store: Store) -> None:
+    add_sessions(store, count=2)
     claim = claim_one(store)
-    store.queue.fail(claim, 1, "LM refused", is_given_up=True)
+    store.queue.fail(claim, position=1, error="LM refused", is_given_up=True)
 
-    assert store.queue.commit(claim, document(2), 60, item_positions=[2]) is not None
+    # The memory of item 2 is committed without item 1.
+    memory = memory_up_to(position=2)
+    assert store.queue.commit(claim, memory, lease=60, item_positions=[2]) is not None
 
     assert states(store) == ["failed", "remembered"]
     (pending_item,) = store.read(ADA).pending_items
@@ -229,13 +256,13 @@ def test_an_item_that_failed_stays_beside_the_memory(store: Store) -> None:
 # Whom a worker claims.
 
 
-def test_tenants_take_turns_however_much_one_has_queued(store: Store) -> None:
+def test_users_of_all_tenants_are_claimed_though_one_tenant_has_more(store: Store) -> None:
     for number in range(6):
         add_sessions(store, Owner(f"user {number}", "large"), count=1)
     for number in range(2):
         add_sessions(store, Owner(f"user {number}", "small"), count=1)
 
-    claims = store.queue.claim("me", 60, WRITER, limit=4)
+    claims = store.queue.claim("me", lease=60, stamp=WRITER, limit=4)
 
     tenants = [claim.owner.tenant for claim in claims]
     assert sorted(tenants) == ["large", "large", "small", "small"]
@@ -246,37 +273,38 @@ def test_a_tenant_has_no_more_writers_than_its_limit(store: Store) -> None:
         add_sessions(store, Owner(f"user {number}", "large"), count=1)
     for number in range(2):
         add_sessions(store, Owner(f"user {number}", "small"), count=1)
-    assert len(store.queue.claim("me", 60, WRITER, limit=4)) == 4
-    # Two users of each tenant are claimed now.
-    assert not store.queue.claim("you", 60, WRITER, limit=8, limit_per_tenant=2)
+    assert len(store.queue.claim("me", lease=60, stamp=WRITER, limit=4)) == 4
+    # Two users of each tenant are claimed now, four of "large" wait.
+    assert not store.queue.claim("you", lease=60, stamp=WRITER, limit=8, limit_per_tenant=2)
 
     add_sessions(store, Owner("another", "small"), count=1)
-    (first_claim,) = store.queue.claim("you", 60, WRITER, limit_per_tenant=3)
-    (second_claim,) = store.queue.claim("you", 60, WRITER, limit_per_tenant=3)
+    (first_claim,) = store.queue.claim("you", lease=60, stamp=WRITER, limit_per_tenant=3)
+    (second_claim,) = store.queue.claim("you", lease=60, stamp=WRITER, limit_per_tenant=3)
 
     assert first_claim.owner.tenant == "large"
     assert second_claim.owner.tenant == "small"
 
 
 def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: Store) -> None:
-    # The queue is looked at in parts, and nobody in the first two of them can be claimed.
+    # The queue is looked at in parts of `PART_SIZE` users, in the order of their names. All users
+    # of the first two parts are paused, so they cannot be claimed.
     paused_users = [Owner(f"user {number:03}", "large") for number in range(2 * PART_SIZE + 5)]
     last_users = [Owner(f"zoe {number}", "large") for number in range(3)]
     for owner in (*paused_users, *last_users):
         add_sessions(store, owner, count=1)
     for owner in paused_users:
-        store.queue.pause(owner, 60)
+        store.queue.pause(owner, seconds=60)
     small = Owner("user 3", "small")
     add_sessions(store, small, count=1)
 
     claimed_users: list[Owner] = []
     for number in range(4):
-        claims = store.queue.claim(f"worker {number}", 60, WRITER, limit_per_tenant=8)
+        claims = store.queue.claim(f"worker {number}", lease=60, stamp=WRITER, limit_per_tenant=8)
         claimed_users.extend(claim.owner for claim in claims)
 
     assert set(claimed_users) == {small, *last_users}
     assert len(claimed_users) == 4
-    assert not store.queue.claim("me too", 60, WRITER, limit=8)
+    assert not store.queue.claim("me too", lease=60, stamp=WRITER, limit=8)
 
 
 def test_a_user_with_two_things_to_do_is_claimed_once(
@@ -287,53 +315,27 @@ def test_a_user_with_two_things_to_do_is_claimed_once(
     monkeypatch.setattr(database_module, "BATCH_SIZE", 1)
     add_sessions(store, count=2)
     claim = claim_one(store)
-    memory = document(1, finalized_position=0)
+    memory = memory_up_to(position=1, finalized_position=0)
     store.queue.commit(claim, memory, lease=0, item_positions=[1])
 
-    claims = store.queue.claim("worker", 60, WRITER, limit=8)
+    claims = store.queue.claim("worker", lease=60, stamp=WRITER, limit=8)
 
     assert [claim.owner for claim in claims] == [ADA]
 
 
-def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
+def test_a_paused_user_is_claimed_only_by_name(store: Store) -> None:
+    """After a failure workers leave a user alone for a while, but a direct call does not wait."""
     add_sessions(store, ADA)
     add_sessions(store, BOB)
-    store.queue.pause(ADA, 60)
+    store.queue.pause(ADA, seconds=60)
 
-    claims = store.queue.claim("me", 60, WRITER, limit=2)
+    claims = store.queue.claim("me", lease=60, stamp=WRITER, limit=2)
 
     assert [claim.owner for claim in claims] == [BOB]
     assert claim_one(store, ADA, "you").owner == ADA
 
 
 # Clocks.
-
-
-@pytest.mark.parametrize("error_of_clock", [DAY, -DAY])
-def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
-    store: Store, database: Database, error_of_clock: float
-) -> None:
-    add_sessions(store)
-    assert store.queue.claim("me", 60, WRITER)
-    shift_claims(database, error_of_clock)
-
-    assert store.queue.claim("you", 60, WRITER)
-
-
-def test_a_claim_may_be_as_long_as_the_longest_lease(store: Store, database: Database) -> None:
-    add_sessions(store)
-    assert store.queue.claim("me", 60, WRITER)
-    shift_claims(database, MAX_LEASE / 2)
-
-    assert not store.queue.claim("you", 60, WRITER)
-
-
-def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> None:
-    add_sessions(store)
-    assert store.queue.claim("me", 10 * MAX_LEASE, WRITER)
-
-    # Otherwise it would count as one that a wrong clock has dated.
-    assert not store.queue.claim("you", 60, WRITER)
 
 
 def shift_claims(database: Database, seconds: float) -> None:
@@ -343,24 +345,63 @@ def shift_claims(database: Database, seconds: float) -> None:
         transaction.connection.execute(update(tables.users).values(claimed_until=later))
 
 
-@pytest.mark.parametrize(("error_of_clock", "is_idle"), [(DAY, True), (-DAY, True), (30.0, False)])
-def test_an_open_session_whose_turns_a_wrong_clock_dated_ends(
+@pytest.mark.parametrize("error_of_clock", [DAY, -DAY])
+def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
+    store: Store, database: Database, error_of_clock: float
+) -> None:
+    """It ends a day from now, or ended a day ago; no lease can be that long."""
+    add_sessions(store)
+    assert store.queue.claim("me", lease=60, stamp=WRITER)
+    shift_claims(database, error_of_clock)
+
+    assert store.queue.claim("you", lease=60, stamp=WRITER)
+
+
+def test_a_claim_may_be_as_long_as_the_longest_lease(store: Store, database: Database) -> None:
+    add_sessions(store)
+    assert store.queue.claim("me", lease=60, stamp=WRITER)
+    # The claim ends within `MAX_LEASE`, so no clock needs to be wrong.
+    shift_claims(database, MAX_LEASE / 2)
+
+    assert not store.queue.claim("you", lease=60, stamp=WRITER)
+
+
+def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> None:
+    add_sessions(store)
+    assert store.queue.claim("me", lease=10 * MAX_LEASE, stamp=WRITER)
+
+    # Otherwise it would count as one that a wrong clock has dated.
+    assert not store.queue.claim("you", lease=60, stamp=WRITER)
+
+
+@pytest.mark.parametrize(
+    ("error_of_clock", "is_idle"),
+    [
+        pytest.param(DAY, True, id="turns of tomorrow"),
+        pytest.param(-DAY, True, id="turns of yesterday"),
+        pytest.param(30.0, False, id="turns of in half a minute"),
+    ],
+)
+def test_an_open_session_whose_turns_a_wrong_clock_dated_is_idle(
     store: Store, database: Database, error_of_clock: float, is_idle: bool
 ) -> None:
+    """An idle session is ended. One with turns of the future would never be so by its age."""
     store.open_sessions.append(ADA, "chat", session("hello").turns)
     later = tables.open_turns.c.added + error_of_clock
     with database.write_transaction() as transaction:
         transaction.connection.execute(update(tables.open_turns).values(added=later))
 
-    idle_sessions = store.open_sessions.idle(1800)
+    half_an_hour = 1800
+    idle_sessions = store.open_sessions.idle(half_an_hour)
 
     assert bool(idle_sessions) == is_idle
 
 
 def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
+    """Then what was added stays queued, for whoever writes the memory next."""
     memories = Memories(build("turn-rag"), store, language_model("offline"))
     add_sessions(store, count=1)
-    assert store.queue.claim("busy", 500, memories.writer_fingerprint)
+    assert store.queue.claim("busy", lease=500, stamp=memories.writer_fingerprint)
     memory = UserMemory(memories, ADA, lease=0.2)
 
     started = time.monotonic()
@@ -383,11 +424,11 @@ def test_clocks_of_workers_do_not_matter_to_postgresql(
     with Store(url) as first_process, Store(url) as second_process:
         add_sessions(first_process)
         set_clock_ahead(300)
-        assert first_process.queue.claim("first", 60, WRITER)
+        assert first_process.queue.claim("first", lease=60, stamp=WRITER)
 
         # By this clock the first claim has ended.
         set_clock_ahead(500)
-        assert not second_process.queue.claim("second", 60, WRITER)
+        assert not second_process.queue.claim("second", lease=60, stamp=WRITER)
 
 
 # Export and import.
@@ -405,7 +446,7 @@ def store_of_two_users(store: Store) -> Store:
     """A store with sessions of Ada, and with sessions, a memory and an open session of Bob."""
     add_sessions(store, ADA)
     add_sessions(store, BOB, count=3)
-    assert commit(store, claim_one(store, BOB), document(2), lease=60) is not None
+    assert commit(store, claim_one(store, BOB), memory_up_to(position=2), lease=60) is not None
     hello = Turn(id="", speaker="Bob", text="hello")
     store.open_sessions.append(BOB, "chat", [hello])
     return store
@@ -439,7 +480,7 @@ def test_users_who_are_there_are_imported_only_to_replace_them(store_of_two_user
 
 
 def test_a_file_of_memories_comes_out_as_it_went_in(store: Store) -> None:
-    # Two users as this version writes them, with all that a store holds of a user.
+    # Two users as this version writes them, with all that a store can hold of a user.
     path = Path(__file__).with_name("exported.jsonl")
     exported = path.read_text(encoding="utf-8")
     assert import_users(store, exported.splitlines(), "file") == 2
@@ -459,18 +500,22 @@ QUOTED_NAME = "Zoë ' \" \\ %"
 
 
 def session_of_two_turns(session_id: str) -> Session:
-    turns = [Turn(id=f"{session_id}:{n}", speaker="Ada", text="tea") for n in (1, 2)]
+    """Return a session whose turns have the ids `<session_id>:1` and `<session_id>:2`."""
+    turns = [Turn(id=f"{session_id}:{number}", speaker="Ada", text="tea") for number in (1, 2)]
     return Session(id=session_id, turns=tuple(turns))
 
 
 def turns_where(store: Store, owner: Owner, **conditions: Any) -> set[str]:
-    """Return the ids of the turns in sessions whose metadata meet some conditions."""
+    """Return the ids of a user's turns in sessions whose metadata meet all conditions."""
     return set(store.metadata.turns_where(owner, validate_filter(conditions)))
 
 
 @pytest.fixture
 def store_with_metadata(store: Store) -> Store:
-    """A store in which two of Ada's three sessions have metadata, and a session of her namesake."""
+    """A store in which two of Ada's three sessions have metadata, and a session of her namesake.
+
+    Ada's session "a" has the number `n` 1 and "b" the number 2; both have the name `QUOTED_NAME`.
+    """
     store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1, "name": QUOTED_NAME})
     store.items.add(ADA, session_of_two_turns("b"), metadata={"n": 2, "name": QUOTED_NAME})
     store.items.add(ADA, session_of_two_turns("c"))
@@ -478,7 +523,7 @@ def store_with_metadata(store: Store) -> Store:
     return store
 
 
-def test_sessions_are_found_by_their_metadata_and_no_other_users(
+def test_turns_are_found_by_the_metadata_of_their_sessions_and_only_those_of_the_user(
     store_with_metadata: Store,
 ) -> None:
     assert turns_where(store_with_metadata, ADA, n=1) == {"a:1", "a:2"}
@@ -566,6 +611,7 @@ AMENDMENT = Amendment(
 
 
 def test_amendments_are_numbered_one_after_the_other(store: Store) -> None:
+    """Of two processes that give the same number, the second one has to look and try again."""
     store.items.add(ADA, session_of_two_turns("D1"))
 
     assert store.amendments.append(ADA, AMENDMENT) is True

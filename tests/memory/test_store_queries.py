@@ -1,4 +1,8 @@
-"""The SQL statements of the store: each is explained, used, and there for both databases."""
+"""The SQL statements of the store: each is explained, used, and there for both databases.
+
+Statements stand in files, each under a name and a comment. One with the name of a database behind
+its own ("now.sqlite") is for this database, and the others are for both.
+"""
 
 import ast
 from pathlib import Path
@@ -45,6 +49,7 @@ def names_that_are_run() -> set[str]:
 
 def test_every_statement_is_explained_and_used() -> None:
     statements = queries.read_queries()
+    # Otherwise the files were not found.
     assert len(statements) > 50
     assert [query.name for query in statements if not query.comment] == []
     unused = {query.name for query in statements} - texts_in_code()
@@ -52,13 +57,17 @@ def test_every_statement_is_explained_and_used() -> None:
 
 
 def test_every_statement_that_is_run_is_there_for_both_databases() -> None:
-    names = names_that_are_run()
-    assert len(names) > 50
-    assert names - queries.load_queries("sqlite").keys() == set()
-    assert queries.load_queries("sqlite").keys() == queries.load_queries("postgresql").keys()
+    names_in_code = names_that_are_run()
+    names_for_sqlite = queries.load_queries("sqlite").keys()
+    names_for_postgresql = queries.load_queries("postgresql").keys()
+
+    # Otherwise the calls in the code were not found.
+    assert len(names_in_code) > 50
+    assert names_in_code - names_for_sqlite == set()
+    assert names_for_sqlite == names_for_postgresql
 
 
-def test_no_name_is_given_twice() -> None:
+def test_no_two_statements_for_a_database_have_the_same_name() -> None:
     statements = queries.read_queries()
     assert {query.database for query in statements} == {"", "sqlite", "postgresql"}
     for database in ("sqlite", "postgresql"):
@@ -85,9 +94,17 @@ SELECT :now
 """
     assert queries.parse_queries(content) == [
         queries.Query(
-            "count_users", "", "How many users there are.", "SELECT count(*)\n\nFROM users"
+            name="count_users",
+            database="",
+            comment="How many users there are.",
+            sql="SELECT count(*)\n\nFROM users",
         ),
-        queries.Query("now", "sqlite", "By the clock of this process.", "SELECT :now"),
+        queries.Query(
+            name="now",
+            database="sqlite",
+            comment="By the clock of this process.",
+            sql="SELECT :now",
+        ),
     ]
 
 
@@ -105,7 +122,8 @@ def test_postgresql_has_a_clock_of_its_own() -> None:
     assert ":now" not in statements
 
 
-def test_the_migrations_create_the_tables_that_are_described(database: Database) -> None:
+def test_the_migrations_create_the_tables_that_the_code_describes(database: Database) -> None:
+    """The migrations created the tables of `database`; `tables` is what the code expects."""
     with database.engine.connect() as connection:
         options = {"version_table": "mempiler_version"}
         context = MigrationContext.configure(connection, opts=options)
@@ -143,7 +161,7 @@ def condition_of(index: ReflectedIndex) -> str:
     return str(options.get("sqlite_where", options.get("postgresql_where", "")))
 
 
-def test_the_migrations_create_the_keys_and_partial_indexes_that_are_described(
+def test_the_migrations_create_the_keys_and_partial_indexes_that_the_code_describes(
     database: Database,
 ) -> None:
     """Alembic's comparison, in the test above, looks at neither."""
@@ -153,5 +171,6 @@ def test_the_migrations_create_the_keys_and_partial_indexes_that_are_described(
     tables.create_all(database.engine)
 
     assert keys_and_indexes(database) == created_by_migrations
+    # The conditions of two partial indexes, to show that they are compared.
     assert "finalized_position" in str(created_by_migrations["mempiler_memories"])
     assert "worker" in str(created_by_migrations["mempiler_users"])

@@ -13,6 +13,7 @@ from .conftest import ADA, session
 
 
 def names_of_files(folder: Path) -> list[str]:
+    """Return the names of the files in a folder, in their order."""
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -27,7 +28,7 @@ def path(open_folder: Path) -> Path:
 
 
 def texts_of_ada(store: Store) -> list[str]:
-    """Return what Ada said."""
+    """Return what Ada said; all of it still waits to be written into her memory."""
     texts: list[str] = []
     for stored in store.read(ADA).pending_items:
         texts.extend(turn.text for turn in stored.item.turns)
@@ -55,7 +56,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_writt
 
 
 def test_rows_in_the_write_ahead_log_are_read_too(path: Path) -> None:
-    """As where a service has the store open, or was killed."""
+    """New rows are in SQLite's log while a service has the store open, or after it was killed."""
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         assert path.with_name("memories.sqlite-wal").stat().st_size > 0
@@ -66,7 +67,7 @@ def test_rows_in_the_write_ahead_log_are_read_too(path: Path) -> None:
 
 
 def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
-    """As where a service that may write the store is started later."""
+    """A service that may write the store is started later than the reader."""
     with read_only(path.parent):
         reader = Store(path)
         assert texts_of_ada(reader) == ["I moved to Lisbon."]
@@ -77,8 +78,8 @@ def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
             assert texts_of_ada(reader) == ["I moved to Lisbon.", "I adopted a cat."]
 
 
-def test_a_log_without_its_index_is_not_passed_over(path: Path) -> None:
-    """As in a copy of the files: without the log, what was said last would be missing."""
+def test_a_store_whose_log_cannot_be_read_for_lack_of_its_index_is_refused(path: Path) -> None:
+    """As in a copy of the files. Without the log, what was said last would be missing."""
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         write_ahead_log = path.with_name("memories.sqlite-wal").read_bytes()
@@ -117,7 +118,7 @@ def test_tables_that_would_have_to_be_created_or_upgraded_are_an_error_of_one_li
         Store(path)
 
 
-def test_a_damaged_item_fails_no_reading(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_all_but_a_damaged_item_are_read(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store(path) as store:
         store.items.add(ADA, session("I adopted a cat.", id="D2"))
     with closing(sqlite3.connect(path)) as database, database:

@@ -1,6 +1,8 @@
 """Items that failed and are queued again.
 
-They lie before the position of the memory, and none of them may be passed over.
+They lie before the position of the memory, which is that of the last item in it, and none of them
+may be passed over. An item is "queued" until a commit of the memory marks it as "remembered", or a
+worker gives it up: then it is "failed".
 """
 
 import io
@@ -22,15 +24,20 @@ from mempiler.serving.memories.writing import write_user_queue
 from .conftest import ADA, WRITER, session
 
 
-def memory(position: int, finalized_position: int | None = None) -> Document:
-    """A memory of all items up to a position."""
-    if finalized_position is None:
-        finalized_position = position
-    return Document("{}", position, None, finalized_position, ("Ada",), WRITER)
+def memory_up_to(position: int) -> Document:
+    """Return a memory whose last item is the one at a position."""
+    return Document(
+        memory="{}",
+        position=position,
+        finalized=None,
+        finalized_position=position,
+        speakers=("Ada",),
+        stamp=WRITER,
+    )
 
 
 def states(store: Store) -> list[str]:
-    """Return the states of Ada's items, in their order."""
+    """Return the states of Ada's items, in the order of their positions."""
     return [stored.state for stored in store.items.list_all(ADA)]
 
 
@@ -39,10 +46,10 @@ def store_with_failed_items(store: Store) -> Store:
     """A store in which two items have failed, and a third one is in the memory."""
     for number in range(1, 4):
         store.items.add(ADA, session("text", id=f"s{number}"))
-    (claim,) = store.queue.claim("worker", 60, WRITER)
-    store.queue.fail(claim, 1, "refused", is_given_up=True)
-    store.queue.fail(claim, 2, "refused", is_given_up=True)
-    store.queue.commit(claim, memory(3), lease=0, item_positions=[3])
+    (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
+    store.queue.fail(claim, position=1, error="refused", is_given_up=True)
+    store.queue.fail(claim, position=2, error="refused", is_given_up=True)
+    store.queue.commit(claim, memory_up_to(3), lease=0, item_positions=[3])
     assert states(store) == ["failed", "failed", "remembered"]
     return store
 
@@ -54,11 +61,11 @@ def test_a_commit_marks_only_the_requeued_item_that_it_wrote(
     store = store_with_failed_items
     assert store.queue.requeue_failed(ADA) == 2
 
-    (claim,) = store.queue.claim("worker", 60, WRITER)
-    claim = store.queue.commit(claim, memory(3), lease=60, item_positions=[1])
+    (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
+    claim = store.queue.commit(claim, memory_up_to(3), lease=60, item_positions=[1])
     assert states(store) == ["remembered", "queued", "remembered"]
 
-    store.queue.commit(claim, memory(3), lease=0, item_positions=[2])
+    store.queue.commit(claim, memory_up_to(3), lease=0, item_positions=[2])
     assert states(store) == ["remembered", "remembered", "remembered"]
 
 
@@ -67,21 +74,22 @@ def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(
 ) -> None:
     store = store_with_failed_items
     store.items.add(ADA, session("text", id="s4"))
-    (claim,) = store.queue.claim("worker", 60, WRITER)
+    (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
     store.queue.requeue_failed(ADA)
 
-    assert store.queue.commit(claim, memory(4), lease=0, item_positions=[4]) is not None
+    assert store.queue.commit(claim, memory_up_to(4), lease=0, item_positions=[4]) is not None
     assert states(store) == ["queued", "queued", "remembered", "remembered"]
 
 
 def test_an_item_that_one_worker_gave_up_and_another_one_wrote_is_remembered(store: Store) -> None:
     """Otherwise it would be written a second time when failed items are queued again."""
     store.items.add(ADA, session("text", id="s1"))
-    (claim_of_slow_worker,) = store.queue.claim("slow", 0, WRITER)
-    (claim_of_fast_worker,) = store.queue.claim("fast", 60, WRITER)
-    store.queue.fail(claim_of_fast_worker, 1, "refused", is_given_up=True)
+    # This lease ends at once, so another worker may claim the user, too.
+    (claim_of_slow_worker,) = store.queue.claim("slow", lease=0, stamp=WRITER)
+    (claim_of_fast_worker,) = store.queue.claim("fast", lease=60, stamp=WRITER)
+    store.queue.fail(claim_of_fast_worker, position=1, error="refused", is_given_up=True)
 
-    assert store.queue.commit(claim_of_slow_worker, memory(1), lease=0, item_positions=[1])
+    assert store.queue.commit(claim_of_slow_worker, memory_up_to(1), lease=0, item_positions=[1])
     assert store.queue.requeue_failed(ADA) == 0
     assert states(store) == ["remembered"]
 
@@ -91,9 +99,9 @@ def write_last_of_three_items(memories: Memories, text: str) -> None:
     store = memories.store
     for number in range(1, 4):
         store.items.add(ADA, session(f"{text} {number}", id=f"s{number}"))
-    (claim,) = store.queue.claim("worker", 60, memories.writer_fingerprint)
-    store.queue.fail(claim, 1, "refused", is_given_up=True)
-    store.queue.fail(claim, 2, "refused", is_given_up=True)
+    (claim,) = store.queue.claim("worker", lease=60, stamp=memories.writer_fingerprint)
+    store.queue.fail(claim, position=1, error="refused", is_given_up=True)
+    store.queue.fail(claim, position=2, error="refused", is_given_up=True)
     store.queue.release(claim)
     write_user_queue(memories, ADA)
     assert states(store) == ["failed", "failed", "remembered"]
@@ -120,7 +128,10 @@ def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_seco
 def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finalized_already(
     store: Store,
 ) -> None:
-    """Here the writer stops before it finalizes, as one that is killed does."""
+    """The finalized form, from which questions are answered, is made after the items are written.
+
+    Here the writer stops before that, as one that is killed does.
+    """
 
     def first_item_is_written() -> bool:
         return states(store)[0] == "remembered"
@@ -132,6 +143,7 @@ def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finaliz
     write_user_queue(memories, ADA, stop=first_item_is_written)
     assert states(store) == ["remembered", "queued", "remembered"]
     pending_ids = [stored.item.id for stored in store.read(ADA).pending_items]
+    # The first item is remembered, and still pending because it is not finalized.
     assert pending_ids[:2] == ["s1", "s2"]
 
     write_user_queue(memories, ADA)
@@ -146,8 +158,8 @@ def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
 ) -> None:
     store = store_with_failed_items
     store.queue.requeue_failed(ADA)
-    (claim,) = store.queue.claim("worker", 60, WRITER)
-    store.queue.commit(claim, memory(3), lease=0, item_positions=[2])
+    (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
+    store.queue.commit(claim, memory_up_to(3), lease=0, item_positions=[2])
     file = io.StringIO()
     export_users(store, file)
 
@@ -156,22 +168,27 @@ def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
 
         assert states(other) == ["queued", "remembered", "remembered"]
         assert other.transfer.dump(ADA) == store.transfer.dump(ADA)
-        (claim,) = other.queue.claim("worker", 60, WRITER)
-        other.queue.commit(claim, memory(3), lease=0, item_positions=[1])
+        (claim,) = other.queue.claim("worker", lease=60, stamp=WRITER)
+        other.queue.commit(claim, memory_up_to(3), lease=0, item_positions=[1])
         assert states(other) == ["remembered", "remembered", "remembered"]
 
 
 def test_a_failure_of_an_item_that_is_reset_in_the_same_moment_is_not_recorded(
     store: Store, database: Database
 ) -> None:
-    """PostgreSQL waited for the row of the item, and took the version from before the reset."""
+    """PostgreSQL once waited for the row of the item, and took the one from before the reset."""
     store.items.add(ADA, session("text", id="s1"))
-    (claim,) = store.queue.claim("worker", 60, WRITER)
-    failing = threading.Thread(target=store.queue.fail, args=(claim, 1, "refused", True))
+    (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
+
+    def fail() -> None:
+        store.queue.fail(claim, position=1, error="refused", is_given_up=True)
+
+    failing = threading.Thread(target=fail)
     with database.write_transaction() as transaction:
         lock_user(transaction, ADA)
         reset_memory(transaction, ADA)
         failing.start()
+        # The thread has time to begin; it waits for this transaction.
         time.sleep(0.3)
     failing.join()
 

@@ -1,4 +1,8 @@
-"""Requests and dollars of tenants, counted by several processes at once."""
+"""Requests and dollars of tenants, counted by several processes at once.
+
+Before a call, the dollars that it may cost are reserved. Afterwards they are settled: what it cost
+takes the place of the reservation.
+"""
 
 import multiprocessing
 import os
@@ -19,6 +23,10 @@ from mempiler.memory.store.tenant_usage import (
 )
 
 FORK = multiprocessing.get_context("fork")
+BEGIN_OF_MINUTE = 1_800_000_000.0
+"""A time at which a minute begins, in seconds since 1970."""
+MIDNIGHT = 1_800_057_600.0
+"""The next midnight after that, where another day begins."""
 
 
 def in_processes(count: int, work: Callable[[], Any]) -> list[Any]:
@@ -65,7 +73,7 @@ def usage_by_clock(store: Store, database: Database) -> TenantUsage:
 
 
 def can_reserve(usage: TenantUsage, tenant: str, usd: float, limit: float = 1.0) -> bool:
-    """Reserve dollars of a tenant for ten minutes, if they are left; return whether they were."""
+    """Reserve dollars of a tenant, if they are left of its limit; return whether they were."""
     outcome = usage.reserve(tenant, usd, limit, lifetime=600.0)
     return isinstance(outcome, Reservation)
 
@@ -100,20 +108,23 @@ def test_requests_of_several_processes_are_counted_together(url: str) -> None:
 def test_a_count_begins_again_with_the_minute(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
-    clock.set(1_800_000_010.0)
-    assert usage_by_clock.count_request("acme") == (1, 50.0)
-    assert usage_by_clock.count_request("acme") == (2, 50.0)
-    assert usage_by_clock.count_request("globex") == (1, 50.0)
+    clock.set(BEGIN_OF_MINUTE + 10)
+    first = RequestCount(requests=1, seconds_left=50.0)
+    second = RequestCount(requests=2, seconds_left=50.0)
+    assert usage_by_clock.count_request("acme") == first
+    assert usage_by_clock.count_request("acme") == second
+    assert usage_by_clock.count_request("globex") == first
 
-    clock.set(1_800_000_060.0)
-    assert usage_by_clock.count_request("acme") == (1, 60.0)
+    clock.set(BEGIN_OF_MINUTE + 60)
+    first_of_next_minute = RequestCount(requests=1, seconds_left=60.0)
+    assert usage_by_clock.count_request("acme") == first_of_next_minute
 
 
 def test_a_minute_and_a_day_do_not_begin_early(
     url: str, clock: ClockSetter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part of a second before its end it is still the same minute: nothing is rounded up."""
-    moment = 1_800_000_059.75
+    moment = BEGIN_OF_MINUTE + 59.75
     clock.set(moment)
     # A server has a clock of its own, which stands in the statements.
     monkeypatch.setattr(queries, "_POSTGRESQL_NOW", f"CAST({moment} AS DOUBLE PRECISION)")
@@ -121,30 +132,32 @@ def test_a_minute_and_a_day_do_not_begin_early(
     try:
         with Store(url) as store:
             count = store.tenant_usage.count_request("acme")
-            refusal = store.tenant_usage.reserve("acme", 2.0, limit=1.0, lifetime=60.0)
+            refusal = store.tenant_usage.reserve("acme", usd=2.0, limit=1.0, lifetime=60.0)
     finally:
         queries.load_queries.cache_clear()
 
     assert count == RequestCount(requests=1, seconds_left=0.25)
-    next_midnight = 1_800_057_600
-    assert refusal == SpendingRefusal(is_spent=True, seconds_left=next_midnight - moment)
+    assert refusal == SpendingRefusal(is_spent=True, seconds_left=MIDNIGHT - moment)
 
 
-def test_processes_reserve_no_more_than_the_limit(url: str) -> None:
+def test_processes_together_reserve_all_of_the_limit_and_no_more(url: str) -> None:
     Store(url).close()
 
     def count_reservations() -> int:
         with Store(url) as store:
-            outcomes = [can_reserve(store.tenant_usage, "acme", 0.1) for _ in range(10)]
+            outcomes = [can_reserve(store.tenant_usage, "acme", usd=0.1) for _ in range(10)]
         return outcomes.count(True)
 
-    assert sum(in_processes(3, count_reservations)) == 10
+    reservations_of_processes = in_processes(3, count_reservations)
+
+    # The limit of 1 dollar suffices for ten times ten cents.
+    assert sum(reservations_of_processes) == 10
 
 
 def test_reserved_dollars_cannot_be_reserved_by_others(usage: TenantUsage) -> None:
-    reservation_of(usage, 0.6)
+    reservation_of(usage, usd=0.6)
 
-    refusal = usage.reserve("acme", 0.6, limit=1.0, lifetime=600.0)
+    refusal = usage.reserve("acme", usd=0.6, limit=1.0, lifetime=600.0)
 
     assert isinstance(refusal, SpendingRefusal)
     assert not refusal.is_spent
@@ -152,35 +165,36 @@ def test_reserved_dollars_cannot_be_reserved_by_others(usage: TenantUsage) -> No
 
 
 def test_the_cost_of_a_call_replaces_its_reservation(usage: TenantUsage) -> None:
-    reservation = reservation_of(usage, 0.6)
+    reservation = reservation_of(usage, usd=0.6)
 
-    usage.settle(reservation, 0.25)
+    usage.settle(reservation, usd=0.25)
 
     assert usage.spent_today("acme") == 0.25
-    assert can_reserve(usage, "acme", 0.75)
-    assert can_reserve(usage, "globex", 1.0)
+    assert can_reserve(usage, "acme", usd=0.75)
+    assert can_reserve(usage, "globex", usd=1.0)
 
 
 def test_a_refusal_says_that_the_budget_of_the_day_is_spent(usage: TenantUsage) -> None:
-    usage.settle(reservation_of(usage, 0.5), 0.5)
+    usage.settle(reservation_of(usage, usd=0.5), usd=0.5)
 
-    refusal = usage.reserve("acme", 0.6, limit=1.0, lifetime=600.0)
+    refusal = usage.reserve("acme", usd=0.6, limit=1.0, lifetime=600.0)
 
     assert isinstance(refusal, SpendingRefusal)
     assert refusal.is_spent
 
 
-def test_sums_are_not_refused_because_of_rounding(usage: TenantUsage) -> None:
+def test_a_budget_can_be_spent_to_its_end_in_spite_of_rounding(usage: TenantUsage) -> None:
     # As floating-point numbers, three times 0.1 is more than 0.3.
     for _ in range(3):
-        usage.settle(reservation_of(usage, 0.1, limit=0.3), 0.1)
+        usage.settle(reservation_of(usage, usd=0.1, limit=0.3), usd=0.1)
 
-    assert not can_reserve(usage, "acme", 0.1, limit=0.3)
+    assert not can_reserve(usage, "acme", usd=0.1, limit=0.3)
 
 
-def test_reservations_of_a_killed_process_become_free(url: str) -> None:
+def test_what_a_killed_process_has_reserved_can_be_reserved_again_later(url: str) -> None:
     def reserve_and_die() -> None:
-        Store(url).tenant_usage.reserve("acme", 1.0, limit=1.0, lifetime=2.0)
+        # A reservation ends after its lifetime, here two seconds.
+        Store(url).tenant_usage.reserve("acme", usd=1.0, limit=1.0, lifetime=2.0)
         os._exit(9)
 
     process = FORK.Process(target=reserve_and_die)
@@ -190,40 +204,38 @@ def test_reservations_of_a_killed_process_become_free(url: str) -> None:
 
     with Store(url) as store:
         started = time.monotonic()
-        outcome = store.tenant_usage.reserve("acme", 1.0, limit=1.0, lifetime=2.0)
+        outcome = store.tenant_usage.reserve("acme", usd=1.0, limit=1.0, lifetime=2.0)
         # On a slow machine the reservation may have expired by now.
         if time.monotonic() - started < 1:
             assert isinstance(outcome, SpendingRefusal)
 
         time.sleep(2.1)
-        assert can_reserve(store.tenant_usage, "acme", 1.0)
+        assert can_reserve(store.tenant_usage, "acme", usd=1.0)
         assert store.tenant_usage.spent_today("acme") == 0
 
 
 def test_a_reservation_of_yesterday_takes_nothing_from_today(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
-    midnight = 1_800_057_600.0
-    clock.set(midnight - 1)
-    reservation_of(usage_by_clock, 1.0, lifetime=60.0)
-    refusal = usage_by_clock.reserve("acme", 1.0, limit=1.0, lifetime=60.0)
+    clock.set(MIDNIGHT - 1)
+    reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
+    refusal = usage_by_clock.reserve("acme", usd=1.0, limit=1.0, lifetime=60.0)
     assert refusal == SpendingRefusal(is_spent=False, seconds_left=1.0)
 
-    clock.set(midnight + 1)
-    assert can_reserve(usage_by_clock, "acme", 1.0)
+    clock.set(MIDNIGHT + 1)
+    assert can_reserve(usage_by_clock, "acme", usd=1.0)
 
 
 def test_a_late_cost_counts_for_the_day_of_its_reservation(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
-    midnight = 1_800_057_600.0
-    clock.set(midnight - 1)
-    late_reservation = reservation_of(usage_by_clock, 1.0, lifetime=60.0)
-    clock.set(midnight + 1)
-    current_reservation = reservation_of(usage_by_clock, 1.0, lifetime=60.0)
+    clock.set(MIDNIGHT - 1)
+    late_reservation = reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
+    clock.set(MIDNIGHT + 1)
+    current_reservation = reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
 
-    usage_by_clock.settle(late_reservation, 0.9)
+    usage_by_clock.settle(late_reservation, usd=0.9)
     assert usage_by_clock.spent_today("acme") == 0
 
-    usage_by_clock.settle(current_reservation, 0.2)
+    usage_by_clock.settle(current_reservation, usd=0.2)
     assert usage_by_clock.spent_today("acme") == 0.2

@@ -4,8 +4,10 @@ Unless a test says otherwise, their program is turn RAG and their model the offl
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,8 @@ import pytest
 from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.engines.lm import language_model
+from mempiler.engines.prices import TokenPrices
+from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
 from mempiler.serving.worker.breaker import CALLER, Breaker
 
@@ -284,6 +288,98 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder)) as client:
         client.add("I moved to Lisbon.", id="s")
         yield client
+
+
+# Limits of tenants.
+
+
+class StoppedClock:
+    """The clock of this process; it shows noon, where a minute begins, until a test moves it."""
+
+    noon = 1_800_057_600.0 + 12 * 3600
+    """Noon of a day, in seconds since 1970."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.move_to(seconds_after_noon=0)
+
+    def move_to(self, seconds_after_noon: float) -> None:
+        """Let the clock show another time."""
+        now = self.noon + seconds_after_noon
+        self._monkeypatch.setattr(time, "time", lambda: now)
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> StoppedClock:
+    """A clock that stands still at noon, so that no minute and no day ends during a test."""
+    return StoppedClock(monkeypatch)
+
+
+def write_limits(folder: Path, **limits: str) -> None:
+    """Write the token file again, with limits behind the tokens of some tenants."""
+    lines = [f"{tenant} {token} {limits.get(tenant, '')}\n" for tenant, token in TOKENS.items()]
+    (folder / "tokens").write_text("".join(lines))
+
+
+@pytest.fixture
+def database(store: Store) -> Iterator[Database]:
+    """Another connection to the database of the store, for fakes of the store's parts."""
+    database = Database(store.url)
+    yield database
+    database.close()
+
+
+PRICES = TokenPrices(input=0.001, output=0.001)
+"""US dollars per token of the models that cost something."""
+
+
+@pytest.fixture
+def make_priced_lm(scripted: Any) -> Callable[..., Any]:
+    """Make a model that costs a tenth of a cent per token; its guard is a breaker.
+
+    It answers "Lisbon", or what `reply` returns, and with 100 tokens at most: 10 cents.
+    """
+
+    def make(reply: Any = lambda field, prompt, call_number: {field: "Lisbon"}) -> Any:
+        lm = scripted(reply, guard=Breaker(), prices=PRICES, max_tokens=100)
+        lm.callbacks = []
+        return lm
+
+    return make
+
+
+@dataclass(frozen=True)
+class Relay:
+    """A service that relays chats to a stub model, whose calls cost something."""
+
+    client: Api
+    server: StubServer
+
+    @property
+    def failed_calls(self) -> int:
+        """How many calls of the model count as failed."""
+        return self.client.service.lm.meter.read().failed
+
+    def has_no_request(self) -> bool:
+        """Return whether no request holds a place in the pool of the model."""
+        return self.client.service.model_pool.held.total() == 0
+
+
+StartRelay = Callable[..., Relay]
+"""The type of the fixture `start_relay`."""
+
+
+@pytest.fixture
+def start_relay(reach: Reach, tmp_path: Path) -> StartRelay:
+    """Start a relay with the keywords of `reach`; the tenant `acme` has a budget."""
+
+    def start(usd_per_day: float = 100, **stub_options: Any) -> Relay:
+        client, _, server = reach(**stub_options)
+        client.service.lm.prices = PRICES
+        write_limits(tmp_path, acme=f"usd-per-day={usd_per_day}")
+        return Relay(client, server)
+
+    return start
 
 
 @pytest.fixture(autouse=True)

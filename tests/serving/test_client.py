@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,9 +43,9 @@ from mempiler.serving.memories.entries import UserEntries
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.worker.writers import write_all_queued
 
-from .conftest import TOKENS
+from .conftest import TOKENS, service_over, serving
 
-LISBON = [
+LISBON_MESSAGES = [
     {
         "role": "user",
         "name": "Ada",
@@ -52,11 +53,13 @@ LISBON = [
         "time": datetime(2025, 3, 5, 18, 20),
     }
 ]
-OSLO = Session(
+"""Messages without an id; the call that adds them may name one."""
+OSLO_SESSION = Session(
     id="chat-2",
     time=datetime(2025, 6, 1),
     turns=(Turn(id="", speaker="Ada", text="I flew to Oslo for the summer."),),
 )
+"""A session that brings its own id."""
 
 
 # What a memory does, in this process and over HTTP.
@@ -82,31 +85,57 @@ class BlockingMemory:
         return call
 
 
+@dataclass(frozen=True)
+class SharedService:
+    """A service that all tests of memories share; each of them has users of its own."""
+
+    store: Store
+    address: str
+
+
+@pytest.fixture(scope="module")
+def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedService]:
+    """A running service and its store, started once because a start takes a fifth of a second."""
+    folder = tmp_path_factory.mktemp("shared-service")
+    with Store(folder / "memories.sqlite") as store, serving(service_over(store, folder)) as api:
+        yield SharedService(store, api.address)
+
+
+MemoryOf = Callable[[str], Any]
+"""Returns the memory of the user with a name."""
+
+
 @pytest.fixture(params=["in this process", "client", "asyncio client"])
-def memory_of(
-    request: pytest.FixtureRequest, connect: Any, store: Store
-) -> Iterator[Callable[[str], Any]]:
+def memory_of(request: pytest.FixtureRequest, shared_service: SharedService) -> Iterator[MemoryOf]:
     """Return the memory of a user; the same store is reached in three ways."""
+    # Nobody meets users of another test.
+    test_id = uuid.uuid4().hex
+
     if request.param == "in this process":
         program = build("turn-rag")
-        yield lambda user: program.memory(store, user, lm=language_model("offline"))
+        lm = language_model("offline")
+        yield lambda user: program.memory(shared_service.store, f"{user}-{test_id}", lm=lm)
     elif request.param == "client":
-        with Client(connect().address, TOKENS["acme"]) as client:
-            yield client.memory
+        with Client(shared_service.address, TOKENS["acme"]) as client:
+            yield lambda user: client.memory(f"{user}-{test_id}")
     else:
         with asyncio.Runner() as runner:
-            async_client = AsyncClient(connect().address, TOKENS["acme"])
-            yield lambda user: BlockingMemory(async_client.memory(user), runner)
+            async_client = AsyncClient(shared_service.address, TOKENS["acme"])
+            yield lambda user: BlockingMemory(async_client.memory(f"{user}-{test_id}"), runner)
             runner.run(async_client.close())
 
 
 @pytest.fixture
-def ada(memory_of: Callable[[str], Any], store: Store) -> Any:
-    """Ada's memory; two sessions with metadata are written into it."""
+def ada_with_two_sessions(memory_of: MemoryOf, shared_service: SharedService) -> Any:
+    """Ada's memory, in which two sessions of one turn are written.
+
+    `chat-1` is of 5 March 2025: "I moved to Lisbon.". `chat-2` is of 1 June 2025: "I flew to Oslo
+    for the summer.". Their entries are `chat-1:1` and `chat-2:1`.
+    """
     memory = memory_of("ada")
-    memory.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
-    memory.add(OSLO, metadata={"channel": "mail", "year": 2024})
-    write_all_queued(Memories(build("turn-rag"), store, language_model("offline")))
+    memory.add(LISBON_MESSAGES, id="chat-1", metadata={"channel": "phone", "year": 2025})
+    memory.add(OSLO_SESSION, metadata={"channel": "mail", "year": 2024})
+    write_all_queued(Memories(build("turn-rag"), shared_service.store, language_model("offline")))
     return memory
 
 
@@ -115,35 +144,36 @@ def all_hits(search_result: Any) -> list[Any]:
     return [*search_result.entries, *search_result.pending]
 
 
-def test_a_session_is_stored_once_under_its_id(memory_of: Callable[[str], Any]) -> None:
+def test_a_session_is_stored_once_under_its_id(memory_of: MemoryOf) -> None:
     ada = memory_of("ada")
 
-    first = ada.add(LISBON, id="chat-1")
+    first = ada.add(LISBON_MESSAGES, id="chat-1")
     assert first.id == "chat-1"
     assert first.position == 1
     assert first.new is True
-    assert ada.add(LISBON, id="chat-1").new is False
+    assert ada.add(LISBON_MESSAGES, id="chat-1").new is False
 
     with pytest.raises(ConflictError, match="chat-1"):
         ada.add([{"role": "user", "content": "Something else."}], id="chat-1")
 
 
-def test_a_session_gets_an_id_unless_it_has_one(memory_of: Callable[[str], Any]) -> None:
+def test_a_session_gets_an_id_unless_it_has_one(memory_of: MemoryOf) -> None:
     ada = memory_of("ada")
-    ada.add(LISBON, id="chat-1")
+    ada.add(LISBON_MESSAGES, id="chat-1")
 
-    assert ada.add(OSLO).id == "chat-2"
+    assert ada.add(OSLO_SESSION).id == "chat-2"
+    # Otherwise the id is "D" and the number of the session.
     assert ada.add([{"role": "user", "content": "Hello."}]).id == "D3"
 
 
 def test_a_search_finds_what_the_user_said_and_nothing_of_other_users(
-    memory_of: Callable[[str], Any],
+    memory_of: MemoryOf,
 ) -> None:
     ada = memory_of("ada")
     ben = memory_of("ben")
     assert all_hits(ada.search("Lisbon")) == []
-    ada.add(LISBON, id="chat-1")
-    ada.add(OSLO)
+    ada.add(LISBON_MESSAGES, id="chat-1")
+    ada.add(OSLO_SESSION)
 
     (hit,) = all_hits(ada.search("Where is Lisbon?", k=1))
     assert hit.id == "chat-1:1"
@@ -155,26 +185,26 @@ def test_a_search_finds_what_the_user_said_and_nothing_of_other_users(
 
 
 def test_a_search_finds_only_what_was_said_in_the_given_time(
-    memory_of: Callable[[str], Any],
+    memory_of: MemoryOf,
 ) -> None:
     ada = memory_of("ada")
-    ada.add(LISBON, id="chat-1")
-    ada.add(OSLO)
+    ada.add(LISBON_MESSAGES, id="chat-1")
+    ada.add(OSLO_SESSION)
 
     (hit,) = all_hits(ada.search("Ada", since=datetime(2025, 5, 1), until=datetime(2025, 7, 1)))
 
     assert hit.id == "chat-2:1"
 
 
-def test_a_search_for_no_hits_is_refused(memory_of: Callable[[str], Any]) -> None:
+def test_a_search_for_no_hits_is_refused(memory_of: MemoryOf) -> None:
     with pytest.raises(UserError, match="k"):
         memory_of("ada").search("Lisbon", k=0)
 
 
-def test_an_answer_comes_with_what_was_recalled_for_it(memory_of: Callable[[str], Any]) -> None:
+def test_an_answer_comes_with_what_was_recalled_for_it(memory_of: MemoryOf) -> None:
     ada = memory_of("ada")
-    ada.add(LISBON, id="chat-1")
-    ada.add(OSLO)
+    ada.add(LISBON_MESSAGES, id="chat-1")
+    ada.add(OSLO_SESSION)
 
     reply = ada.ask("Where did Ada move?")
 
@@ -184,16 +214,17 @@ def test_an_answer_comes_with_what_was_recalled_for_it(memory_of: Callable[[str]
 
 
 def test_a_forgotten_session_and_a_forgotten_user_are_gone(
-    memory_of: Callable[[str], Any],
+    memory_of: MemoryOf,
 ) -> None:
     ada = memory_of("ada")
-    ada.add(LISBON, id="chat-1")
-    ada.add(OSLO)
+    ada.add(LISBON_MESSAGES, id="chat-1")
+    ada.add(OSLO_SESSION)
     ada.add([{"role": "user", "content": "Hello."}])
 
     assert ada.forget_session("chat-2")
     assert not ada.forget_session("chat-2")
 
+    # Two of the three sessions are still there.
     receipt = ada.forget()
     assert receipt.known is True
     assert receipt.sessions == 2
@@ -203,7 +234,7 @@ def test_a_forgotten_session_and_a_forgotten_user_are_gone(
     assert all_hits(ada.search("Lisbon")) == []
 
 
-def test_a_memory_without_sessions_has_no_entries(memory_of: Callable[[str], Any]) -> None:
+def test_a_memory_without_sessions_has_no_entries(memory_of: MemoryOf) -> None:
     entries = memory_of("ada").entries
 
     assert entries.list() == EntryPage()
@@ -214,7 +245,7 @@ def test_a_memory_without_sessions_has_no_entries(memory_of: Callable[[str], Any
     assert entries.undo("chat-1:1") is None
 
 
-def test_entries_are_listed_page_by_page_with_their_sessions(ada: Any) -> None:
+def test_entries_are_listed_page_by_page_with_their_sessions(ada_with_two_sessions: Any) -> None:
     lisbon_entry = ListedEntry(
         id="chat-1:1",
         text="Ada: I moved to Lisbon.",
@@ -225,49 +256,50 @@ def test_entries_are_listed_page_by_page_with_their_sessions(ada: Any) -> None:
         sessions=(Origin(id="chat-1", metadata={"channel": "phone", "year": 2025}),),
     )
 
-    first_page = ada.entries.list(limit=1)
+    first_page = ada_with_two_sessions.entries.list(limit=1)
     assert first_page.entries == (lisbon_entry,)
     assert first_page.next == "chat-1:1"
-    assert ada.entries.get("chat-1:1") == lisbon_entry
+    assert ada_with_two_sessions.entries.get("chat-1:1") == lisbon_entry
 
-    second_page = ada.entries.list(first_page.next)
+    second_page = ada_with_two_sessions.entries.list(cursor=first_page.next)
     assert [entry.id for entry in second_page.entries] == ["chat-2:1"]
+    assert second_page.next is None
 
 
-def test_an_entry_is_updated(ada: Any) -> None:
-    change = ada.entries.update("chat-1:1", "I moved to Porto.", "the desk")
+def test_an_entry_is_updated(ada_with_two_sessions: Any) -> None:
+    change = ada_with_two_sessions.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
 
     assert change.what == "update"
     assert change.new == "Ada: I moved to Porto."
     assert change.by == "the desk"
-    assert ada.entries.get("chat-1:1").text == "Ada: I moved to Porto."
+    assert ada_with_two_sessions.entries.get("chat-1:1").text == "Ada: I moved to Porto."
 
 
-def test_an_update_that_changes_nothing_is_refused(ada: Any) -> None:
+def test_an_update_that_changes_nothing_is_refused(ada_with_two_sessions: Any) -> None:
     with pytest.raises(UserError, match="says this already"):
-        ada.entries.update("chat-1:1", "I moved to Lisbon.")
+        ada_with_two_sessions.entries.update("chat-1:1", "I moved to Lisbon.")
 
 
-def test_an_entry_is_deleted(ada: Any) -> None:
-    change = ada.entries.delete("chat-1:1", by="ada")
+def test_an_entry_is_deleted(ada_with_two_sessions: Any) -> None:
+    change = ada_with_two_sessions.entries.delete("chat-1:1", by="ada")
 
     assert change.what == "delete"
     assert change.text == "Ada: I moved to Lisbon."
     assert change.new is None
     assert change.by == "ada"
-    assert ada.entries.get("chat-1:1") is None
-    assert ada.entries.delete("chat-1:1") is None
-    assert [entry.id for entry in ada.entries.list().entries] == ["chat-2:1"]
+    assert ada_with_two_sessions.entries.get("chat-1:1") is None
+    assert ada_with_two_sessions.entries.delete("chat-1:1") is None
+    assert [entry.id for entry in ada_with_two_sessions.entries.list().entries] == ["chat-2:1"]
 
 
 @pytest.fixture
-def ada_with_changes(ada: Any) -> Any:
-    """Ada's memory; an entry of it was updated, deleted, and both was undone."""
-    ada.entries.update("chat-1:1", "I moved to Porto.", "the desk")
-    ada.entries.delete("chat-1:1", by="ada")
-    assert ada.entries.undo("chat-1:1").what == "undo"
-    assert ada.entries.undo("chat-1:1").what == "undo"
-    return ada
+def ada_with_changes(ada_with_two_sessions: Any) -> Any:
+    """Ada's memory; the entry `chat-1:1` was updated and deleted, and then both was undone."""
+    ada_with_two_sessions.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
+    ada_with_two_sessions.entries.delete("chat-1:1", by="ada")
+    assert ada_with_two_sessions.entries.undo("chat-1:1").what == "undo"
+    assert ada_with_two_sessions.entries.undo("chat-1:1").what == "undo"
+    return ada_with_two_sessions
 
 
 def test_changes_of_an_entry_are_undone_until_there_is_none(ada_with_changes: Any) -> None:
@@ -275,8 +307,8 @@ def test_changes_of_an_entry_are_undone_until_there_is_none(ada_with_changes: An
     assert ada_with_changes.entries.get("chat-1:1").text == "Ada: I moved to Lisbon."
 
 
-def test_the_history_of_an_entry_begins_with_its_writing(ada: Any) -> None:
-    (written,) = ada.entries.history("chat-1:1")
+def test_the_history_of_an_entry_begins_with_its_writing(ada_with_two_sessions: Any) -> None:
+    (written,) = ada_with_two_sessions.entries.history("chat-1:1")
 
     assert written == EntryChange(
         what="written",
@@ -305,22 +337,23 @@ def test_the_history_of_an_entry_has_all_its_changes(ada_with_changes: Any) -> N
     assert deletion.text == "Ada: I moved to Porto."
 
 
-def test_an_update_returns_the_change_that_the_history_has(ada: Any) -> None:
-    change = ada.entries.update("chat-1:1", "I moved to Porto.", "the desk")
+def test_an_update_returns_the_change_that_the_history_has(ada_with_two_sessions: Any) -> None:
+    change = ada_with_two_sessions.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
 
-    update = ada.entries.history("chat-1:1")[1]
+    update = ada_with_two_sessions.entries.history("chat-1:1")[1]
 
     assert update.at == change.at
     assert update.new == change.new
 
 
 def test_the_pages_of_a_history_are_the_whole_history(ada_with_changes: Any) -> None:
+    """There are five changes: written, updated, deleted, and two that undo these."""
     entries = ada_with_changes.entries
 
     first_page = entries.history("chat-1:1", limit=2)
-    second_page = entries.history("chat-1:1", first_page[-1].number, 2)
-    third_page = entries.history("chat-1:1", second_page[-1].number, 2)
-    page_after_the_end = entries.history("chat-1:1", third_page[-1].number, 2)
+    second_page = entries.history("chat-1:1", after=first_page[-1].number, limit=2)
+    third_page = entries.history("chat-1:1", after=second_page[-1].number, limit=2)
+    page_after_the_end = entries.history("chat-1:1", after=third_page[-1].number, limit=2)
 
     assert len(first_page) == 2
     assert len(second_page) == 2
@@ -329,10 +362,13 @@ def test_the_pages_of_a_history_are_the_whole_history(ada_with_changes: Any) -> 
     assert first_page + second_page + third_page == entries.history("chat-1:1")
 
 
-def test_an_unknown_entry_has_no_history(ada: Any) -> None:
-    assert ada.entries.history("chat-9:1", 3) == ()
+def test_an_unknown_entry_has_no_history(ada_with_two_sessions: Any) -> None:
+    assert ada_with_two_sessions.entries.history("chat-9:1") == ()
+    assert ada_with_two_sessions.entries.history("chat-9:1", after=3) == ()
 
 
+# Session "chat-1" is of March 2025, its year is 2025 and its channel "phone". Session "chat-2" is
+# of June 2025, its year is 2024 and its channel "mail".
 @pytest.mark.parametrize(
     ("choice", "expected_ids"),
     [
@@ -347,34 +383,37 @@ def test_an_unknown_entry_has_no_history(ada: Any) -> None:
     ],
 )
 def test_search_ask_and_list_find_what_is_chosen(
-    ada: Any, choice: dict[str, Any], expected_ids: set[str]
+    ada_with_two_sessions: Any, choice: dict[str, Any], expected_ids: set[str]
 ) -> None:
-    search_result = ada.search("Ada", **choice)
+    """Conditions on metadata (`where`) and on time choose the sessions that are looked at."""
+    search_result = ada_with_two_sessions.search("Ada", **choice)
     assert {hit.id for hit in search_result.entries} == expected_ids
 
-    reply = ada.ask("Where is Ada?", **choice)
+    reply = ada_with_two_sessions.ask("Where is Ada?", **choice)
     assert {hit.id for hit in reply.context.hits} == expected_ids
 
-    page = ada.entries.list(**choice)
+    page = ada_with_two_sessions.entries.list(**choice)
     assert {entry.id for entry in page.entries} == expected_ids
 
 
-def test_malformed_conditions_and_metadata_are_refused(ada: Any) -> None:
+def test_malformed_conditions_and_metadata_are_refused(ada_with_two_sessions: Any) -> None:
     malformed_condition = {"year": {"$gt": 1}}
 
     with pytest.raises(UserError, match="where"):
-        ada.search("Ada", where=malformed_condition)
+        ada_with_two_sessions.search("Ada", where=malformed_condition)
     with pytest.raises(UserError, match="where"):
-        ada.ask("Ada", where=malformed_condition)
+        ada_with_two_sessions.ask("Ada", where=malformed_condition)
     with pytest.raises(UserError, match="where"):
-        ada.entries.list("Ada", where=malformed_condition)
+        ada_with_two_sessions.entries.list("Ada", where=malformed_condition)
     with pytest.raises(UserError, match="metadata"):
-        ada.add(OSLO, metadata={"channel": object()})
+        ada_with_two_sessions.add(OSLO_SESSION, metadata={"channel": object()})
 
 
-def test_a_session_with_other_metadata_is_another_session(ada: Any) -> None:
+def test_a_session_under_a_stored_id_with_other_metadata_is_refused(
+    ada_with_two_sessions: Any,
+) -> None:
     with pytest.raises(ConflictError, match="chat-2"):
-        ada.add(OSLO, metadata={"channel": "phone"})
+        ada_with_two_sessions.add(OSLO_SESSION, metadata={"channel": "phone"})
 
 
 # What only a client has.
@@ -398,7 +437,7 @@ def test_an_unknown_user_has_no_status_no_sessions_and_no_memory(acme: Client) -
 
 def test_a_client_reads_status_sessions_and_memory(client: Any, acme: Client) -> None:
     ada = acme.memory("ada")
-    ada.add(LISBON, id="chat-1")
+    ada.add(LISBON_MESSAGES, id="chat-1")
     client.chat("Hello there.", metadata={"session": "tuesday"})
 
     queued_session, open_session = ada.sessions()
@@ -422,9 +461,10 @@ def test_a_client_reads_status_sessions_and_memory(client: Any, acme: Client) ->
 
 
 def test_a_client_lists_all_users_of_its_tenant(client: Any, acme: Client) -> None:
+    # More than the 100 users of a page.
     names = ["ada", "bob", *(f"more-{number}" for number in range(100, 200))]
     for name in names:
-        acme.memory(name).add(LISBON)
+        acme.memory(name).add(LISBON_MESSAGES)
 
     # The service lists them page by page, and the client puts the pages together.
     page = client.get("/v1/users", params={"after": "ada", "limit": 1}).json()
@@ -434,7 +474,7 @@ def test_a_client_lists_all_users_of_its_tenant(client: Any, acme: Client) -> No
 
 
 def test_a_client_lists_no_users_of_another_tenant(client: Any, acme: Client) -> None:
-    acme.memory("ada").add(LISBON)
+    acme.memory("ada").add(LISBON_MESSAGES)
 
     with Client(client.address, TOKENS["globex"]) as globex:
         assert globex.users() == []
@@ -461,6 +501,7 @@ def parameters_of(some_class: type, method: str) -> dict[str, inspect.Parameter]
 
 @pytest.mark.parametrize(("remote", "async_remote", "local"), MEMORY_CLASSES)
 def test_both_clients_have_the_same_methods(remote: type, async_remote: type, local: type) -> None:
+    """Those of `AsyncClient` are coroutine functions, and a local memory has all of them, too."""
     assert public_names(remote)
     assert public_names(async_remote) == public_names(remote)
     for method in public_names(remote) - {"entries"}:
@@ -476,6 +517,7 @@ def test_both_clients_have_the_same_methods(remote: type, async_remote: type, lo
 def test_clients_take_the_arguments_of_a_memory_of_this_process(
     remote: type, async_remote: type, local: type
 ) -> None:
+    """So a program can go from a local memory to a service without a change of its calls."""
     for method in public_names(remote) - {"entries"}:
         remote_parameters = parameters_of(remote, method)
         local_parameters = parameters_of(local, method)
@@ -586,8 +628,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-CUT = None
-"""In the place of a reply: the server reads the request, and closes the connection."""
+CUT_CONNECTION = None
+"""In the place of a reply: the server reads the request, and closes the connection without one."""
 
 
 def error_reply(status: int, message: str, retry_after: int | None = None) -> Reply:
@@ -633,7 +675,7 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.request_paths.append(self.path)
         reply = self.server.replies.pop(0)
-        if reply is CUT:
+        if reply is CUT_CONNECTION:
             self.close_connection = True
             return
 
@@ -703,7 +745,7 @@ def test_an_error_does_not_show_the_token_though_the_service_repeats_it(
     [
         pytest.param([ANSWER], id="answer"),
         pytest.param([BUSY, error_reply(429, "slow down", retry_after=0), ANSWER], id="busy twice"),
-        pytest.param([CUT, ANSWER], id="broken connection"),
+        pytest.param([CUT_CONNECTION, ANSWER], id="broken connection"),
     ],
 )
 def test_a_question_is_sent_again_until_it_is_answered(
@@ -762,7 +804,7 @@ def test_a_failure_that_another_try_cannot_help_is_raised_at_once(
     ("reply", "message"),
     [
         pytest.param(BUSY, "too many requests wait; try again", id="busy"),
-        pytest.param(CUT, "the service did not answer: ", id="broken connection"),
+        pytest.param(CUT_CONNECTION, "the service did not answer: ", id="broken connection"),
     ],
 )
 def test_a_question_fails_when_no_retry_is_left(
@@ -779,11 +821,11 @@ def test_a_question_fails_when_no_retry_is_left(
 
 
 def add_without_id(memory: RemoteMemory) -> None:
-    memory.add(LISBON)
+    memory.add(LISBON_MESSAGES)
 
 
 def add_with_id(memory: RemoteMemory) -> None:
-    memory.add(LISBON, id="chat-1")
+    memory.add(LISBON_MESSAGES, id="chat-1")
 
 
 def forget(memory: RemoteMemory) -> None:
@@ -799,7 +841,7 @@ def get_entry(memory: RemoteMemory) -> None:
 
 
 def count_attempts(server: ScriptedServer, call: Callable[[RemoteMemory], None]) -> int:
-    """Return how often a client with one retry sends a request that always fails."""
+    """Return how often a client that may try again once sends a request that always fails."""
     with Client(server.url, retries=1) as client, pytest.raises(ServiceError):
         call(client.memory("ada"))
     return len(server.request_paths)
@@ -809,14 +851,16 @@ def count_attempts(server: ScriptedServer, call: Callable[[RemoteMemory], None])
 def test_a_repeatable_request_is_sent_again_when_the_connection_breaks(
     serve_replies: ServeReplies, call: Callable[[RemoteMemory], None]
 ) -> None:
-    assert count_attempts(serve_replies(CUT, CUT), call) == 2
+    """A session with an id is stored once, however often it is sent; a reading changes nothing."""
+    assert count_attempts(serve_replies(CUT_CONNECTION, CUT_CONNECTION), call) == 2
 
 
 @pytest.mark.parametrize("call", [add_without_id, forget, delete_entry])
 def test_a_request_that_may_have_been_done_is_not_sent_again(
     serve_replies: ServeReplies, call: Callable[[RemoteMemory], None]
 ) -> None:
-    assert count_attempts(serve_replies(CUT, CUT), call) == 1
+    """The connection breaks before the reply, so the client cannot know whether it was done."""
+    assert count_attempts(serve_replies(CUT_CONNECTION, CUT_CONNECTION), call) == 1
 
 
 def test_a_request_is_sent_again_when_a_busy_service_did_nothing_for_it(
@@ -830,13 +874,15 @@ def test_a_request_that_did_not_reach_the_service_is_sent_again(
 ) -> None:
     stored = Reply(201, {"id": "D1", "position": 1, "new": True})
     server = serve_replies(stored, listens=False)
-    start_later = threading.Timer(0.1, server.start)
+    start_after_first_attempt = threading.Timer(0.1, server.start)
 
     # The first attempt is refused at once, the last one comes after more than a second.
     with Client(server.url, retries=3) as client:
         ada = client.memory("ada")
-        start_later.start()
-        assert ada.add(LISBON).id == "D1"
+        start_after_first_attempt.start()
+        added = ada.add(LISBON_MESSAGES)
+
+    assert added.id == "D1"
 
     assert len(server.request_paths) == 1
 

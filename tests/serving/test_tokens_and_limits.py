@@ -49,8 +49,9 @@ def token_file(tmp_path: Path) -> Path:
 def test_tokens_may_be_written_as_digests(
     token_file: Path, byte_order_mark: bytes, line_end: bytes
 ) -> None:
+    """So the file need not hold the tokens themselves; an editor of Windows may have written it."""
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    lines = [b"# who", b"", f"acme sha256:{digest}".encode(), b""]
+    lines = [b"# a comment", b"", f"acme sha256:{digest}".encode(), b""]
     token_file.write_bytes(byte_order_mark + line_end.join(lines))
 
     tokens = Tokens(token_file)
@@ -88,7 +89,8 @@ def test_limits_change_with_the_file_and_hold_while_it_is_wrong(token_file: Path
     assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
 
 
-def test_the_operator_is_no_second_tenant(token_file: Path) -> None:
+def test_the_operator_who_reads_metrics_is_no_second_tenant(token_file: Path) -> None:
+    """With several tenants, failures of one tenant's calls must not stop those of the others."""
     token_file.write_text(f"acme {TOKEN}\nmetrics {TOKEN}-2\n")
     assert not Tokens(token_file).several
 
@@ -178,6 +180,7 @@ def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_aga
 def test_a_second_change_within_one_tick_of_the_clock_is_read_later(
     token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The times of the file do not show the second change, so a file that is new is read again."""
     true_stat = Path.stat
     time_of_both_changes = time.time_ns()
 
@@ -224,9 +227,9 @@ def test_a_device_is_refused_as_token_file() -> None:
         Tokens(Path("/dev/zero"))
 
 
-@pytest.mark.parametrize(("mode", "is_warned_of"), [(0o640, False), (0o644, True)])
-def test_a_token_file_that_everybody_can_read_is_warned_of(
-    token_file: Path, caplog: pytest.LogCaptureFixture, mode: int, is_warned_of: bool
+@pytest.mark.parametrize(("mode", "has_warning"), [(0o640, False), (0o644, True)])
+def test_a_warning_is_logged_when_everybody_can_read_the_token_file(
+    token_file: Path, caplog: pytest.LogCaptureFixture, mode: int, has_warning: bool
 ) -> None:
     token_file.write_text("acme a-long-random-token\n")
     token_file.chmod(mode)
@@ -234,7 +237,7 @@ def test_a_token_file_that_everybody_can_read_is_warned_of(
     with caplog.at_level("WARNING", "mempiler.serving"):
         Tokens(token_file)
 
-    assert ("chmod o-r" in caplog.text) is is_warned_of
+    assert ("chmod o-r" in caplog.text) is has_warning
 
 
 # Who is let in.
@@ -254,6 +257,7 @@ def test_a_token_file_that_everybody_can_read_is_warned_of(
 def test_a_wrong_token_is_refused_before_anything_else(
     filled: Any, authorization_headers: list[str], path: str
 ) -> None:
+    """Without a token nobody learns whether a user, or a page, is there."""
     headers = [("Authorization", value) for value in authorization_headers]
 
     response = httpx.get(filled.address + path, headers=headers)
@@ -263,7 +267,7 @@ def test_a_wrong_token_is_refused_before_anything_else(
     assert response.json()["error"]["type"] == "authentication_error"
 
 
-NEW_SESSION = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+BODY_OF_NEW_SESSION = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
 
 
 @pytest.mark.parametrize(
@@ -285,7 +289,7 @@ def test_without_tokens_this_machine_is_served(
     assert client.delete("/v1/users/nobody", headers=headers).status_code == 404
     added = client.post(
         "/v1/users/ada/sessions",
-        content=NEW_SESSION,
+        content=BODY_OF_NEW_SESSION,
         headers={"Content-Type": "application/json", **headers},
     )
     assert added.status_code == 201
@@ -311,6 +315,7 @@ def test_without_tokens_a_page_of_the_service_itself_is_served(connect: Any) -> 
 def test_without_tokens_no_page_of_another_origin_is_served(
     connect: Any, store: Store, headers: dict[str, str]
 ) -> None:
+    """Any page that is open in a browser could otherwise read and change the memories."""
     client = connect(tokens=False).as_tenant(None)
 
     assert client.get("/v1/users", headers=headers).status_code == 403
@@ -319,7 +324,7 @@ def test_without_tokens_no_page_of_another_origin_is_served(
     # Browsers send plain text to any server, without asking it before.
     added = client.post(
         "/v1/users/ada/sessions",
-        content=NEW_SESSION,
+        content=BODY_OF_NEW_SESSION,
         headers={"Content-Type": "text/plain", **headers},
     )
     assert added.status_code == 403
@@ -330,7 +335,7 @@ def test_without_tokens_no_page_of_another_origin_is_served(
 
 
 @pytest.mark.parametrize("is_announced", [True, False])
-def test_a_large_body_is_refused_announced_or_not(
+def test_a_body_that_is_too_large_is_refused_announced_or_not(
     connect: Any, store: Store, is_announced: bool
 ) -> None:
     client = connect(max_body=1000)
@@ -448,7 +453,10 @@ def test_the_page_has_the_defaults_of_all_settings() -> None:
 
 @pytest.fixture
 def fail_to_serve(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Run `mempiler serve` with options that it refuses, and return the last line of its errors."""
+    """Run `mempiler serve` with options that it refuses, and return the last line of its errors.
+
+    No key for OpenAI is in the environment.
+    """
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     program = tmp_path / "program"
     mempiler.save(mempiler.build("turn-rag"), program)
@@ -490,7 +498,7 @@ def test_a_negative_budget_is_refused_at_the_start(fail_to_serve: Callable[..., 
 # Tenants see nothing of each other.
 
 FLOWERS = {"acme": "anemone", "globex": "gladiolus"}
-"""A word of each tenant: in all that its users say, in metadata, and in names of sessions."""
+"""A word of each tenant: in all that its users say, in metadata, and in ids of sessions."""
 QUESTION = "Which flower is it today?"
 CHAT_QUESTION = {"role": "user", "content": "Which flower of the day is it?"}
 
@@ -610,7 +618,7 @@ class TenantUser:
         return self.memory.forget()
 
 
-TELLING_VERBS: dict[str, Callable[[TenantUser], Any]] = {
+VERBS_THAT_SHOW_TEXTS: dict[str, Callable[[TenantUser], Any]] = {
     "ask": TenantUser.ask,
     "ask, chosen": TenantUser.ask_about_chosen,
     "search": TenantUser.search,
@@ -627,11 +635,11 @@ TELLING_VERBS: dict[str, Callable[[TenantUser], Any]] = {
     "delete": TenantUser.delete_entry,
     "undo": TenantUser.undo_change,
 }
-"""Verbs whose result holds the word of the tenant, and must not hold that of the other."""
+"""Requests whose result holds the word of the tenant, and must not hold that of the other."""
 ALL_VERBS: dict[str, Callable[[TenantUser], Any]] = {
     "add": TenantUser.add,
     "add under the same id": TenantUser.add_under_the_same_id,
-    **TELLING_VERBS,
+    **VERBS_THAT_SHOW_TEXTS,
     "status": TenantUser.status,
     "users": TenantUser.users,
     "end": TenantUser.end,
@@ -665,15 +673,18 @@ STEPS = some.builds(
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=some.lists(STEPS, min_size=12, max_size=25))
-def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: list[Step]) -> None:
+def test_no_request_shows_a_tenant_what_users_of_another_one_said(
+    clients: dict[str, Client], steps: list[Step]
+) -> None:
+    """Both tenants have users and sessions with the same names."""
     for step in steps:
         other_tenant = "globex" if step.tenant == "acme" else "acme"
         user = TenantUser(
-            clients[step.tenant],
-            step.user,
-            FLOWERS[step.tenant],
-            step.session_id,
-            step.chosen_flower,
+            client=clients[step.tenant],
+            user=step.user,
+            flower=FLOWERS[step.tenant],
+            session_id=step.session_id,
+            chosen_flower=step.chosen_flower,
         )
         try:
             result = repr(ALL_VERBS[step.verb](user))
@@ -683,6 +694,7 @@ def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: li
 
 
 def test_all_methods_of_a_client_are_among_the_verbs() -> None:
+    """A new method has to be added above, so that it is tested with two tenants."""
     methods = {*vars(RemoteMemory), *vars(RemoteEntries)}
     public_methods = {name for name in methods if not name.startswith("_")}
     assert public_methods - {"entries"} <= ALL_VERBS.keys()
@@ -691,7 +703,13 @@ def test_all_methods_of_a_client_are_among_the_verbs() -> None:
 def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, Client]) -> None:
     # Both tenants have a user "cleo" with a session "s1".
     both_users = [
-        TenantUser(clients[tenant], "cleo", flower, "s1", chosen_flower=flower)
+        TenantUser(
+            client=clients[tenant],
+            user="cleo",
+            flower=flower,
+            session_id="s1",
+            chosen_flower=flower,
+        )
         for tenant, flower in FLOWERS.items()
     ]
     for user in both_users:
@@ -703,7 +721,7 @@ def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, C
 
     # In the second round there are changes of entries, which the first round has made.
     for _ in range(2):
-        for verb, send_request in TELLING_VERBS.items():
+        for verb, send_request in VERBS_THAT_SHOW_TEXTS.items():
             for user in both_users:
                 result = repr(send_request(user))
                 visible_flowers = [flower for flower in FLOWERS.values() if flower in result]

@@ -47,9 +47,10 @@ METHODS = [
 
 SECRET = "mk0123456789"
 QUESTION = "What is the code of the safe in the cellar?"
-BAKERY = "I walk to the bakery every morning."
-CODE = f"The code of the safe in the cellar is {SECRET}."
-PIANO = "My sister plays the piano on Sundays."
+BAKERY_SENTENCE = "I walk to the bakery every morning."
+SENTENCE_WITH_SECRET = f"The code of the safe in the cellar is {SECRET}."
+PIANO_SENTENCE = "My sister plays the piano on Sundays."
+MOUNTAIN_SENTENCE = "It rained all week in the mountains."
 
 
 def memory_of_ada(store: Store, method: str) -> UserMemory:
@@ -58,21 +59,25 @@ def memory_of_ada(store: Store, method: str) -> UserMemory:
     return program.memory(store, "ada", lm=language_model("offline"))
 
 
-def add_session(memory: UserMemory, number: int, *texts: str, **options: Any) -> None:
-    """Add the session `D<number>` of a month, in which Ada says these texts."""
+def add_session(memory: UserMemory, session_id: str, *texts: str, **options: Any) -> None:
+    """Add a session, e.g. "D2", in which Ada says these texts: the turns "D2:1", "D2:2" ...
+
+    It is of the month with the number in its id.
+    """
     turns = [
-        Turn(id=f"D{number}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, start=1)
+        Turn(id=f"{session_id}:{number}", speaker="Ada", text=text)
+        for number, text in enumerate(texts, start=1)
     ]
-    time = datetime(2024, number, 3)
-    memory.add(Session(id=f"D{number}", time=time, turns=tuple(turns)), **options)
+    month = int(session_id.removeprefix("D"))
+    memory.add(Session(id=session_id, time=datetime(2024, month, 3), turns=tuple(turns)), **options)
 
 
 def pages_of_entries(memory: UserMemory, limit: int = 2, **choice: Any) -> list[list[ListedEntry]]:
     """Return the entries of a memory, page by page."""
-    page = memory.entries.list(None, limit, **choice)
+    page = memory.entries.list(limit=limit, **choice)
     pages = [list(page.entries)]
     while page.next is not None:
-        page = memory.entries.list(page.next, limit, **choice)
+        page = memory.entries.list(cursor=page.next, limit=limit, **choice)
         pages.append(list(page.entries))
     return pages
 
@@ -97,7 +102,7 @@ def ids_of_entries_with(memory: UserMemory, word: str) -> list[str]:
 
 def text_visible_to(memory: UserMemory, question: str) -> str:
     """Return all that a question can bring to light, and the texts of all entries."""
-    search_result = memory.search(question, 100)
+    search_result = memory.search(question, k=100)
     context = memory.recall(question)
     texts = [hit.text for hit in (*search_result.entries, *search_result.pending, *context.hits)]
     texts.extend(context.notes.values())
@@ -125,8 +130,8 @@ def exported_text(memory: UserMemory) -> str:
 def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
     memory = memory_of_ada(store, "turn-rag")
     # A page has a million characters at most, but at least one entry.
-    add_session(memory, 1, *[f"{n} " + "x" * 300_000 for n in range(8)])
-    add_session(memory, 2, "y" * 1_100_000)
+    add_session(memory, "D1", *[f"{number} " + "x" * 300_000 for number in range(8)])
+    add_session(memory, "D2", "y" * 1_100_000)
 
     pages = pages_of_entries(memory, limit=100)
 
@@ -141,18 +146,19 @@ def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, store: Store) -> None:
     memory = memory_of_ada(store, method)
-    add_session(memory, 1, "The code word of the safe is falcon.", metadata={"word": "falcon"})
-    add_session(memory, 2, "The code word of the safe is otter.", metadata={"word": "otter"})
+    add_session(memory, "D1", "The code word of the safe is falcon.", metadata={"word": "falcon"})
+    add_session(memory, "D2", "The code word of the safe is otter.", metadata={"word": "otter"})
 
     entries = entries_by_id(memory)
 
     assert entries
-    for hit in memory.search("safe", 100).entries:
+    for hit in memory.search("safe", k=100).entries:
         entry = entries[hit.id]
         assert entry.text == hit.text
         assert entry.kind == hit.kind
         assert entry.turns == hit.sources
         assert memory.entries.get(hit.id) == entry
+        # An entry that rests on turns has the sessions of these.
         assert bool(entry.sessions) == bool(entry.turns)
 
 
@@ -168,26 +174,23 @@ class MemoryWithDeletion:
     entry_ids_before: set[str]
     deleted_ids: set[str]
 
-    def check_that_secret_is_gone(self) -> None:
+    def assert_secret_is_gone(self) -> None:
         """Check that neither this process nor another one shows what was deleted."""
         memory_of_other_process = memory_of_ada(self.memory.store, self.method)
         for memory in (self.memory, memory_of_other_process):
             assert SECRET not in text_visible_to(memory, QUESTION)
             assert entries_by_id(memory).keys().isdisjoint(self.deleted_ids)
 
-    def add_session_and_rebuild(self) -> None:
-        """Write another session, and then the whole memory anew."""
-        add_session(self.memory, 4, "It rained all week in the mountains.")
-        self.check_that_secret_is_gone()
-        self.memory.rebuild(force=True)
-
 
 @pytest.fixture(params=METHODS)
 def deletion(request: pytest.FixtureRequest, store: Store) -> MemoryWithDeletion:
-    """A memory in which all entries with the secret were deleted, in every method."""
+    """A memory in which all entries with the secret were deleted, in every method.
+
+    Session D1 is about a bakery and the secret code of a safe, session D2 about a piano.
+    """
     memory = memory_of_ada(store, request.param)
-    add_session(memory, 1, BAKERY, CODE)
-    add_session(memory, 2, PIANO)
+    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
+    add_session(memory, "D2", PIANO_SENTENCE)
     assert SECRET in text_visible_to(memory, QUESTION)
     assert SECRET in exported_text(memory)
     entry_ids_before = set(entries_by_id(memory))
@@ -205,7 +208,7 @@ def deletion(request: pytest.FixtureRequest, store: Store) -> MemoryWithDeletion
 
 
 def test_a_deleted_entry_is_gone_in_every_method(deletion: MemoryWithDeletion) -> None:
-    deletion.check_that_secret_is_gone()
+    deletion.assert_secret_is_gone()
 
     exported = exported_text(deletion.memory)
     assert SECRET not in exported
@@ -224,7 +227,9 @@ def test_nothing_is_deleted_but_the_entry(deletion: MemoryWithDeletion) -> None:
 def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
     deletion: MemoryWithDeletion,
 ) -> None:
-    deletion.add_session_and_rebuild()
+    add_session(deletion.memory, "D4", MOUNTAIN_SENTENCE)
+    deletion.assert_secret_is_gone()
+    deletion.memory.rebuild(force=True)
 
     assert SECRET not in text_visible_to(deletion.memory, QUESTION)
     assert SECRET not in exported_text(deletion.memory)
@@ -235,7 +240,9 @@ def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
 def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(
     deletion: MemoryWithDeletion, store: Store
 ) -> None:
-    deletion.add_session_and_rebuild()
+    add_session(deletion.memory, "D4", MOUNTAIN_SENTENCE)
+    deletion.memory.rebuild(force=True)
+    assert SECRET not in text_visible_to(deletion.memory, QUESTION)
 
     for amendment in reversed(store.amendments.list_all(deletion.memory.owner)):
         deletion.memory.entries.undo(amendment.entry)
@@ -243,11 +250,12 @@ def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(
     assert SECRET in text_visible_to(deletion.memory, QUESTION)
 
 
-def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(
+def test_a_turn_that_is_deleted_before_it_is_written_is_not_found_before_or_after(
     store: Store,
 ) -> None:
+    """A turn that waits is searched as it was said; later facts are made of it."""
     memory = memory_of_ada(store, "memory-r2")
-    add_session(memory, 1, BAKERY, CODE, remember=False)
+    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET, remember=False)
     waiting_entry = memory.entries.get("D1:2")
     assert waiting_entry is not None
     assert waiting_entry.waiting
@@ -266,7 +274,7 @@ def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_o
 
 def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, 1, *[f"note {n}" for n in range(8)])
+    add_session(memory, "D1", *[f"note {number}" for number in range(8)])
 
     def delete_entry(number: int) -> None:
         memory_of_other_process = memory_of_ada(store, "turn-rag")
@@ -288,8 +296,8 @@ def test_an_updated_entry_has_its_new_text_and_no_longer_its_old_one(
     method: str, store: Store
 ) -> None:
     memory = memory_of_ada(store, method)
-    add_session(memory, 1, BAKERY, CODE)
-    add_session(memory, 2, PIANO)
+    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
+    add_session(memory, "D2", PIANO_SENTENCE)
     # The text of a session is that of its turns, and cannot be updated.
     ids_of_secret = [
         entry.id
@@ -306,7 +314,7 @@ def test_an_updated_entry_has_its_new_text_and_no_longer_its_old_one(
     assert SECRET not in text_visible_to(memory, QUESTION)
 
     # Another process sees it, also after the next session.
-    add_session(memory, 3, "I bought a bicycle in Porto.")
+    add_session(memory, "D3", "I bought a bicycle in Porto.")
     assert "mk-new" in text_visible_to(memory_of_ada(store, method), QUESTION)
 
     # The old text is in the history, and comes back when the update is undone.
@@ -322,7 +330,7 @@ def test_an_updated_entry_has_its_new_text_and_no_longer_its_old_one(
 @pytest.mark.parametrize("text", ["", " ", "x" * 10_001, "a\0b", "\ud800", 7])
 def test_an_entry_gets_no_text_that_a_store_could_not_hold(store: Store, text: Any) -> None:
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, 1, "I like tea.")
+    add_session(memory, "D1", "I like tea.")
 
     with pytest.raises(UserError, match="text"):
         memory.entries.update("D1:1", text)
@@ -330,7 +338,7 @@ def test_an_entry_gets_no_text_that_a_store_could_not_hold(store: Store, text: A
 
 def test_the_new_text_of_an_entry_is_one_line(store: Store) -> None:
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, 1, "I like tea.")
+    add_session(memory, "D1", "I like tea.")
 
     change = memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]")
 
@@ -340,15 +348,15 @@ def test_the_new_text_of_an_entry_is_one_line(store: Store) -> None:
 
 def test_a_session_whose_text_is_that_of_its_turns_cannot_be_updated(store: Store) -> None:
     memory = memory_of_ada(store, "session-rag")
-    add_session(memory, 1, "I like tea.", "I like rum.")
+    add_session(memory, "D1", "I like tea.", "I like rum.")
 
     with pytest.raises(UserError, match="its turns"):
         memory.entries.update("D1", "Ada likes milk")
 
 
-def test_a_session_loses_the_text_of_a_deleted_turn(store: Store) -> None:
+def test_the_entry_of_a_session_loses_the_text_of_a_deleted_turn(store: Store) -> None:
     memory = memory_of_ada(store, "session-rag")
-    add_session(memory, 1, "I like tea.", "I like rum.")
+    add_session(memory, "D1", "I like tea.", "I like rum.")
 
     assert memory.entries.delete("D1:2")
     assert memory.entries.get("D1").text == "Ada: I like tea."
@@ -374,8 +382,8 @@ def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_store
 ) -> None:
     """The change quotes the entry, and would bring back what was forgotten."""
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, 1, BAKERY, CODE)
-    add_session(memory, 2, PIANO)
+    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
+    add_session(memory, "D2", PIANO_SENTENCE)
     memories = MemoriesBeforeForgetting(build("turn-rag"), store, language_model("offline"))
 
     assert UserMemory(memories, memory.owner).entries.delete("D1:2") is None
@@ -389,8 +397,8 @@ def test_a_request_changes_an_entry_though_a_session_was_forgotten_since_the_req
 ) -> None:
     """The entry is read after the forgetting, so it quotes nothing of the session."""
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, 1, BAKERY, CODE)
-    add_session(memory, 2, PIANO)
+    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
+    add_session(memory, "D2", PIANO_SENTENCE)
     memory_of_request = memory_of_ada(store, "turn-rag").bind_view()
     memory.forget_session("D1")
 
@@ -412,15 +420,15 @@ def memory_of_a_year(store: Store) -> UserMemory:
     Session `D<n>` is of the month n, but `D5` and `D10` have no time. Four have a channel.
     """
     memory = memory_of_ada(store, "turn-rag")
-    for n in range(1, 13):
-        turn = Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}")
-        time = None if n in (5, 10) else datetime(2024, n, 1)
-        session = Session(id=f"D{n}", time=time, turns=(turn,))
-        metadata: dict[str, Any] = {"n": n}
-        if n in (1, 4, 7, 10):
+    for number in range(1, 13):
+        turn = Turn(id=f"D{number}:1", speaker="Ada", text=f"note {number}")
+        time = None if number in (5, 10) else datetime(2024, number, 1)
+        session = Session(id=f"D{number}", time=time, turns=(turn,))
+        metadata: dict[str, Any] = {"n": number}
+        if number in (1, 4, 7, 10):
             metadata["channel"] = "phone"
-        store.items.add(memory.owner, session, f"digest {n}", metadata=metadata)
-        if n == 8:
+        store.items.add(memory.owner, session, f"digest {number}", metadata=metadata)
+        if number == 8:
             memory.remember()
     return memory
 
@@ -447,7 +455,7 @@ def memory_of_a_year(store: Store) -> UserMemory:
         pytest.param({"where": {"n": "7"}}, [], id="nothing"),
     ],
 )
-def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(
+def test_the_pages_of_a_choice_have_all_chosen_entries_in_order(
     memory_of_a_year: UserMemory, choice: dict[str, Any], numbers: Any, limit: int
 ) -> None:
     pages = pages_of_entries(memory_of_a_year, limit, **choice)
@@ -455,7 +463,7 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(
     for full_page in pages[:-1]:
         assert len(full_page) == limit
     ids = [entry.id for entry in all_entries(memory_of_a_year, limit, **choice)]
-    assert ids == [f"D{n}:1" for n in numbers]
+    assert ids == [f"D{number}:1" for number in numbers]
 
 
 # memory-bank forgets the older session by itself.
@@ -463,15 +471,16 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(
 def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
     method: str, store: Store
 ) -> None:
+    """Searching, recalling and answering look only at sessions whose metadata meet it."""
     memory = memory_of_ada(store, method)
-    add_session(memory, 1, "The code word of the safe is falcon.", metadata={"word": "falcon"})
-    add_session(memory, 2, "The code word of the safe is otter.", metadata={"word": "otter"})
+    add_session(memory, "D1", "The code word of the safe is falcon.", metadata={"word": "falcon"})
+    add_session(memory, "D2", "The code word of the safe is otter.", metadata={"word": "otter"})
     question = "What is the code word of the safe?"
 
     # The first condition comes again, when what was chosen before is cached.
     for word, other_word in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
         where = {"word": word}
-        hits = memory.search("safe", 1000, where=where).entries
+        hits = memory.search("safe", k=1000, where=where).entries
         recalled_text = memory.recall(question, where=where).text()
         answer = memory.ask(question, where=where).answer
         visible_text = "\n".join([recalled_text, *(hit.text for hit in hits)])
@@ -486,17 +495,18 @@ def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("x", r"where: .*valid dictionary"),
-        ({"a b": 1}, r"the name .*a b"),
-        ({"a": {}}, r"a: .*is empty"),
-        ({"a": {"$ne": 1}}, "ne: Extra inputs"),
-        ({"a": 2**60}, "no number"),
-        ({f"a{n}": 1 for n in range(33)}, "at most 32"),
+        pytest.param("x", r"where: .*valid dictionary", id="text"),
+        pytest.param({"a b": 1}, r"the name .*a b", id="name with a space"),
+        pytest.param({"a": {}}, r"a: .*is empty", id="empty condition"),
+        pytest.param({"a": {"$ne": 1}}, "ne: Extra inputs", id="unknown operator"),
+        pytest.param({"a": 2**60}, "no number", id="number that JSON does not keep"),
+        pytest.param({f"a{number}": 1 for number in range(33)}, "at most 32", id="33 conditions"),
     ],
 )
 def test_malformed_conditions_and_metadata_are_refused(
     store: Store, where: Any, message: str
 ) -> None:
+    """Also as metadata of a session these values are refused."""
     memory = memory_of_ada(store, "turn-rag")
 
     reading_methods: list[Callable[..., object]] = [
@@ -509,7 +519,7 @@ def test_malformed_conditions_and_metadata_are_refused(
         with pytest.raises(UserError, match=message):
             read("boat", where=where)
     with pytest.raises(UserError):
-        add_session(memory, 1, "x", metadata=where)
+        add_session(memory, "D1", "x", metadata=where)
 
 
 class ReaderWithoutEdits(EntryReader[TurnMemory]):
@@ -519,12 +529,12 @@ class ReaderWithoutEdits(EntryReader[TurnMemory]):
         return memory
 
 
-def test_a_method_that_cannot_leave_entries_out_refuses_to(store: Store) -> None:
+def test_a_method_that_cannot_leave_entries_out_refuses_what_would_need_that(store: Store) -> None:
     method = Method(TurnWriter(), ReaderWithoutEdits(hybrid=True))
     program = MemoryProgram(method, QuestionAnswering())
     memory = program.memory(store, "ada", lm=language_model("offline"))
-    add_session(memory, 1, "boat 1", metadata={"n": 1})
-    add_session(memory, 2, "boat 2", metadata={"n": 2})
+    add_session(memory, "D1", "boat 1", metadata={"n": 1})
+    add_session(memory, "D2", "boat 2", metadata={"n": 2})
 
     with pytest.raises(UserError, match="cannot be"):
         memory.entries.delete("D1:1")

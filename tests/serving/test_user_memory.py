@@ -34,6 +34,7 @@ from mempiler.serving.memories.memories import Memories
 
 
 def build_program(method: str = "turn-rag", **config: Any) -> MemoryProgram:
+    """Build a program with a method, with an embedder if it needs one."""
     return build(method, embedder=embedder() if needs_embedder(method) else None, **config)
 
 
@@ -43,6 +44,7 @@ def memory_of_ada(store: Store | Path, method: str = "turn-rag") -> UserMemory:
 
 
 def message(text: str, name: str = "Ada") -> dict[str, str]:
+    """Return a message of a chat, as a client of OpenAI's protocol writes it."""
     return {"role": "user", "name": name, "content": text}
 
 
@@ -109,8 +111,9 @@ def test_a_search_asks_no_model_and_is_the_same_under_asyncio(
     assert lm.meter.read() == usage_before
     # A summary is a note, and not an entry that a search finds.
     assert len(search_result.entries) == (0 if method == "recursive-summary" else 3)
+    # A search for more hits begins with the same ones.
     assert search_result.entries == memory.search(query, k=9).entries[:3]
-    assert search_result == asyncio.run(memory.asearch(query, 3))
+    assert search_result == asyncio.run(memory.asearch(query, k=3))
 
 
 def test_a_model_may_be_an_object_of_dspy_whose_calls_are_counted(store: Store, stub: Any) -> None:
@@ -190,10 +193,11 @@ def test_turns_that_are_not_in_the_memory_yet_are_found_as_they_were_said(
     assert "cello" in reply.answer
 
 
-def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(
+def test_turns_that_a_model_failed_to_write_are_found_as_those_that_wait(
     store: Store, scripted: Any
 ) -> None:
-    unreadable = scripted(lambda kind, text, n: "I cannot help with that.")
+    """Nothing of them is in the memory, since the answer of the model could not be read."""
+    unreadable = scripted(lambda field, prompt, call_number: "I cannot help with that.")
     memory = build_program("pgr").memory(store, "ada", lm=unreadable)
     memory.add([message("I moved to Lisbon.")])
     memory.add([message("My cat is called Momo.")], remember=False)
@@ -215,6 +219,7 @@ def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(
 def test_a_fact_is_recalled_after_its_question_was_asked_ten_times(
     method: str, question: str, is_remembered: bool, store: Store
 ) -> None:
+    """The stored questions are more like the question than the fact is, and must not hide it."""
     memory = memory_of_ada(store, method)
     memory.add([message("I moved to Lisbon in spring.")])
     for number in range(10):
@@ -228,15 +233,19 @@ def test_a_fact_is_recalled_after_its_question_was_asked_ten_times(
 
 
 NOTHING = ((), ())
-"""The result of a search that finds neither entries nor turns that wait."""
+"""The result of a search that finds neither entries nor turns that wait.
+
+With `fallback=True` a search without hits finds what a question would be answered from instead.
+"""
 
 
 def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -> None:
+    """No turn shares a word with the question."""
     ada.add([message("I moved to Lisbon.")], metadata={"year": 2024})
     ada.add([message("My cat is called Momo.")], metadata={"year": 2025})
     assert ada.search("Where do I live?") == NOTHING
 
-    # Nothing shares a word with the question, so the newest entries are shown.
+    # The newest entries are shown.
     fallback = ada.search("Where do I live?", fallback=True)
     assert [hit.id for hit in fallback.entries] == ["D2:1", "D1:1"]
     assert [hit.score for hit in fallback.entries] == [0.0, 0.0]
@@ -283,12 +292,13 @@ def memory_of_a_month(ada: UserMemory) -> UserMemory:
     return ada
 
 
-def test_a_span_of_time_is_searched_to_its_end(memory_of_a_month: UserMemory) -> None:
+def test_all_entries_in_a_span_of_time_are_found(memory_of_a_month: UserMemory) -> None:
+    """Entries outside of it are nearer to the query, but take no place among the five hits."""
     second_of_march = datetime(2025, 3, 2)
     fourth_of_march = datetime(2025, 3, 4)
 
     search_result = memory_of_a_month.search(
-        "rye bread", 5, since=second_of_march, until=fourth_of_march
+        "rye bread", k=5, since=second_of_march, until=fourth_of_march
     )
 
     assert {hit.id for hit in search_result.entries} == {"s2:1", "s3:1"}
@@ -298,14 +308,14 @@ def test_nothing_is_found_in_an_empty_span_of_time(memory_of_a_month: UserMemory
     second_of_march = datetime(2025, 3, 2)
 
     search_result = memory_of_a_month.search(
-        "rye bread", 5, since=second_of_march, until=second_of_march
+        "rye bread", k=5, since=second_of_march, until=second_of_march
     )
 
     assert search_result == NOTHING
 
 
-def test_a_span_of_time_also_chooses_turns_that_wait(memory_of_a_month: UserMemory) -> None:
-    search_result = memory_of_a_month.search("rye bread", 5, since=datetime(2025, 3, 28))
+def test_turns_that_wait_are_found_in_a_span_of_time(memory_of_a_month: UserMemory) -> None:
+    search_result = memory_of_a_month.search("rye bread", k=5, since=datetime(2025, 3, 28))
 
     assert [hit.id for hit in search_result.pending] == ["s28:1"]
 
@@ -313,7 +323,7 @@ def test_a_span_of_time_also_chooses_turns_that_wait(memory_of_a_month: UserMemo
 @pytest.mark.parametrize("k", [0, 1001])
 def test_a_search_for_too_few_or_too_many_hits_is_refused(ada: UserMemory, k: int) -> None:
     with pytest.raises(UserError, match=f"k = {k}: give a finite number, 1 to 1000"):
-        ada.search("rye bread", k)
+        ada.search("rye bread", k=k)
 
 
 # Forgetting.
@@ -344,6 +354,7 @@ def test_the_sources_of_a_hit_are_shown_until_another_process_forgets_them(
 
 
 def test_a_request_sees_the_memory_as_it_was_when_it_began(ada: UserMemory, store: Store) -> None:
+    """A request binds its memory object to a view, i.e. to what was stored at that time."""
     ada.add([message("I moved to Lisbon.")])
     memory_of_request = memory_of_ada(store)
     memory_of_request.bind_view(memory_of_request.view())
@@ -363,6 +374,7 @@ def test_a_request_sees_the_memory_as_it_was_when_it_began(ada: UserMemory, stor
 def test_a_request_stores_nothing_for_a_user_who_was_forgotten_meanwhile(
     ada: UserMemory, store: Store, has_view: bool
 ) -> None:
+    """The request began before the forgetting, whether or not it has read the memory by then."""
     ada.add([message("I moved to Lisbon.")])
     memory_of_request = memory_of_ada(store)
     memory_of_request.bind_view(memory_of_request.view() if has_view else None)
@@ -385,8 +397,10 @@ def test_a_request_stores_nothing_for_a_user_who_was_forgotten_meanwhile(
 def test_a_memory_that_another_prompt_wrote_is_refused_until_it_is_rebuilt(
     store: Store, scripted: Any
 ) -> None:
-    def summarize(kind: str, text: str, n: int) -> dict[str, str]:
-        return {kind: "summary of notes" if "in notes" in text else "summary"}
+    """To rebuild a memory is to write it anew from all that was said."""
+
+    def summarize(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        return {field: "summary of notes" if "in notes" in prompt else "summary"}
 
     lm = scripted(summarize)
     earlier_program = build_program("recursive-summary")
@@ -478,9 +492,11 @@ def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
     store: Store, scripted: Any
 ) -> None:
     threads_before = threading.active_count()
-    async_engine = EngineOfTwoHundred(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
+    async_engine = EngineOfTwoHundred(
+        scripted(lambda field, prompt, call_number: {"answer": "Lisbon"}).engine
+    )
     # The engine for threads must not be used.
-    engine = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
+    engine = scripted(lambda field, prompt, call_number: pytest.fail("a thread asked")).engine
     lm = MeteredLM(
         "waiting/test",
         Metering(guard=BudgetGuard(in_flight=200)),
@@ -498,6 +514,7 @@ def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
     replies = asyncio.run(ask_at_once())
 
     assert [reply.answer for reply in replies] == ["Lisbon"] * 200
+    # Besides the threads for blocking calls there are a few for event loops and the like.
     assert async_engine.most_threads - threads_before <= MAX_THREADS + 16
 
 
@@ -525,5 +542,7 @@ def test_asyncio_answers_as_a_thread_does(
     reply_of_asyncio = asyncio.run(memory.aask("Where did Ada move?", **fields)).toDict()
     reply = memory.ask("Where did Ada move?", **fields).toDict()
 
-    # The memory itself is not compared.
-    assert {**reply_of_asyncio, "memory": None} == {**reply, "memory": None}
+    # Each reply holds the memory object, which is not compared.
+    del reply_of_asyncio["memory"]
+    del reply["memory"]
+    assert reply_of_asyncio == reply

@@ -18,6 +18,8 @@ from ..async_engines import MAX_NEW_THREADS, awaited_lm, run_within
 from .conftest import TOKENS, Api, Connect
 
 QUESTIONS = 200
+"""How many questions wait at the same time."""
+USERS = 4
 
 
 class PatientEngine:
@@ -38,6 +40,7 @@ class PatientEngine:
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for a condition; `run_within` ends a test in which it never comes true."""
     while not condition():
         await asyncio.sleep(0.02)
 
@@ -63,13 +66,15 @@ def async_client(api: Api, tenant: str = "acme") -> httpx.AsyncClient:
 def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
     connect: Connect,
 ) -> None:
+    """A question takes no thread while it waits, but it takes one of the places of the service."""
     engine = PatientEngine()
+    # There are as many places (`threads`) as questions, and no place to queue for them.
     api = connect(awaited_lm(engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
-    for number in range(4):
+    for number in range(USERS):
         api.add("I moved to Lisbon.", user=f"user-{number}")
 
     def ask(client: httpx.AsyncClient, number: int) -> Awaitable[httpx.Response]:
-        path = f"/v1/users/user-{number % 4}/ask"
+        path = f"/v1/users/user-{number % USERS}/ask"
         return client.post(path, json={"question": f"Where is place {number}?"})
 
     async def ask_all() -> None:
@@ -82,11 +87,11 @@ def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
             assert api.service.model_pool.running == QUESTIONS
             new_threads = threading.active_count() - threads_before
             assert new_threads <= MAX_NEW_THREADS
-            # Otherwise this test would show nothing.
+            # Otherwise the assertion before this one would show nothing.
             assert MAX_NEW_THREADS < QUESTIONS
 
             # No further question is taken, and everything else is answered at once.
-            assert await seconds_until_status(ask(other_client, 0), 503) < 2
+            assert await seconds_until_status(ask(other_client, number=0), 503) < 2
             assert await seconds_until_status(other_client.get("/health"), 200) < 2
             assert await seconds_until_status(other_client.get("/ready"), 503) < 2
             assert await seconds_until_status(other_client.get("/v1/users"), 200) < 2
@@ -103,6 +108,7 @@ def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
 
 
 def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Connect) -> None:
+    """An embedder is called in a thread. For one tenant it hangs here, and for the other not."""
     may_embed = threading.Event()
     hanging_texts: list[str] = []
 

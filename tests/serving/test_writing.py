@@ -1,4 +1,8 @@
-"""Background writing: writers of queued sessions, the worker, the breaker, and the log."""
+"""Background writing: writers of queued sessions, the worker, the breaker, and the log.
+
+A worker writes queued sessions into memories, in the threads of its writers. A breaker stands
+between all callers and the model: it opens, i.e. refuses calls, after failures in a row.
+"""
 
 import contextvars
 import io
@@ -7,6 +11,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -43,9 +48,9 @@ from .conftest import failing, within
 MODEL_IS_DOWN = LMServerError("down", model="x")
 
 
-def answer_all(kind: str, text: str, n: int) -> dict[str, str]:
+def answer_all(field: str, prompt: str, call_number: int) -> dict[str, str]:
     """Reply to every prompt of a scripted model."""
-    return {kind: "summary"}
+    return {field: "summary"}
 
 
 def queue_note(store: Store, text: str, user: str = "ada", tenant: str = "acme") -> None:
@@ -60,7 +65,13 @@ def queued_sessions(store: Store, tenant: str | None = None) -> int:
 
 
 def worker_of(store: Store, lm: Any, interval: float = 1.0) -> Worker:
-    """Return a worker with one writer, whose memories are summaries."""
+    """Return a worker with one writer, whose memories are summaries.
+
+    Args:
+        store: Holds the queue.
+        lm: Writes the summaries.
+        interval: Seconds between two looks at the queue.
+    """
     memories = Memories(build("recursive-summary"), store, lm)
     return Worker(memories, session_gap=30, writers=1, interval=interval)
 
@@ -74,13 +85,14 @@ def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_q
     is_writing = threading.Event()
     may_answer = threading.Event()
 
-    def wait(kind: str, text: str, n: int) -> dict[str, str]:
+    def wait(field: str, prompt: str, call_number: int) -> dict[str, str]:
         is_writing.set()
         may_answer.wait(15)
-        return {kind: "summary"}
+        return {field: "summary"}
 
-    for n in range(3):
-        queue_note(store, f"note {n}")
+    for number in range(3):
+        queue_note(store, f"note {number}")
+    # Its only writer writes one session after the other.
     worker = worker_of(store, scripted(wait))
     worker.start()
     assert is_writing.wait(15)
@@ -99,7 +111,7 @@ def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_q
 def test_a_worker_goes_on_after_a_failed_call(store: Store, scripted: Any) -> None:
     queue_note(store, "note 1")
     queue_note(store, "note 2")
-    first_call_fails = failing(lambda text, n: n == 1)
+    first_call_fails = failing(lambda prompt, call_number: call_number == 1)
     worker = worker_of(store, scripted(first_call_fails), interval=0.01)
 
     worker.start()
@@ -110,67 +122,72 @@ def test_a_worker_goes_on_after_a_failed_call(store: Store, scripted: Any) -> No
 
 
 def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:
-    for n in range(12):
-        queue_note(store, "bad", f"user {n}")
+    for number in range(12):
+        queue_note(store, "bad", user=f"user {number}")
     breaker = Breaker()
-    breaker.several = lambda: True
-    lm = scripted(failing(lambda text, n: "bad" in text), guard=breaker)
+    breaker.several = lambda: True  # there are several tenants
+    lm = scripted(failing(lambda prompt, call_number: "bad" in prompt), guard=breaker)
     worker = worker_of(store, lm, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 12)
 
-    queue_note(store, "fine", "bob", "other")
+    queue_note(store, "fine", user="bob", tenant="other")
 
+    assert within(20, lambda: queued_sessions(store, "other") == 0)
     (bob,) = store.users.list_all("other")
     assert bob.user == "bob"
-    assert within(20, lambda: queued_sessions(store, "other") == 0)
     assert queued_sessions(store, "acme") == 12
     assert worker.alive is True
-    assert worker.stop(15) is True
+    assert worker.stop(grace=15) is True
 
 
-def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(
+def test_a_tenant_whose_model_is_slow_holds_only_its_share_of_the_writers(
     store: Store, scripted: Any
 ) -> None:
     may_answer = threading.Event()
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        if "slow" in text:
+    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        if "slow" in prompt:
             may_answer.wait(20)
-        return {kind: "summary"}
+        return {field: "summary"}
 
-    for n in range(12):
-        queue_note(store, "slow", f"user {n}", "acme")
-    for n in range(3):
-        queue_note(store, "fine", f"late {n}", "other")
+    for number in range(12):
+        queue_note(store, "slow", user=f"user {number}", tenant="acme")
+    for number in range(3):
+        queue_note(store, "fine", user=f"late {number}", tenant="other")
     memories = Memories(build("recursive-summary"), store, scripted(reply))
+    # One tenant may hold half of the four writers.
     worker = Worker(memories, session_gap=30, writers=4, interval=0.05, share=lambda: 0.5)
     worker.start()
     try:
         assert within(10, lambda: queued_sessions(store, "other") == 0)
-        # Half of the four writers are all that `acme` may hold.
         assert within(5, lambda: len(worker.writers.running) == 2)
         assert queued_sessions(store, "acme") == 12
     finally:
         may_answer.set()
-    assert worker.stop(15)
+    assert worker.stop(grace=15)
 
 
-def test_a_tenant_with_many_users_evicts_only_its_own(store: Store) -> None:
+def test_a_tenant_with_many_users_evicts_only_its_own_users_from_the_cache(store: Store) -> None:
+    """Memories that were read are kept for a number of users."""
     ada = Owner("ada", "acme")
-    queue_note(store, "fine", "ada", "acme")
+    queue_note(store, "fine", user="ada", tenant="acme")
     memories = Memories(build("turn-rag"), store)
     write_all_queued(memories)
     cached_memory = memories.view(ada).finalized
 
-    # More users than a process keeps anything of.
-    for n in range(USERS + 5):
-        memories.view(Owner(f"user {n}", "other"))
+    # `USERS` is the number of users that the cache holds.
+    for number in range(USERS + 5):
+        memories.view(Owner(f"user {number}", "other"))
 
+    # It is the same object, so it was not read again.
     assert memories.view(ada).finalized is cached_memory
 
 
 # The breaker.
+
+FAILURES_THAT_OPEN = 5
+"""After so many failures in a row a breaker opens."""
 
 
 class FakeClock:
@@ -185,7 +202,7 @@ class FakeClock:
 
 def test_a_breaker_opens_after_five_failures_in_a_row() -> None:
     breaker = Breaker(pause=10, clock=FakeClock())
-    for _ in range(4):
+    for _ in range(FAILURES_THAT_OPEN - 1):
         breaker.record_failure(MODEL_IS_DOWN)
         # A request that the model refuses says nothing about the model.
         breaker.record_failure(LMInvalidRequestError("a bad request", model="x"))
@@ -200,11 +217,11 @@ def test_a_breaker_opens_after_five_failures_in_a_row() -> None:
 def test_an_open_breaker_lets_a_call_pass_after_its_pause_and_opens_again_if_that_fails() -> None:
     clock = FakeClock()
     breaker = Breaker(pause=10, clock=clock)
-    for _ in range(5):
+    for _ in range(FAILURES_THAT_OPEN):
         breaker.record_failure(MODEL_IS_DOWN)
     assert breaker.open
 
-    clock.seconds = 10.1
+    clock.seconds = 10.1  # The pause is over.
     breaker.admit()
 
     breaker.record_failure(MODEL_IS_DOWN)
@@ -214,12 +231,14 @@ def test_an_open_breaker_lets_a_call_pass_after_its_pause_and_opens_again_if_tha
 def test_a_success_closes_a_breaker() -> None:
     clock = FakeClock()
     breaker = Breaker(pause=10, clock=clock)
-    for _ in range(5):
+    for _ in range(FAILURES_THAT_OPEN):
         breaker.record_failure(MODEL_IS_DOWN)
 
-    clock.seconds = 10.1
+    clock.seconds = 10.1  # The pause is over.
     breaker.record_success(tokens=1, cost=None)
+    assert not breaker.open
 
+    # One more failure does not open it again: the count has begun anew.
     breaker.record_failure(MODEL_IS_DOWN)
     assert not breaker.open
 
@@ -244,8 +263,9 @@ def record_failures(breaker: Breaker, caller: Owner, times: int = 1) -> None:
 
 
 def breaker_after_failures(callers: Sequence[Owner], has_several_tenants: bool) -> Breaker:
-    """Return a breaker to which the calls of users, one after the other, have failed."""
+    """Return a breaker after a failed call of each of these users, unless it refused the call."""
     breaker = Breaker(pause=10)
+    # This function tells a breaker whether there are several tenants.
     breaker.several = lambda: has_several_tenants
     for caller in callers:
         if is_admitted(breaker, caller):
@@ -257,26 +277,27 @@ BAD_OF_ACME = Owner("bad", "acme")
 FINE_OF_ACME = Owner("fine", "acme")
 BAD_OF_OTHER = Owner("bad", "other")
 FINE_OF_OTHER = Owner("fine", "other")
-MANY_OF_OTHER = [Owner(f"bad {n}", "other") for n in range(9)]
+NINE_BAD_OF_OTHER = [Owner(f"bad {number}", "other") for number in range(9)]
 
 
-def test_with_one_tenant_a_user_whose_calls_fail_is_refused_alone() -> None:
+def test_with_one_tenant_only_the_user_whose_calls_fail_is_refused() -> None:
     breaker = breaker_after_failures([BAD_OF_ACME] * 9, has_several_tenants=False)
 
     assert not is_admitted(breaker, BAD_OF_ACME)
     assert is_admitted(breaker, FINE_OF_ACME)
 
 
-def test_with_several_tenants_a_tenant_whose_calls_fail_is_refused_alone() -> None:
-    breaker = breaker_after_failures(MANY_OF_OTHER, has_several_tenants=True)
+def test_with_several_tenants_all_users_of_the_tenant_whose_calls_fail_are_refused() -> None:
+    breaker = breaker_after_failures(NINE_BAD_OF_OTHER, has_several_tenants=True)
 
-    for user in MANY_OF_OTHER:
+    for user in NINE_BAD_OF_OTHER:
         assert not is_admitted(breaker, user)
     assert not is_admitted(breaker, FINE_OF_OTHER)
     assert is_admitted(breaker, FINE_OF_ACME)
 
 
 def test_everybody_is_refused_when_the_calls_of_two_tenants_fail() -> None:
+    """Then the model itself seems to be down."""
     breaker = breaker_after_failures([BAD_OF_ACME, BAD_OF_OTHER] * 3, has_several_tenants=True)
 
     for user in (BAD_OF_ACME, FINE_OF_ACME, BAD_OF_OTHER, FINE_OF_OTHER):
@@ -284,13 +305,14 @@ def test_everybody_is_refused_when_the_calls_of_two_tenants_fail() -> None:
 
 
 def test_nobody_is_refused_after_four_failures() -> None:
-    breaker = breaker_after_failures(MANY_OF_OTHER[:4], has_several_tenants=True)
+    breaker = breaker_after_failures(NINE_BAD_OF_OTHER[:4], has_several_tenants=True)
 
-    for user in (*MANY_OF_OTHER[:4], FINE_OF_OTHER, FINE_OF_ACME):
+    for user in (*NINE_BAD_OF_OTHER[:4], FINE_OF_OTHER, FINE_OF_ACME):
         assert is_admitted(breaker, user)
 
 
 def test_nobody_is_refused_when_the_fifth_failure_is_the_first_of_another_tenant() -> None:
+    """Neither tenant has failed five times, and a single failure does not speak for the model."""
     late = Owner("late", "third")
     breaker = breaker_after_failures([*[BAD_OF_ACME] * 4, late], has_several_tenants=True)
 
@@ -298,12 +320,13 @@ def test_nobody_is_refused_when_the_fifth_failure_is_the_first_of_another_tenant
         assert is_admitted(breaker, user)
 
 
-def test_a_long_outage_of_many_users_does_not_fill_the_breaker() -> None:
+def test_a_breaker_remembers_a_bounded_number_of_users_whose_calls_failed() -> None:
     breaker = Breaker()
-    for n in range(3 * MAX_CALLERS):
-        record_failures(breaker, Owner(f"user {n}", "acme"))
+    for number in range(3 * MAX_CALLERS):
+        record_failures(breaker, Owner(f"user {number}", "acme"))
 
     assert breaker.open
+    # The lower bound shows that it is the users whose number is bounded.
     assert MAX_CALLERS / 2 < largest_container(breaker) <= MAX_CALLERS
 
 
@@ -325,8 +348,12 @@ def test_failures_in_a_row_are_counted_for_each_user() -> None:
     assert counts.add(ada) == 1
 
 
-def test_the_failures_of_the_latest_users_are_counted() -> None:
-    first, second, third, fourth, fifth = [Owner(f"user {n}", "acme") for n in range(5)]
+def test_only_the_failures_of_the_latest_users_are_counted() -> None:
+    first = Owner("first", "acme")
+    second = Owner("second", "acme")
+    third = Owner("third", "acme")
+    fourth = Owner("fourth", "acme")
+    fifth = Owner("fifth", "acme")
     counts = FailureCounts(limit=3)
     for user in (first, second, third, first, fourth, fifth):
         counts.add(user)
@@ -348,15 +375,15 @@ def test_counts_of_failures_hold_no_name_and_go_with_a_forgotten_user(
     store: Store, scripted: Any
 ) -> None:
     zoe = Owner("zoe-4711", "acme")
-    queue_note(store, "bad", zoe.user, zoe.tenant)
+    queue_note(store, "bad", user=zoe.user, tenant=zoe.tenant)
     breaker = Breaker()
-    lm = scripted(failing(lambda text, n: True), guard=breaker)
+    lm = scripted(failing(lambda prompt, call_number: True), guard=breaker)
     program = build("recursive-summary")
     memories_of_worker = Memories(program, store, lm)
     worker = Worker(memories_of_worker, session_gap=30, writers=1, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 1)
-    assert worker.stop(15)
+    assert worker.stop(grace=15)
     record_failures(breaker, zoe, times=DEAD_AFTER)
 
     for text in texts_below(worker.writers.failures) + texts_below(breaker):
@@ -410,12 +437,12 @@ def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_asid
 def test_a_damaged_row_is_set_aside_and_reported_and_the_rest_of_its_user_is_written(
     store: Store, scripted: Any, connect: Any, damage: str
 ) -> None:
-    for n in range(3):
-        queue_note(store, f"note {n}")
-    database = sqlite3.connect(store.url.removeprefix("sqlite:///"))
-    database.execute(f"UPDATE mempiler_items SET {damage} WHERE position = 2")
-    database.commit()
-    database.close()
+    """The second of three queued sessions is damaged, e.g. by a failing disk."""
+    for number in range(3):
+        queue_note(store, f"note {number}")
+    path = store.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"UPDATE mempiler_items SET {damage} WHERE position = 2")
     lm = scripted(answer_all)
 
     counts = write_all_queued(Memories(build("recursive-summary"), store, lm))
@@ -429,7 +456,7 @@ def test_a_damaged_row_is_set_aside_and_reported_and_the_rest_of_its_user_is_wri
 
 
 def test_sessions_are_stored_while_the_model_is_down(connect: Any, scripted: Any) -> None:
-    dead_model = scripted(failing(lambda text, n: True), guard=Breaker())
+    dead_model = scripted(failing(lambda prompt, call_number: True), guard=Breaker())
     client = connect(dead_model, tokens=False).as_tenant(None)
 
     assert client.add("I moved to Lisbon.").status_code == 201
@@ -467,7 +494,7 @@ def log_text(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
 def test_the_log_has_a_line_for_each_request_and_holds_no_contents(
     connect: Any, scripted: Any, store: Store, log_text: io.StringIO
 ) -> None:
-    second_call_fails = failing(lambda text, n: n == 2, "SECRET-answer")
+    second_call_fails = failing(lambda prompt, call_number: call_number == 2, "SECRET-answer")
     client = connect(scripted(second_call_fails))
 
     assert client.chat("SECRET-question", user="SECRET-user").status_code == 200
@@ -501,50 +528,58 @@ def test_the_log_has_a_line_for_each_request_and_holds_no_contents(
 
 @pytest.fixture
 def backlog(store: Store) -> Store:
-    """A store in which two sessions of each of twelve users are queued."""
+    """A store in which two sessions of each of twelve users are queued: "note 0 of 3" and so on."""
     for user in range(12):
-        for n in range(2):
-            queue_note(store, f"note {n} of {user}", f"user {user}")
+        for number in range(2):
+            queue_note(store, f"note {number} of {user}", user=f"user {user}")
     return store
 
 
 def test_all_users_are_written_at_the_same_time(backlog: Store, scripted: Any) -> None:
     call_of_each_user = threading.Barrier(12, timeout=10)
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
+    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
         # Passes once there is a call for every user.
         call_of_each_user.wait()
-        return {kind: "summary"}
+        return {field: "summary"}
 
     memories = Memories(build("recursive-summary"), backlog, scripted(reply))
-    assert write_all_queued(memories).items == 24
+    counts = write_all_queued(memories)
+
+    two_sessions_of_each_user = 2 * 12
+    assert counts.items == two_sessions_of_each_user
 
 
 def test_a_slow_user_holds_up_nobody_who_comes_later(backlog: Store, scripted: Any) -> None:
     late_user_is_written = threading.Event()
 
-    def reply(kind: str, text: str, n: int) -> dict[str, str]:
-        if "of late" in text:
+    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        if "of late" in prompt:
             late_user_is_written.set()
-        if "note 1 of 3" in text:
-            queue_note(backlog, "note of late", "late")
+        if "note 1 of 3" in prompt:
+            queue_note(backlog, "note of late", user="late")
             assert late_user_is_written.wait(20)
-        return {kind: "summary"}
+        return {field: "summary"}
 
     memories = Memories(build("recursive-summary"), backlog, scripted(reply))
-    assert write_all_queued(memories).items == 25
+    counts = write_all_queued(memories)
+
+    two_sessions_of_each_user = 2 * 12
+    assert counts.items == two_sessions_of_each_user + 1
 
 
 def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(
     backlog: Store, scripted: Any
 ) -> None:
     program = build("recursive-summary")
-    lm_that_fails_for_user_3 = scripted(failing(lambda text, n: " of 3" in text))
+    lm_that_fails_for_user_3 = scripted(failing(lambda prompt, call_number: " of 3" in prompt))
     with pytest.raises(LMServerError):
         write_all_queued(Memories(program, backlog, lm_that_fails_for_user_3))
     queued_after_failure = queued_sessions(backlog)
+    # At least those of user 3.
     assert queued_after_failure >= 2
 
+    # A user who was still claimed would be passed over now.
     counts = write_all_queued(Memories(program, backlog, scripted(answer_all)))
 
     assert counts.items == queued_after_failure

@@ -1,0 +1,715 @@
+"""How many dollars a tenant may spend in a day, over all processes of a service.
+
+Before a call of a model, the dollars that it may cost at most are reserved. When it has ended, what
+it cost takes their place. What is refused costs nothing, and what is given up costs all of them.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from dspy.utils.exceptions import (
+    LMInvalidRequestError,
+    LMProviderError,
+    LMServerError,
+    LMStreamAssemblyError,
+    LMTimeoutError,
+    LMTransportError,
+)
+from mempiler import Store, UserError, build
+from mempiler.engines.endpoint.errors import (
+    AbandonedCallError,
+    BrokenReplyError,
+    DisconnectedError,
+    LargeReplyError,
+)
+from mempiler.engines.prices import litellm_module
+from mempiler.engines.usage import Usage
+from mempiler.errors import BudgetError, EndpointError, StoreError, TenantBudgetError
+from mempiler.memory.store.database import Database
+from mempiler.memory.store.tenant_usage import Reservation, SpendingRefusal, TenantUsage
+from mempiler.serving.http.tenant_limits import TenantLimiter
+from mempiler.serving.http.token_file import TenantLimits
+from mempiler.serving.worker.breaker import CALLER, Breaker
+from mempiler.serving.worker.worker import Worker
+
+from ..stub_server import every
+from .conftest import (
+    ADA,
+    PRICES,
+    Api,
+    StartRelay,
+    StoppedClock,
+    service_over,
+    serving,
+    within,
+    write_limits,
+)
+
+HALF_DAY = 12 * 3600
+"""Seconds from noon, where `stopped_clock` stands, to midnight, where the next budget begins."""
+DAY = 24 * 3600
+
+
+def ask_until_refused(client: Api) -> None:
+    """Ask the same question until the budget refuses it."""
+    for _ in range(100):
+        status_code = client.ask("Where do I live?").status_code
+        if status_code == 429:
+            return
+        assert status_code == 200
+    raise AssertionError("the budget refuses nothing")
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_dollars_are_limited_over_all_processes(
+    connect: Any, store: Store, make_priced_lm: Any
+) -> None:
+    first_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    second_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    first_process.add("I moved to Lisbon.")
+
+    # Two services stand for two processes. They answer in turns until one of them refuses.
+    status_codes: list[int] = []
+    while 429 not in status_codes:
+        client = first_process if len(status_codes) % 2 == 0 else second_process
+        status_codes.append(client.ask("Where do I live?").status_code)
+        assert len(status_codes) < 100
+
+    assert status_codes.count(200) > 2
+    assert 0 < store.tenant_usage.spent_today("acme") <= 2.0
+    for client in (first_process, second_process):
+        refused = client.ask("Where?")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == str(HALF_DAY)
+
+
+@pytest.fixture
+def client_without_dollars(connect: Any, make_priced_lm: Any, stopped_clock: StoppedClock) -> Api:
+    """A client of the tenant `acme`, whose budget of 2 dollars a day is spent at noon."""
+    client = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    client.add("I moved to Lisbon.")
+    ask_until_refused(client)
+    return client
+
+
+def test_a_question_is_refused_until_midnight_when_the_budget_is_spent(
+    client_without_dollars: Api,
+) -> None:
+    refused = client_without_dollars.ask("Where?")
+
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == str(HALF_DAY)
+    assert "2 US dollars" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_chat_is_refused_until_midnight_when_the_budget_is_spent(
+    client_without_dollars: Api, is_streamed: bool
+) -> None:
+    refused = client_without_dollars.chat("Where do I live?", stream=is_streamed)
+
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == str(HALF_DAY)
+    assert "2 US dollars" in refused.text
+
+
+def test_sessions_are_stored_though_the_budget_is_spent(client_without_dollars: Api) -> None:
+    assert client_without_dollars.add("I moved to Porto.").status_code == 201
+
+
+def test_a_spent_budget_refuses_no_other_tenant(client_without_dollars: Api) -> None:
+    globex = client_without_dollars.as_tenant("globex")
+    globex.add("I moved to Lisbon.")
+
+    assert globex.ask("Where do I live?").status_code == 200
+
+
+def test_a_new_budget_begins_at_midnight(
+    client_without_dollars: Api, stopped_clock: StoppedClock
+) -> None:
+    stopped_clock.move_to(HALF_DAY)
+
+    assert client_without_dollars.ask("Where do I live?").status_code == 200
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_dollars_stay_counted_after_a_restart(
+    store: Store, tmp_path: Path, make_priced_lm: Any
+) -> None:
+    first_service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=2.0)
+    with serving(first_service) as client:
+        client.add("I moved to Lisbon.")
+        ask_until_refused(client)
+    spent_before_restart = store.tenant_usage.spent_today("acme")
+    assert spent_before_restart > 0
+
+    second_service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=2.0)
+    with serving(second_service) as client:
+        assert client.ask("Where do I live?").status_code == 429
+    assert store.tenant_usage.spent_today("acme") == spent_before_restart
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
+    connect: Any, make_priced_lm: Any
+) -> None:
+    model_is_asked = threading.Event()
+    model_may_answer = threading.Event()
+
+    def wait(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        model_is_asked.set()
+        model_may_answer.wait(20)
+        return {field: "Lisbon"}
+
+    # The budget suffices for one call at a time, by what a call may cost at most.
+    client = connect(make_priced_lm(wait), tenant_max_usd_per_day=1.5)
+    client.add("I moved to Lisbon.")
+    with ThreadPoolExecutor(1) as executor:
+        first_reply = executor.submit(client.ask, "Where?")
+        assert model_is_asked.wait(20)
+
+        second_reply = client.as_tenant("acme").ask("Where?")
+        model_may_answer.set()
+
+    assert second_reply.status_code == 429
+    assert second_reply.headers["retry-after"] == "2"
+    assert first_reply.result().status_code == 200
+    # The first call has cost less than was reserved for it, so enough is left.
+    assert client.ask("Where?").status_code == 200
+
+
+def queued_sessions(store: Store, tenant: str) -> int:
+    """Return how many sessions of a tenant wait to be written."""
+    return sum(user.queued for user in store.users.list_all(tenant))
+
+
+def test_background_writing_waits_for_the_next_day(
+    store: Store, tmp_path: Path, make_priced_lm: Any, stopped_clock: StoppedClock
+) -> None:
+    lm = make_priced_lm()
+    service = service_over(store, tmp_path, lm, build("recursive-summary"), writers=4)
+    write_limits(tmp_path, acme="usd-per-day=1.5")
+    with serving(service) as acme:
+        for number in range(12):
+            assert acme.add(f"Note {number}.", user=f"user-{number}").status_code == 201
+
+        # The budget of the first day suffices for some sessions, and not for all.
+        assert within(20, lambda: service.tenant_limiter.refusals["usd"] > 0)
+        assert 0 < store.tenant_usage.spent_today("acme") <= 1.5
+        queued_on_first_day = queued_sessions(store, "acme")
+        assert 0 < queued_on_first_day < 12
+
+        # Sessions of another tenant are written meanwhile.
+        globex = acme.as_tenant("globex")
+        assert globex.add("A note.").status_code == 201
+        assert within(20, lambda: queued_sessions(store, "globex") == 0)
+        assert queued_sessions(store, "acme") == queued_on_first_day
+        assert service.worker.alive is True
+
+        # On each of the next days some more are written, until none is left. Nothing tells that the
+        # budget of a day is spent, so each day gets a second and a half.
+        for day in range(1, 40):
+            stopped_clock.move_to(day * DAY)
+            if within(1.5, lambda: queued_sessions(store, "acme") == 0):
+                break
+        assert queued_sessions(store, "acme") == 0
+        assert store.users.failed_count() == 0
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_a_budget_holds_for_relayed_chats(start_relay: StartRelay, store: Store) -> None:
+    relay = start_relay(usd_per_day=1)
+    # With this name of a model the service passes a chat on to the model itself.
+    fields = {"model": "my-model-chat", "max_tokens": 10}
+
+    # Every second chat is streamed.
+    replies: list[httpx.Response] = []
+    while not replies or replies[-1].status_code == 200:
+        assert len(replies) < 100
+        number = len(replies)
+        is_streamed = number % 2 == 1
+        reply = relay.client.chat(f"Where do I live? {number}", stream=is_streamed, **fields)
+        replies.append(reply)
+    *answers, refusal = replies
+
+    assert len(answers) > 2
+    assert relay.server.answered == len(answers)
+    assert 0.5 < store.tenant_usage.spent_today("acme") <= 1
+    assert refusal.status_code == 429
+    assert refusal.headers["retry-after"] == str(HALF_DAY)
+    assert relay.client.as_tenant("globex").chat("Where?", **fields).status_code == 200
+
+
+def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
+    connect: Any,
+    store: Store,
+    tmp_path: Path,
+    scripted: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lm = scripted(
+        lambda field, prompt, call_number: {field: "Lisbon"}, guard=Breaker(), max_tokens=100
+    )
+    acme = connect(lm)
+    globex = acme.as_tenant("globex")
+    acme.add("I moved to Lisbon.")
+    globex.add("I moved to Lisbon.")
+    assert acme.ask("Where?").status_code == 200
+
+    # The tenant gets a budget, but nobody knows what the model costs.
+    write_limits(tmp_path, acme="usd-per-day=10")
+    reply_without_price = acme.ask("Where?")
+    assert reply_without_price.status_code == 503
+    error = reply_without_price.json()["error"]
+    assert "price of a model is not known" in error["message"]
+    assert globex.ask("Where?").status_code == 200
+
+    # litellm's table gets the price. What the next call may cost was not estimated by it yet.
+    price = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.001}
+    monkeypatch.setitem(litellm_module().model_cost, "scripted/test", price)
+    reply_without_estimate = acme.ask("Where?")
+    assert reply_without_estimate.status_code == 429
+    assert reply_without_estimate.headers["retry-after"] == "1"
+
+    assert acme.ask("Where?").status_code == 200
+    assert store.tenant_usage.spent_today("acme") > 0
+
+
+def test_a_budget_needs_a_model_with_a_known_price(
+    store: Store, tmp_path: Path, scripted: Any
+) -> None:
+    unpriced_lm = scripted(lambda field, prompt, call_number: {field: "x"}, guard=Breaker())
+
+    with pytest.raises(UserError, match="price of scripted/test is not known") as raised:
+        service_over(store, tmp_path, unpriced_lm, tenant_max_usd_per_day=1.0)
+    assert "use --tenant-requests" in str(raised.value)
+
+
+def test_a_budget_needs_a_model_with_a_guard(store: Store, tmp_path: Path, scripted: Any) -> None:
+    unguarded_lm = scripted(lambda field, prompt, call_number: {field: "x"}, prices=PRICES)
+
+    with pytest.raises(UserError, match="guard=Breaker"):
+        service_over(store, tmp_path, unguarded_lm, tenant_max_usd_per_day=1.0)
+
+
+# What a call counts that fails, is given up, or is in progress when the service stops.
+
+
+USD_PER_DAY = 10.0
+"""The budget of every tenant in the tests below."""
+RESERVED_USD = 0.5
+"""What is reserved for a call that fails, because it may cost so much."""
+USD_OF_ANSWER = 0.1
+"""What is reserved for an answer of 100 tokens; something is reserved for its prompt as well."""
+
+
+class UsageThatCanFail(TenantUsage):
+    """Counts like the store does; while `is_locked`, the costs of calls cannot be counted."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.is_locked = False
+
+    def settle(self, reservation: Reservation, usd: float) -> None:
+        if self.is_locked:
+            raise StoreError("the database is locked")
+        super().settle(reservation, usd)
+
+
+@pytest.fixture
+def usage(database: Database) -> UsageThatCanFail:
+    """What tenants use, as the store counts it."""
+    return UsageThatCanFail(database)
+
+
+@pytest.fixture
+def guarded_lm(make_priced_lm: Any) -> Any:
+    """A model whose calls cost something."""
+    return make_priced_lm()
+
+
+@pytest.fixture
+def limiter(usage: UsageThatCanFail, guarded_lm: Any) -> TenantLimiter:
+    """The limiter of a model, which lets every tenant spend `USD_PER_DAY`."""
+    limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=USD_PER_DAY))
+    limiter.guard_models(guarded_lm, None)
+    return limiter
+
+
+@pytest.fixture
+def breaker(limiter: TenantLimiter, guarded_lm: Any) -> Breaker:
+    """The guard of the model. `reserve` asks the limiter before a call, and settles it afterwards.
+
+    All calls of the tests are for Ada, a user of the tenant `acme`.
+    """
+    assert guarded_lm.guard.budgets is limiter
+    return guarded_lm.guard
+
+
+def can_reserve(store: Store, usd: float) -> bool:
+    """Return whether so many dollars are left of those that the tenant `acme` may spend."""
+    outcome = store.tenant_usage.reserve("acme", usd, limit=USD_PER_DAY, lifetime=60.0)
+    return isinstance(outcome, Reservation)
+
+
+async def reserve_and_fail(breaker: Breaker, error: BaseException, is_async: bool) -> None:
+    """Reserve dollars for a call, as a thread does or as asyncio does, and fail with an error."""
+    if is_async:
+        async with breaker.areserve(Usage(cost=RESERVED_USD)):
+            raise error
+    else:
+        with breaker.reserve(Usage(cost=RESERVED_USD)):
+            raise error
+
+
+async def make_failing_call(breaker: Breaker, error: BaseException, is_async: bool) -> None:
+    """Make a call for Ada that fails with an error, after `RESERVED_USD` were reserved for it."""
+    CALLER.set(ADA)
+    with pytest.raises(type(error)):
+        await reserve_and_fail(breaker, error, is_async)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    """Return an error with a cause, as DSPy raises it."""
+    error.__cause__ = cause
+    return error
+
+
+FREE_ERRORS = [
+    pytest.param(LMServerError("down", model="x"), id="server error"),
+    pytest.param(LMTransportError("unreachable", model="x"), id="unreachable"),
+    pytest.param(
+        LMTimeoutError("the endpoint timed out", model="x", status=408), id="timeout of endpoint"
+    ),
+    pytest.param(LMInvalidRequestError("bad", model="x"), id="invalid request"),
+    pytest.param(EndpointError("the breaker is open"), id="open breaker"),
+]
+"""The endpoint did not do the work, so it charges nothing."""
+
+CHARGED_ERRORS = [
+    pytest.param(LMTimeoutError("silent", model="x"), id="timeout of client"),
+    pytest.param(
+        caused(LMTimeoutError("busy", status=408), DisconnectedError("an earlier try")),
+        id="earlier try was disconnected",
+    ),
+    pytest.param(
+        caused(LMTransportError("broken"), BrokenReplyError("the answer broke off")),
+        id="broken reply",
+    ),
+    pytest.param(
+        caused(LMTransportError("hung up"), DisconnectedError("the server hung up")),
+        id="disconnected",
+    ),
+    pytest.param(
+        caused(LMProviderError("large"), LargeReplyError("more than 4 MB")), id="large reply"
+    ),
+    pytest.param(LMStreamAssemblyError("the stream broke off", model="x"), id="broken stream"),
+    pytest.param(AbandonedCallError(), id="abandoned"),
+    pytest.param(asyncio.CancelledError(), id="cancelled"),
+    pytest.param(GeneratorExit(), id="closed generator"),
+]
+"""The endpoint may have done the work, and may charge for it."""
+
+
+@pytest.mark.parametrize("error", FREE_ERRORS)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_that_the_endpoint_refuses_costs_nothing(
+    store: Store, breaker: Breaker, error: Exception, is_async: bool
+) -> None:
+    asyncio.run(make_failing_call(breaker, error, is_async))
+
+    assert store.tenant_usage.spent_today("acme") == 0.0
+    assert can_reserve(store, USD_PER_DAY)
+
+
+@pytest.mark.parametrize("error", CHARGED_ERRORS)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_that_is_given_up_counts_as_what_was_reserved(
+    store: Store, breaker: Breaker, error: BaseException, is_async: bool
+) -> None:
+    asyncio.run(make_failing_call(breaker, error, is_async))
+
+    assert store.tenant_usage.spent_today("acme") == RESERVED_USD
+    assert can_reserve(store, USD_PER_DAY - RESERVED_USD)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_that_ends_without_an_answer_and_without_an_error_costs_nothing(
+    store: Store, breaker: Breaker, is_async: bool
+) -> None:
+    async def call() -> None:
+        CALLER.set(ADA)
+        if is_async:
+            async with breaker.areserve(Usage(cost=RESERVED_USD)):
+                pass
+        else:
+            with breaker.reserve(Usage(cost=RESERVED_USD)):
+                pass
+
+    asyncio.run(call())
+
+    assert store.tenant_usage.spent_today("acme") == 0.0
+    assert can_reserve(store, USD_PER_DAY)
+
+
+@pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_call_costs_something_if_the_endpoint_hangs_up_and_nothing_if_nobody_listens(
+    start_relay: StartRelay, store: Store, model: str, is_streamed: bool
+) -> None:
+    # The endpoint hangs up on the first request. From then on nobody listens.
+    relay = start_relay(script=every("dead"))
+    fields = {"model": model, "stream": is_streamed, "max_tokens": 100}
+
+    assert relay.client.chat("Hi", **fields).status_code == 502
+    assert len(relay.server.requests) == 1
+    spent = store.tenant_usage.spent_today("acme")
+    assert spent >= USD_OF_ANSWER
+
+    assert relay.client.chat("Hi", **fields).status_code == 502
+    assert store.tenant_usage.spent_today("acme") == spent
+
+
+def test_a_call_costs_something_if_the_endpoint_hung_up_on_any_of_its_tries(
+    start_relay: StartRelay, store: Store
+) -> None:
+    # The endpoint hangs up on the first try. At the second one nobody listens, which costs nothing.
+    relay = start_relay(script=every("dead"))
+    relay.client.service.lm.engine.retries = 1
+
+    assert relay.client.chat("Hi", model="my-model", max_tokens=100).status_code == 502
+    assert len(relay.server.requests) == 1
+    assert store.tenant_usage.spent_today("acme") >= USD_OF_ANSWER
+
+
+def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
+    """What it may cost was not estimated when it began, so nothing can be reserved for it."""
+    CALLER.set(ADA)
+    not_estimated = Usage(unpriced=1)
+
+    with (
+        pytest.raises(TenantBudgetError, match="not known yet"),
+        breaker.reserve(not_estimated),
+    ):
+        pytest.fail("the call was made")
+
+
+def test_nothing_is_estimated_without_a_limit(make_priced_lm: Any) -> None:
+    """Then what a call may cost is "unpriced", and its prompt, here None, is not even looked at."""
+    lm_without_limit = make_priced_lm()
+
+    assert lm_without_limit.expected_usage(None) == Usage(unpriced=1)
+
+
+def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
+    store: Store, breaker: Breaker
+) -> None:
+    async def make_call_whose_answer_is_not_stored() -> None:
+        async with breaker.areserve(Usage(cost=RESERVED_USD)):
+            breaker.record_success(tokens=10, cost=0.125)
+            raise BudgetError("the answer could not be stored")
+
+    async def make_calls() -> None:
+        CALLER.set(ADA)
+        with pytest.raises(BudgetError, match="could not be stored"):
+            await make_call_whose_answer_is_not_stored()
+        # What the call cost is missing now, so these are too many.
+        with pytest.raises(TenantBudgetError):
+            async with breaker.areserve(Usage(cost=USD_PER_DAY - 0.1)):
+                pass
+
+    asyncio.run(make_calls())
+
+    assert store.tenant_usage.spent_today("acme") == 0.125
+
+
+def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
+    store: Store, breaker: Breaker, usage: UsageThatCanFail
+) -> None:
+    def make_call() -> None:
+        with breaker.reserve(Usage(cost=1.0)):
+            breaker.record_success(tokens=10, cost=0.25)
+
+    CALLER.set(ADA)
+    usage.is_locked = True
+    make_call()
+    make_call()
+    assert store.tenant_usage.spent_today("acme") == 0
+
+    usage.is_locked = False
+    make_call()
+    cost_of_three_calls = 3 * 0.25
+    assert store.tenant_usage.spent_today("acme") == cost_of_three_calls
+    # Nothing is reserved any more.
+    assert can_reserve(store, USD_PER_DAY - cost_of_three_calls)
+
+
+def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
+    store: Store, tmp_path: Path, make_priced_lm: Any, usage: UsageThatCanFail
+) -> None:
+    store.tenant_usage = usage
+    with serving(
+        service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
+    ) as client:
+        client.add("I moved to Lisbon.")
+
+        usage.is_locked = True
+        assert client.ask("Where do I live?").status_code == 200
+        assert usage.spent_today("acme") == 0
+
+        usage.is_locked = False
+    assert usage.spent_today("acme") > 0
+
+
+def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reserved(
+    store: Store, tmp_path: Path, make_priced_lm: Any
+) -> None:
+    model_is_asked = threading.Event()
+    model_may_answer = threading.Event()
+
+    def wait(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        model_is_asked.set()
+        model_may_answer.wait(30)
+        return {field: "Ada moved."}
+
+    service = service_over(
+        store,
+        tmp_path,
+        make_priced_lm(wait),
+        build("recursive-summary"),
+        writers=1,
+        grace=1.0,
+        tenant_max_usd_per_day=USD_PER_DAY,
+    )
+
+    # The service stops while a writer waits for its model.
+    with serving(service) as client:
+        client.add("I moved to Lisbon.")
+        assert model_is_asked.wait(20)
+    spent_at_stop = store.tenant_usage.spent_today("acme")
+    assert spent_at_stop >= USD_OF_ANSWER
+
+    # The answer, which comes later, is not counted as well.
+    model_may_answer.set()
+    running_writers = service.worker.writers.running
+    assert within(20, lambda: all(writer.done() for writer in running_writers))
+    assert store.tenant_usage.spent_today("acme") == spent_at_stop
+    # Nothing is reserved any more.
+    assert can_reserve(store, USD_PER_DAY - spent_at_stop)
+
+
+def test_a_store_that_fails_once_at_the_stop_loses_none_of_the_calls_in_progress(
+    limiter: TenantLimiter, usage: UsageThatCanFail
+) -> None:
+    """A service that stops counts the calls in progress as what was reserved for them."""
+    for usd in (1.0, 2.0, 4.0):
+        limiter.reserve("acme", usd)
+
+    usage.is_locked = True
+    limiter.count_cut_off_calls()
+    assert usage.spent_today("acme") == 0
+
+    usage.is_locked = False
+    limiter.count_earlier_calls()
+    assert usage.spent_today("acme") == 1.0 + 2.0 + 4.0
+
+
+def test_no_call_begins_after_the_calls_in_progress_were_counted(
+    store: Store, limiter: TenantLimiter
+) -> None:
+    limiter.count_cut_off_calls()
+
+    with pytest.raises(TenantBudgetError, match="this service ends"):
+        limiter.reserve("acme", 1.0)
+    # Nothing is reserved.
+    assert can_reserve(store, USD_PER_DAY)
+
+
+class UsageDuringStop(TenantUsage):
+    """Counts like the store does; a test lets the service stop at the end of a reservation.
+
+    It calls `on_reserved`, which the test sets.
+    """
+
+    on_reserved: Callable[[], None]
+
+    def reserve(
+        self, tenant: str, usd: float, limit: float, lifetime: float
+    ) -> Reservation | SpendingRefusal:
+        outcome = super().reserve(tenant, usd, limit, lifetime)
+        self.on_reserved()
+        return outcome
+
+
+def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
+    store: Store, database: Database, make_priced_lm: Any
+) -> None:
+    """`count_cut_off_calls` is what a service calls when it stops."""
+    usage = UsageDuringStop(database)
+    limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=USD_PER_DAY))
+    limiter.guard_models(make_priced_lm(), None)
+    usage.on_reserved = limiter.count_cut_off_calls
+
+    with pytest.raises(TenantBudgetError, match="this service ends"):
+        limiter.reserve("acme", 1.0)
+
+    assert store.tenant_usage.spent_today("acme") == 0
+    assert can_reserve(store, USD_PER_DAY)
+
+
+def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
+    store: Store, tmp_path: Path, make_priced_lm: Any
+) -> None:
+    """Sending spans may take so long that the process is killed before it ends."""
+    pytest.importorskip("opentelemetry.instrumentation.fastapi")
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+    spent_at_shutdown: list[float] = []
+
+    class SpendingRecorder(SpanProcessor):
+        """Notes what the tenant has spent when the spans are to be sent."""
+
+        def shutdown(self) -> None:
+            spent_at_shutdown.append(store.tenant_usage.spent_today("acme"))
+
+    spans = TracerProvider(shutdown_on_exit=False)
+    spans.add_span_processor(SpendingRecorder())
+    service = service_over(
+        store, tmp_path, make_priced_lm(), spans=spans, tenant_max_usd_per_day=USD_PER_DAY
+    )
+
+    with serving(service):
+        service.tenant_limiter.reserve("acme", 1.0)
+
+    assert spent_at_shutdown == [1.0]
+
+
+class WorkerThatFailsToStop(Worker):
+    """A worker with a bug: it stops, and then raises an error."""
+
+    has_failed = False
+
+    def stop(self, grace: float) -> bool:
+        super().stop(grace)
+        self.has_failed = True
+        raise RuntimeError("a bug")
+
+
+def test_calls_that_the_stop_cuts_off_are_counted_though_the_worker_fails_to_stop(
+    store: Store, tmp_path: Path, make_priced_lm: Any
+) -> None:
+    service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
+    worker = WorkerThatFailsToStop(service.memories, session_gap=30, writers=0)
+    service.worker = worker
+
+    with serving(service):
+        service.tenant_limiter.reserve("acme", 1.0)
+
+    assert worker.has_failed
+    assert store.tenant_usage.spent_today("acme") == 1.0

@@ -1,0 +1,177 @@
+"""How many requests a tenant may send in a minute, over all processes of a service."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mempiler import Store
+from mempiler.memory.store.database import Database
+from mempiler.memory.store.tenant_usage import RequestCount, TenantUsage
+
+from .conftest import Api, StoppedClock, service_over, serving, write_limits
+from .served import Served, values
+
+
+def list_users_repeatedly(client: Api, times: int) -> list[int]:
+    """Send the same request several times, and return the status codes."""
+    return [client.get("/v1/users").status_code for _ in range(times)]
+
+
+def test_requests_are_limited_over_all_processes(connect: Any, stopped_clock: StoppedClock) -> None:
+    """Two services over one store stand for two processes; 40 seconds of the minute are left."""
+    first_process = connect(tenant_requests_per_minute=3)
+    second_process = connect(tenant_requests_per_minute=3)
+    stopped_clock.move_to(20)
+
+    assert first_process.get("/v1/users").status_code == 200
+    assert second_process.get("/v1/users").status_code == 200
+    assert first_process.add("I moved to Lisbon.").status_code == 201
+
+    for client in (first_process, second_process, second_process):
+        refused = client.get("/v1/users")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "40"
+        assert refused.json()["error"] == {
+            "message": "this tenant may send 3 requests in a minute; try again in the next one",
+            "type": "rate_limit_error",
+            "code": 429,
+        }
+
+
+def test_requests_are_allowed_again_in_the_next_minute(
+    connect: Any, stopped_clock: StoppedClock
+) -> None:
+    first_process = connect(tenant_requests_per_minute=1)
+    second_process = connect(tenant_requests_per_minute=1)
+    stopped_clock.move_to(20)
+    assert list_users_repeatedly(first_process, times=2) == [200, 429]
+    assert list_users_repeatedly(second_process, times=1) == [429]
+
+    stopped_clock.move_to(60)  # the next minute
+    assert first_process.get("/v1/users").status_code == 200
+
+    stopped_clock.move_to(120)  # the minute after that
+    assert second_process.get("/v1/users").status_code == 200
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_the_limit_of_a_tenant_refuses_no_other_tenant_and_no_health_check(connect: Any) -> None:
+    acme = connect(tenant_requests_per_minute=1)
+    assert list_users_repeatedly(acme, times=2) == [200, 429]
+
+    assert acme.as_tenant("globex").get("/v1/users").status_code == 200
+    assert acme.get("/health").status_code == 200
+    assert acme.get("/ready").status_code == 200
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_a_refused_request_stores_nothing(connect: Any, store: Store) -> None:
+    client = connect(tenant_requests_per_minute=0)
+
+    assert client.add("I moved.").status_code == 429
+    assert client.chat("Hello.").status_code == 429
+    assert store.users.list_all() == []
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_requests_of_this_minute_stay_counted_after_a_restart(store: Store, tmp_path: Path) -> None:
+    with serving(service_over(store, tmp_path, tenant_requests_per_minute=1)) as client:
+        assert client.get("/v1/users").status_code == 200
+
+    with serving(service_over(store, tmp_path, tenant_requests_per_minute=1)) as client:
+        assert client.get("/v1/users").status_code == 429
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_a_limit_in_the_token_file_overrides_the_option(connect: Any, tmp_path: Path) -> None:
+    acme = connect(tenant_requests_per_minute=1)
+    globex = acme.as_tenant("globex")
+    write_limits(tmp_path, globex="requests-per-minute=3")
+
+    assert list_users_repeatedly(acme, times=4) == [200, 429, 429, 429]
+    assert list_users_repeatedly(globex, times=4) == [200, 200, 200, 429]
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_a_higher_limit_in_the_token_file_holds_also_for_the_current_minute(
+    connect: Any, tmp_path: Path
+) -> None:
+    client = connect(tenant_requests_per_minute=1)
+    assert list_users_repeatedly(client, times=4) == [200, 429, 429, 429]
+
+    write_limits(tmp_path, acme="requests-per-minute=5")
+
+    assert client.get("/v1/users").status_code == 200
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_without_tokens_all_requests_of_the_machine_share_one_limit(connect: Any) -> None:
+    client = connect(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
+    assert list_users_repeatedly(client, times=2) == [200, 429]
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_refusals_are_counted_without_names(connect: Any) -> None:
+    """The metric of refused requests names the kind of limit, and no tenant."""
+    client = connect(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
+    assert list_users_repeatedly(client, times=3) == [200, 429, 429]
+
+    metrics = values(client.get("/metrics").text)
+
+    assert metrics['mempiler_tenant_refusals_total{limit="requests"}'] == 2
+
+
+class UsageThatHangsForAcme(TenantUsage):
+    """Counts requests like the store does, but those of `acme` only after `may_go_on` is set."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.may_go_on = threading.Event()
+
+    def count_request(self, tenant: str) -> RequestCount:
+        if tenant == "acme":
+            self.may_go_on.wait(20)
+        return super().count_request(tenant)
+
+
+def test_a_store_that_hangs_while_it_counts_holds_up_nobody_else(
+    connect: Any, store: Store, database: Database
+) -> None:
+    """Requests are counted in the store, which may wait for another tenant's transaction."""
+    hanging_usage = UsageThatHangsForAcme(database)
+    store.tenant_usage = hanging_usage
+    acme = connect(tenant_requests_per_minute=100, threads=4, store_threads=4)
+    globex = acme.as_tenant("globex")
+    try:
+        for _ in range(3):
+            with pytest.raises(httpx.ReadTimeout):
+                acme.get("/v1/users", timeout=0.1)
+
+        started = time.monotonic()
+        assert acme.get("/health").status_code == 200
+        assert globex.get("/v1/users").status_code == 200
+        assert time.monotonic() - started < 5
+    finally:
+        hanging_usage.may_go_on.set()
+
+
+@pytest.mark.slow
+def test_requests_are_limited_over_processes_of_their_own(tmp_path: Path) -> None:
+    with Served(tmp_path, ["--grace", "5"], workers=2) as served:
+        acme_line = f"acme {served.tokens['acme']} requests-per-minute=20\n"
+        globex_line = f"globex {served.tokens['globex']}\n"
+        (tmp_path / "tokens").write_text(acme_line + globex_line)
+
+        first_minute = time.time() // 60
+        with ThreadPoolExecutor(8) as executor:
+            status_codes = list(executor.map(lambda _: served.ask("GET", "/v1/users"), range(60)))
+        minutes = time.time() // 60 - first_minute + 1
+
+        assert set(status_codes) == {200, 429}
+        assert status_codes.count(200) <= 20 * minutes
+        # `Served` sends up to two requests at its start, which may be in the same minute.
+        assert status_codes.count(200) >= 20 - 2

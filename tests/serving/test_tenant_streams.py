@@ -1,0 +1,323 @@
+"""What a relayed stream of a model counts for the budget of its tenant, also if it breaks off.
+
+A token costs a tenth of a cent here. Before a call the most that it may cost is reserved: for each
+answer `max_tokens` times that, and something for the prompt. In a stream that has begun, an error
+of the endpoint has the code 502, and an error of the store 503.
+"""
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+from mempiler import Store, StoreError, Turn
+from mempiler.memory.store.database import Database
+from mempiler.memory.store.open_sessions import OpenSessions
+from mempiler.memory.store.owner import Owner
+
+from .conftest import StartRelay, within
+
+USAGE = {"prompt_tokens": 100, "completion_tokens": 300}
+"""The usage that the stub reports."""
+USD_OF_USAGE = 0.4
+"""What it costs: 400 tokens of a tenth of a cent."""
+DONE = b"data: [DONE]\n\n"
+BROKEN_OFF = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n"
+"""The head of a reply that breaks off: its body will be shorter than 100,000 bytes."""
+
+
+def events(*chunks: dict[str, Any]) -> bytes:
+    """Return the chunks of a stream as they are sent."""
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return "".join(lines).encode()
+
+
+def chunk(
+    delta: dict[str, Any], index: int = 0, finish_reason: str | None = None
+) -> dict[str, Any]:
+    """Return one chunk of a streamed answer; `index` is the number of the answer."""
+    choice = {"index": index, "delta": delta, "finish_reason": finish_reason}
+    return {"choices": [choice]}
+
+
+def streamed_chat(max_tokens: int | None = None, **fields: Any) -> dict[str, Any]:
+    """Return the body of a streamed chat of Ada's with the model itself."""
+    body = {
+        "model": "my-model-chat",
+        "user": "ada",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
+        **fields,
+    }
+    if max_tokens is not None:
+        body["max_tokens"] = max_tokens
+    return body
+
+
+def relay_stream(start_relay: StartRelay, answer: bytes, **fields: Any) -> httpx.Response:
+    """Relay a streamed chat to a stub that answers with these bytes, and return the response."""
+    relay = start_relay(answer=lambda body: answer)
+    body = streamed_chat(max_tokens=100, **fields)
+    return relay.client.post("/v1/chat/completions", json=body)
+
+
+ANSWER_WITH_USAGE = (
+    events(
+        chunk({"content": "Lisbon"}, finish_reason="stop"),
+        {"choices": [], "usage": USAGE},
+    )
+    + DONE
+)
+
+
+def test_a_stream_counts_its_usage_though_the_client_did_not_ask_for_it(
+    start_relay: StartRelay, store: Store
+) -> None:
+    relay = start_relay(answer=lambda body: ANSWER_WITH_USAGE)
+
+    response = relay.client.post("/v1/chat/completions", json=streamed_chat(max_tokens=100))
+
+    # The service asks the model for the usage, and keeps it from the client.
+    request_body = relay.server.requests[0].body
+    assert request_body["stream_options"]["include_usage"] is True
+    assert '"usage"' not in response.text
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
+
+
+def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(
+    start_relay: StartRelay, store: Store
+) -> None:
+    response = relay_stream(start_relay, ANSWER_WITH_USAGE, stream_options={"include_usage": True})
+
+    assert '"usage"' in response.text
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
+
+
+def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
+    start_relay: StartRelay, store: Store
+) -> None:
+    words = "word " * 400
+    usd_of_words = 0.4
+    tool_call = {"index": 0, "function": {"name": "f", "arguments": json.dumps({"x": words})}}
+    answer = events(
+        chunk({"content": words}),
+        chunk({"content": words}, index=1),
+        chunk({"tool_calls": [tool_call]}, index=2),
+        chunk({}, finish_reason="stop"),
+    )
+
+    relay_stream(start_relay, answer, n=3)
+
+    # Two answers and a tool call have 400 words each. Without usage their tokens are estimated.
+    assert 3 * usd_of_words <= store.tenant_usage.spent_today("acme") < 3
+
+
+def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
+    start_relay: StartRelay, store: Store
+) -> None:
+    response = relay_stream(start_relay, events(chunk({"content": "Lis"})))
+
+    assert '"code": 502' in response.text
+    # For the 100 tokens that the answer may have 10 cents are reserved, and more for the prompt.
+    assert store.tenant_usage.spent_today("acme") >= 0.1
+
+
+def test_done_ends_a_stream_also_without_a_space_before_it(start_relay: StartRelay) -> None:
+    """Some endpoints send `data:[DONE]`. It is no error that the answer has no `finish_reason`."""
+    answer = events(chunk({"content": "Lisbon"})) + b"data:[DONE]\n\n"
+
+    response = relay_stream(start_relay, answer)
+
+    assert response.text.endswith("data:[DONE]\n\n")
+
+
+@pytest.mark.parametrize("client_leaves", [False, True])
+def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
+    start_relay: StartRelay, store: Store, client_leaves: bool
+) -> None:
+    """The client may leave at `[DONE]`, or wait for the end of the stream."""
+    stream_has_ended = threading.Event()
+    ended_within_five_seconds: list[bool] = []
+
+    def keep_open() -> None:
+        """Keep the connection open until the stream has ended, for 5 seconds at most."""
+        ended_within_five_seconds.append(stream_has_ended.wait(5))
+
+    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE, before_close=keep_open)
+
+    lines: list[str] = []
+    with relay.client.stream("POST", "/v1/chat/completions", json=streamed_chat()) as response:
+        for line in response.iter_lines():
+            lines.append(line)
+            if line == "data: [DONE]" and client_leaves:
+                break
+    assert within(10, relay.has_no_request)
+    stream_has_ended.set()
+
+    assert within(10, lambda: ended_within_five_seconds == [True])
+    assert "data: [DONE]" in lines[-2:]
+    assert "error" not in "".join(lines)
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
+    assert relay.failed_calls == 0
+
+
+def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written(
+    start_relay: StartRelay, store: Store
+) -> None:
+    """It does not pay for all that was reserved, because the answer was complete."""
+    may_send_usage = threading.Event()
+
+    def wait_before_usage(event_number: int) -> None:
+        # Events 0 to 2 are the role, the answer and its end.
+        if event_number == 3:
+            may_send_usage.wait(20)
+
+    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE, between=wait_before_usage)
+
+    body = streamed_chat(max_tokens=1000)
+    with relay.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        for line in response.iter_lines():
+            if '"finish_reason": "stop"' in line:
+                break
+    assert within(10, relay.has_no_request)
+    may_send_usage.set()
+
+    # For 1000 tokens of an answer 1 dollar was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+    assert relay.failed_calls == 0
+
+
+def read_two_answers_then_break_off(
+    start_relay: StartRelay, finish_reason_of_porto: str | None
+) -> str:
+    """Relay a stream of two answers that breaks off once both were read, and return its text.
+
+    The answer "Lisbon" ends before that, and the answer "Porto" if it has a reason to end.
+    """
+    answers = events(
+        chunk({"content": "Porto"}, index=1, finish_reason=finish_reason_of_porto),
+        chunk({"content": "Lisbon"}, finish_reason="stop"),
+    )
+    may_break_off = threading.Event()
+    relay = start_relay(
+        answer=lambda body: BROKEN_OFF + answers,
+        before_close=lambda: may_break_off.wait(20),
+    )
+
+    lines: list[str] = []
+    body = streamed_chat(max_tokens=1000, n=2)
+    with relay.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        for line in response.iter_lines():
+            lines.append(line)
+            if "Lisbon" in line:
+                may_break_off.set()
+    return "".join(lines)
+
+
+def test_a_stream_that_breaks_off_after_all_answers_counts_what_was_written(
+    start_relay: StartRelay, store: Store
+) -> None:
+    text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto="stop")
+
+    assert '"code": 502' not in text
+    # For two answers of 1000 tokens 2 dollars and more were reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+
+
+def test_a_stream_that_breaks_off_before_an_answer_ends_counts_as_what_was_reserved(
+    start_relay: StartRelay, store: Store
+) -> None:
+    text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto=None)
+
+    assert '"code": 502' in text
+    # For two answers of 1000 tokens 2 dollars and more were reserved.
+    assert store.tenant_usage.spent_today("acme") > 2
+
+
+class OpenSessionsWithoutAnswers(OpenSessions):
+    """Stores what users say, and fails to store answers."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.has_failed = threading.Event()
+
+    def append(
+        self, owner: Owner, session_id: str, turns: Sequence[Turn], *arguments: Any, **named: Any
+    ) -> tuple[Turn, ...]:
+        # The other arguments are those of the store.
+        if turns[0].speaker == "assistant":
+            self.has_failed.set()
+            raise StoreError("the database is locked")
+        return super().append(owner, session_id, turns, *arguments, **named)
+
+
+@pytest.fixture
+def sessions_without_answers(store: Store, database: Database) -> OpenSessionsWithoutAnswers:
+    """The open sessions of the store, which from now on fails to store answers."""
+    open_sessions = OpenSessionsWithoutAnswers(database)
+    store.open_sessions = open_sessions
+    return open_sessions
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param("Lisbon", id="whole answer"),
+        pytest.param(events(chunk({"content": "Lisbon"})) + DONE, id="done without a reason"),
+    ],
+)
+@pytest.mark.usefixtures("sessions_without_answers")
+def test_an_answer_that_cannot_be_stored_is_an_error_though_the_connection_stays_open(
+    start_relay: StartRelay, store: Store, answer: str | bytes
+) -> None:
+    may_close = threading.Event()
+    relay = start_relay(
+        answer=lambda body: answer,
+        usage=USAGE,
+        before_close=lambda: may_close.wait(20),
+    )
+
+    body = streamed_chat(max_tokens=1000)
+    response = relay.client.post("/v1/chat/completions", json=body)
+    may_close.set()
+
+    assert '"code": 503' in response.text
+    # For 1000 tokens of an answer 1 dollar was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+
+
+def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_endpoint_breaks_off(
+    start_relay: StartRelay,
+    store: Store,
+    sessions_without_answers: OpenSessionsWithoutAnswers,
+) -> None:
+    answer = BROKEN_OFF + events(chunk({"content": "Lisbon"}, finish_reason="stop"))
+    relay = start_relay(
+        answer=lambda body: answer,
+        usage=USAGE,
+        before_close=lambda: sessions_without_answers.has_failed.wait(20),
+    )
+
+    body = streamed_chat(max_tokens=1000)
+    response = relay.client.post("/v1/chat/completions", json=body)
+
+    assert '"code": 503' in response.text
+    # For 1000 tokens of an answer 1 dollar was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.usefixtures("sessions_without_answers")
+def test_an_answer_that_cannot_be_stored_counts_what_it_cost(
+    start_relay: StartRelay, store: Store, is_streamed: bool
+) -> None:
+    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE)
+
+    response = relay.client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)
+
+    assert '"code":503' in response.text.replace(" ", "")
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
