@@ -15,6 +15,7 @@ import pytest
 
 from ..command_line import run_cli
 from ..conftest import within
+from ..demonstrated_model import save_demonstrated_model
 
 pytestmark = pytest.mark.slow
 
@@ -111,35 +112,11 @@ def journal_of(run: str | Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def start_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a model of a few thousand weights that has seen demonstrations.
-
-    What it writes is right now and then, and now and then it cannot be read.
-    """
+    """The folder of a model that has seen demonstrations."""
     extra = "the `local` extra is not installed: pip install '.[local]'"
     pytest.importorskip("torch", reason=extra)
     pytest.importorskip("transformers", reason=extra)
-    from mempiler.data.memory_env import vocabulary
-    from mempiler.engines.embedders import embedder
-    from mempiler.engines.local import sft
-    from mempiler.engines.local.settings import Finetuning
-    from mempiler.engines.local.tiny import create
-    from mempiler.optimizers.demonstrations import demonstrate
-    from mempiler.programs.catalog import build, preset
-    from mempiler.programs.compact_adapter import CompactAdapter
-
-    settings = preset("memory-r2", "memory-env")
-    method: Any = build("memory-r2", "memory-lookup", embedder(), **settings).method
-    demonstrations = demonstrate(method, CompactAdapter(), 8, sessions=2, seed=1)
-    # Ids of memories and of turns.
-    memory_ids = [f"m{number}" for number in range(1, 9)]
-    turn_ids = ["D1:1", "D1:2", "D2:1", "D2:2"]
-    words = [*vocabulary(), *memory_ids, *turn_ids]
-
-    folder = tmp_path_factory.mktemp("train") / "start"
-    create(folder, demonstrations, words, seed=0)
-    model = load_model(folder)
-    sft.fit(model, demonstrations, Finetuning(learning_rate=3e-3, steps=120))
-    return model.save(folder)
+    return save_demonstrated_model(tmp_path_factory.mktemp("train") / "start", steps=120)
 
 
 @dataclass(frozen=True)

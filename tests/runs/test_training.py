@@ -33,7 +33,7 @@ from mempiler.runs.run import Run
 from mempiler.runs.setting_pairs import parse_settings
 from mempiler.runs.train import command_options, run_for_printed_command
 
-from ..cli.test_train import warmed_up
+from ..demonstrated_model import save_demonstrated_model
 from ..run_inputs import run_config
 from ..scripted_engine import chat_fields
 
@@ -497,7 +497,7 @@ def test_a_model_object_answers_in_a_training_which_may_be_resumed(tmp_path: Pat
     pytest.importorskip(
         "torch", reason="the `local` extra is not installed: pip install '.[local]'"
     )
-    start = warmed_up(tmp_path / "start", 8, steps=2)
+    start = save_demonstrated_model(tmp_path / "start", steps=2)
     examples = own_examples(3)
     reader = CountingLM()
     options: dict[str, Any] = {
