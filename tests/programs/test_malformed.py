@@ -1,7 +1,10 @@
-"""Malformed answers: nothing crashes, no session is lost, and whatever is lost is counted.
+"""Malformed answers: nothing crashes, no session is lost, and whatever else is lost is counted.
 
-Sessions that cannot be written are searched as they were said, tried again in halves, and written
-once the model answers well.
+A method stores the sessions of a history in a memory. It asks a model by predictors, each of which
+is one prompt with some output fields. The model may refuse, say nothing, or be cut off.
+
+A session that cannot be written is searched as it was said. It is tried again in halves, and it is
+written once the model answers well. The meter of a model counts calls, lost answers and faults.
 """
 
 from __future__ import annotations
@@ -291,7 +294,11 @@ def effects_of_faults(
 
 @pytest.mark.parametrize("method", CASES)
 def test_a_malformed_answer_of_one_predictor_loses_nothing_silently(method: str) -> None:
-    """No session vanishes, and whatever an unreadable answer costs is counted by the meter."""
+    """No session vanishes, and whatever an unreadable answer costs is counted by the meter.
+
+    An answer costs something if the memory or the answer to the question differs from a run in
+    which all answers are good.
+    """
     conversation = Conversation(method, items=2)
 
     effects = effects_of_faults(conversation, CASES[method].quick_predictors)
@@ -305,7 +312,7 @@ def test_a_malformed_answer_of_one_predictor_loses_nothing_silently(method: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", CASES)
 def test_a_malformed_answer_of_any_predictor_loses_nothing_silently(method: str) -> None:
-    """No session vanishes, and whatever an unreadable answer costs is counted by the meter."""
+    """The long form of the test above spoils every predictor of a method, one at a time."""
     conversation = Conversation(method)
     assert len(conversation.predictors) > 2
 
@@ -360,11 +367,15 @@ def refusing_lm() -> MeteredLM:
 def test_failed_turns_are_searched_and_written_once_the_model_recovers(
     method: str, refusing_lm: Any, store: Store
 ) -> None:
+    """A user can search for what was said while the model is out of order, and loses nothing later.
+
+    A session that was not written has the state "partial". The first turn, D1:1, is about a dog.
+    """
     memory = build(method).memory(store, "ada", lm=refusing_lm)
     for session in two_sessions():
         memory.add(session)
 
-    # Nothing could be written, but all is searched as it was said: the first turn names the dog.
+    # Nothing could be written, but the search finds the turn as it was said.
     stored_items = store.items.list_all(Owner("ada"))
     assert [stored.item.id for stored in stored_items] == ["D1", "D2"]
     assert [stored.state for stored in stored_items] == ["partial", "partial"]
@@ -385,7 +396,10 @@ def test_failed_turns_are_searched_and_written_once_the_model_recovers(
 
 
 def test_sessions_that_always_fail_are_tried_twice(refusing_lm: Any) -> None:
-    """A session that a model always refuses must not be paid for again and again."""
+    """A session that a model always refuses must not be paid for again and again.
+
+    The first attempt writes the whole session, and the second its two halves.
+    """
     with dspy.context(lm=refusing_lm):
         memory = build("condition-mem").remember(two_sessions()).memory
 
@@ -421,7 +435,10 @@ def extracted_facts(*texts: str) -> dict[str, Any]:
 def test_a_session_whose_prompt_is_too_long_is_written_in_halves(
     scripted: Any, refusal: Exception
 ) -> None:
-    """A prompt over the model's context fails every time, so smaller ones are tried."""
+    """A prompt over the model's context fails every time, so smaller ones are tried.
+
+    With `parts=1` one prompt extracts the facts of a whole session, here of two turns.
+    """
     session = messages_of_ada(["I like jazz.", "I like tea."])
 
     def reply(kind: str, text: str, n: int) -> Any:
@@ -450,7 +467,10 @@ def test_a_session_whose_prompt_is_too_long_is_written_in_halves(
 
 
 def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
-    """A memory must not grow by a fact of any length that a model has written."""
+    """A model that repeats itself without end must not fill the memory.
+
+    A text that a model writes for a memory may have 4,000 characters; this one has 200,000.
+    """
     endless_fact = "x" * 200_000
 
     def reply(kind: str, text: str, n: int) -> Any:

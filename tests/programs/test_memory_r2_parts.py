@@ -1,4 +1,12 @@
-"""Memory-R2: parts of sessions, the memories that prompts show, and edits of facts."""
+"""Memory-R2: parts of sessions, the memories that prompts show, and edits of facts.
+
+Memory-R2 cuts a session into parts. A first prompt, whose output is "facts", extracts the facts of
+a part. A second one, the manager, is shown them beside the memories that are near to them. Its
+output is "operations", which insert, update or delete memories.
+
+The script `fact_replies` makes one fact of every turn and inserts it. `writing.shown(output,
+field)` lists the values of an input field in all prompts with this output.
+"""
 
 from typing import Any
 
@@ -35,7 +43,7 @@ def first_turn_id(dialogue: str) -> str:
 @pytest.mark.parametrize(
     ("turn_count", "settings", "turns_of_parts"),
     [
-        # The default is four parts, whose size is rounded up.
+        # The number of turns in a part is rounded up.
         (8, {}, [2, 2, 2, 2]),
         (17, {}, [5, 5, 5, 2]),
         # The released code rounds up as well, so there is no fourth part.
@@ -51,7 +59,10 @@ def test_a_session_is_cut_into_parts(
     settings: dict[str, int],
     turns_of_parts: list[int],
 ) -> None:
-    """Facts are extracted from a part of a session at a time, so that prompts stay short."""
+    """Facts are extracted from a part of a session at a time, so that prompts stay short.
+
+    A session is cut into four parts, unless `chunk_turns` sets how many turns a part has.
+    """
     history = make_history(sessions=1, turns=turn_count)
 
     writing = written(memory_r2(**settings), history, fact_replies)
@@ -66,6 +77,7 @@ def test_a_session_is_cut_into_parts(
 def test_a_part_is_shown_with_the_earlier_turns_of_its_session(
     written: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """A part may say "he" or "there"; the earlier turns tell the model what is meant."""
     # A session is cut into four parts, so every part is a single turn.
     writing = written(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
 
@@ -116,7 +128,7 @@ def test_the_facts_of_a_session_are_embedded_in_one_request(
 
 
 def test_earlier_turns_stand_before_the_turns_to_be_read_in_prompts() -> None:
-    """Prompts have their fields in the order in which the things were said."""
+    """A model reads a dialogue best in the order in which it was said."""
     assert list(ExtractFactsInContext.input_fields) == ["earlier", "dialogue"]
     assert list(ManageMemoryInContext.input_fields) == [
         "session_date",
@@ -175,6 +187,7 @@ def test_related_memories_are_those_of_the_same_speaker_unless_set_otherwise(
 def test_as_many_memories_are_related_as_are_near_enough_and_allowed(
     settings: dict[str, Any], count: int
 ) -> None:
+    """The settings limit how many memories the manager is shown, so that its prompt stays short."""
     # All four are nearly the new fact.
     memory = memory_of(
         ("Ann", "has a small dog named Rex"),
@@ -190,6 +203,7 @@ def test_as_many_memories_are_related_as_are_near_enough_and_allowed(
 
 
 def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: Any) -> None:
+    """Memory-R2 is for conversations of two people, so its prompt has a field for each of them."""
     memory = memory_of(("Ann", "Ann has a small dog"), ("Bob", "Bob has a small dog"))
     query = Query(text="Who has a small dog?", speakers=("Ann", "Bob"))
     lm = scripted(lambda kind, text, n: {kind: "x", "answer": "x"})
@@ -210,7 +224,10 @@ def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: An
 
 
 def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_history: Any) -> None:
-    """In this ablation one prompt reads turns and changes the memory; no facts are extracted."""
+    """With `single_agent` one prompt reads turns and changes the memory; no facts are extracted.
+
+    The paper compares this with two prompts. The memory m1 is the fact of the first turn, D1:1.
+    """
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         """Insert a fact of every turn; at the last one, also delete the first fact."""
@@ -321,13 +338,15 @@ def test_an_edit_without_shown_facts_has_its_outcome_counted(
 def test_an_edit_of_a_shown_fact_has_its_outcome_counted(
     edit: Edit, shown_id: str, outcome: str, fact_count: int
 ) -> None:
+    """An edit is refused if its fact is unknown or was not shown, or if it would leave no text."""
     memory = ANN_AND_BOB.apply([edit], shown_ids=[shown_id])
 
     assert count_of(outcome, memory) == count_of(outcome, ANN_AND_BOB) + 1
     assert len(memory.facts) == fact_count
 
 
-def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date() -> None:
+def test_an_updated_fact_keeps_all_its_turns_its_old_wording_and_its_date() -> None:
+    """A user can see where a changed fact came from: its sources are turns of both sessions."""
     updated_fact = ANN_AND_BOB.apply([MOVE_TO_PORTO], shown_ids=["m1"]).facts[0]
 
     assert updated_fact.sources == ("D1:1", "D2:1")
@@ -335,8 +354,11 @@ def test_an_update_keeps_both_provenances_the_old_wording_and_the_first_date() -
     assert updated_fact.time == ANN_AND_BOB.facts[0].time
 
 
-def test_a_memory_with_replaced_facts_finds_duplicates_of_the_new_wording() -> None:
-    """The memory indexes its facts by wording; a copy with other facts needs a new index."""
+def test_a_memory_with_a_reworded_fact_recognises_the_new_wording_and_not_the_old_one() -> None:
+    """The memory indexes its facts by wording; a copy with other facts needs a new index.
+
+    A fact with a known wording is merged with the known fact, and any other is inserted.
+    """
     reworded_fact = ANN_AND_BOB.facts[0].replace(content="Ann lives in Porto")
     memory = ANN_AND_BOB.replace(facts=(reworded_fact, ANN_AND_BOB.facts[1]))
 
@@ -351,6 +373,7 @@ def test_a_memory_with_replaced_facts_finds_duplicates_of_the_new_wording() -> N
     ]
     assert memory.facts[0].sources == ("D1:1", "D2:1")
     assert memory.counts["merged"] == 1
+    # Two facts were inserted at the beginning, and the old wording here.
     assert memory.counts["inserted"] == 3
 
 
@@ -419,8 +442,11 @@ def test_prompts_begin_with_worked_examples_where_that_is_set(
     assert first_answer_lengths == answer_lengths
 
 
-def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
-    """Its operations can be carried out on its memories, and leave short facts."""
+def test_the_worked_example_of_the_manager_obeys_the_rules_of_its_prompt() -> None:
+    """A model imitates an example, so its operations must be possible and leave short facts.
+
+    They update m1, delete m3, and insert m5, m6 and m7.
+    """
     example = management_examples()[0]
     memory_before = memory_of(
         *[(shown_memory.speaker, shown_memory.content) for shown_memory in example.memories]
