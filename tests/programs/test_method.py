@@ -1,4 +1,9 @@
-"""Methods and programs of a user's own: how they are put together, and what is refused."""
+"""Methods and programs of a user's own: how they are put together, and what is refused.
+
+A method has a writer, which stores the items of a history in a memory, and a reader, which searches
+the memory. A program is a method and a task, such as answering questions. A predictor is one prompt
+of a program. All that would go wrong later, perhaps after paid calls, is refused at once.
+"""
 
 import asyncio
 from datetime import datetime
@@ -72,6 +77,7 @@ class TurnWriter(Writer):
 
 
 def test_a_method_without_a_reader_is_refused() -> None:
+    """The error says where a reader is given: to the constructor of the base class."""
     method = Method(TurnWriter(), EntryReader())
     del method.reader
 
@@ -87,6 +93,8 @@ def test_a_method_with_a_reader_for_a_writer_is_refused() -> None:
 
 
 def test_a_writer_that_names_no_memory_is_refused() -> None:
+    """A writer names the class of its memories; each history begins with an empty one."""
+
     class WriterWithoutMemory(Writer):
         """Does not set `Memory`."""
 
@@ -110,6 +118,7 @@ def test_a_method_that_defines_a_hook_of_its_reader_is_refused() -> None:
 
 
 def test_a_predictor_beside_writer_and_reader_is_refused() -> None:
+    """An optimizer tunes prompts that write or prompts that read; this one would be neither."""
     method: Any = Method(TurnWriter(), EntryReader())
     method.ask = predictor(NOTE)
 
@@ -118,6 +127,7 @@ def test_a_predictor_beside_writer_and_reader_is_refused() -> None:
 
 
 def test_a_predictor_that_writer_and_reader_share_is_refused() -> None:
+    """An optimizer that changes how questions are read would change how memories are written."""
     method: Any = Method(TurnWriter(), EntryReader())
     shared_predictor = predictor(NOTE)
     method.writer.ask = shared_predictor
@@ -184,15 +194,20 @@ def test_a_writer_that_returns_a_memory_is_told_to_return_an_update(make_history
 def test_a_combined_name_is_built_as_the_class_of_its_first_policy(
     policy: str, class_name: str
 ) -> None:
+    """A policy changes what another method recalls.
+
+    In "pgr+logs+turn-rag" the policy PGR stands over the policy logs, which stands over turn-rag.
+    """
     assert method_class(f"{policy}+turn-rag").__name__ == class_name
 
 
 @pytest.mark.parametrize("policy", ["logs", "pgr+logs"])
 def test_a_policy_takes_the_embedder_of_the_method_beneath(policy: str) -> None:
-    """A policy changes what another method recalls, "logs+turn-rag" that of turn-rag."""
+    """A policy searches the memory of the method beneath it, so it compares texts as that does."""
     offline_embedder = embedder()
 
-    # The offline embedder only compares spelling, so turn-rag searches by words without it.
+    # The offline embedder only compares spelling. So turn-rag searches by words, without vectors,
+    # but Memory-R2 always searches by vectors.
     over_words = build(f"{policy}+turn-rag", embedder=offline_embedder).method
     over_vectors = build(f"{policy}+memory-r2", embedder=offline_embedder).method
 
@@ -207,6 +222,7 @@ def test_a_program_takes_an_embedder_by_its_name() -> None:
 
 
 def test_an_embedder_that_cannot_be_loaded_is_refused() -> None:
+    """The name "onnx:nowhere" is for an embedding model in a folder that does not exist."""
     with pytest.raises(UserError):
         build("fact-store", embedder="onnx:nowhere")
 
@@ -325,7 +341,10 @@ def test_a_method_whose_settings_would_be_lost_is_refused(lossy_method: Any, mes
 def test_a_preset_has_the_settings_of_a_method_for_a_benchmark(
     method: str, benchmark: str, settings: dict[str, Any]
 ) -> None:
-    """A combined method takes those of the method beneath, with `inner_` before their names."""
+    """A preset is a set of settings that suit a benchmark better than the defaults.
+
+    A combined method takes those of the method beneath, with `inner_` before their names.
+    """
     assert preset(method, benchmark) == settings
 
     # The method can be built with them.
@@ -382,6 +401,7 @@ def test_a_preset_has_the_settings_of_a_method_for_a_benchmark(
 def test_a_wrong_setting_is_refused_in_one_line(
     method: str, settings: dict[str, Any], message: str
 ) -> None:
+    """A mistake on the command line gets a message that names the setting and what it may be."""
     with pytest.raises(UserError) as error:
         build(method, embedder=embedder(), **settings)
 
@@ -436,7 +456,11 @@ def test_two_predictors_with_equal_signatures_are_refused() -> None:
 def test_an_optimizer_of_reading_prompts_does_not_have_memories_written_again(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    """While only reading is tuned, the writer keeps the language model that was set first."""
+    """While only reading is tuned, the writer keeps the language model that was set first.
+
+    The stage "read" of a program shows an optimizer only the prompts that read. Another temperature
+    of the model would give the memory another key, so that it would not be found in the cache.
+    """
     lm = scripted(fact_replies)
     program = build("memory-r2", embedder=embedder())
     history = make_history(sessions=1)
@@ -450,6 +474,7 @@ def test_an_optimizer_of_reading_prompts_does_not_have_memories_written_again(
     with dspy.context(lm=sampling_lm):
         student.remember(history)
 
+    # The session of six turns has three parts, and each part is one call.
     assert calls_of_writing == 3
     assert lm.engine.calls["operations"] == calls_of_writing
 
@@ -470,7 +495,10 @@ QUICKER_SETTINGS: dict[str, dict[str, Any]] = {"h2memory": {"clusters": 1}}
     ],
 )
 def test_every_method_keeps_its_promises(method: str) -> None:
-    """`check_method` raises an error if a method loses turns or breaks another promise."""
+    """`check_method` raises an error if a method loses turns or breaks another promise.
+
+    Users check a method of their own with it.
+    """
     check_method(method, **QUICKER_SETTINGS.get(method, {}))
 
 
@@ -503,6 +531,7 @@ def test_a_history_may_be_plain_json() -> None:
 
 
 def test_an_awaited_program_gives_the_same_answers() -> None:
+    """`acall` is the asynchronous form of a call, for programs that run in an event loop."""
     program = build("turn-rag")
     questions = ("Where did Ada move?", "What did Ada buy?")
 
@@ -519,7 +548,7 @@ def test_an_awaited_program_gives_the_same_answers() -> None:
     assert awaited[1].answer == called[1].answer
 
 
-def test_a_turn_without_a_time_has_that_of_its_session() -> None:
+def test_a_turn_without_a_time_takes_the_time_of_its_session() -> None:
     session_time = datetime(2024, 3, 1)
     turn_time = datetime(2024, 3, 2)
     turns = (

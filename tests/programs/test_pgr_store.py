@@ -1,4 +1,10 @@
-"""PGR's fact store: when it writes, what an update may change, merging, and policies."""
+"""PGR's fact store: when it writes, what an update may change, merging, and policies.
+
+The fact store keeps dated facts about a user. Sessions wait until there are `every` of them, three
+by default. Then an update, one call of the model with the output "facts", turns them into facts: it
+adds new ones, or updates known ones that it is shown. After `merge_after` new facts, similar facts
+are merged. The sources of a fact are the ids of the turns that it rests on.
+"""
 
 import json
 from collections.abc import Sequence
@@ -69,7 +75,7 @@ def sources_of(memory: PersonalMemory) -> set[str]:
 def test_several_sessions_are_written_at_once_and_the_rest_at_the_end_of_the_history(
     written: Any, make_history: Any, sessions: int, sessions_per_update: int, updates: int
 ) -> None:
-    """An update is one call of the model, which turns the sessions that wait into facts."""
+    """One update for several sessions costs less than one for each of them."""
     history = make_history(sessions)
 
     writing = written(fact_store(every=sessions_per_update), history, fact_replies)
@@ -140,6 +146,7 @@ def test_a_session_of_more_than_ten_exchanges_is_written_in_parts(
     ],
 )
 def test_every_part_of_a_long_session_ends_with_a_reply(written: Any, history: History) -> None:
+    """A turn of the user and the reply of the assistant belong together, so no cut parts them."""
     writing = written(fact_store(every=1), history, fact_replies)
 
     last_speakers = {lines[-1]["speaker"] for lines in dialogues_of_updates(writing.prompts)}
@@ -148,7 +155,7 @@ def test_every_part_of_a_long_session_ends_with_a_reply(written: Any, history: H
 
 def test_three_parts_of_a_long_session_are_written_by_one_update(written: Any) -> None:
     """A part counts as a session, and three sessions are written by one update."""
-    # Eight exchanges, with two in each part: four parts.
+    # The session has eight exchanges, two in each part, so there are four parts.
     writing = written(fact_store(exchanges=2), long_session(exchanges=8), fact_replies)
 
     # One update writes the first three parts, and another the last, at the end of the history.
@@ -157,6 +164,8 @@ def test_three_parts_of_a_long_session_are_written_by_one_update(written: Any) -
 
 
 def test_an_unreadable_part_is_kept_as_raw_text(written: Any) -> None:
+    """The other parts of the session become facts; the failed turns can still be searched."""
+
     def unreadable_first_turn(kind: str, text: str, n: int) -> Any:
         if kind == "facts" and "[D1:1]" in text:
             return "no"
@@ -198,6 +207,7 @@ def test_the_worked_example_is_in_the_prompt_of_an_update(scripted: Any, make_hi
         fact_store().remember(make_history(sessions=1))
 
     messages = [message["content"] for message in lm.history[0]["messages"]]
+    # This is a fact of the worked example.
     assert "Joined a rowing club" in "".join(messages)
 
 
@@ -276,9 +286,14 @@ def test_an_answer_that_updates_one_fact_several_times_adds_new_facts(
     assert "6 updates of one answer name f1" in failure.message
 
 
-def test_similar_facts_are_merged_once_enough_are_new_and_nothing_is_lost(
+def test_similar_facts_are_merged_after_six_new_ones_and_keep_all_their_turns(
     written: Any, make_history: Any
 ) -> None:
+    """A memory stays small if it does not say the same in many facts.
+
+    The texts "I saw Oslo with 3 friends" and "with 4 friends" are similar: their cosine is above
+    0.5, the `merge_score`. The frequency of a fact counts how often it came up.
+    """
     # Each session has six similar turns, of which six facts are made.
     history = make_history(sessions=2, turns=6)
 
@@ -309,7 +324,7 @@ def test_the_benchmarks_of_the_paper_have_presets_of_ten_rounds(
     assert preset(method, benchmark)["iterations"] == 10
 
 
-def test_a_benchmark_that_is_not_in_the_paper_sets_no_number_of_rounds() -> None:
+def test_the_preset_for_a_benchmark_that_is_not_in_the_paper_sets_no_number_of_rounds() -> None:
     assert "iterations" not in preset("pgr", "locomo")
 
 
@@ -318,8 +333,11 @@ def test_without_a_preset_there_are_three_rounds(method: str) -> None:
     assert build(method, embedder=embedder()).method.config["iterations"] == 3
 
 
-def test_a_policy_may_stand_on_another_one(scripted: Any, make_history: Any) -> None:
-    """In "pgr+logs+turn-rag", `inner_` settings are those of "logs", `inner_inner_` of turn-rag."""
+def test_a_policy_may_search_through_another_policy(scripted: Any, make_history: Any) -> None:
+    """In "pgr+logs+turn-rag" PGR searches through "logs", which searches through turn-rag.
+
+    Settings with `inner_` are those of "logs", and settings with `inner_inner_` those of turn-rag.
+    """
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         """Imagine one step, which finds a session about Quito; the question would find nothing."""
@@ -353,6 +371,7 @@ def test_a_policy_may_stand_on_another_one(scripted: Any, make_history: Any) -> 
 def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(
     method: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
+    """The layers are a policy and the method beneath it, whose settings begin with `inner_`."""
     program = build(method, **settings)
 
     save(program, tmp_path / "program")
@@ -439,6 +458,7 @@ def test_a_change_adds_a_fact_or_counts_for_a_known_one(
 
 
 def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording() -> None:
+    """A fact that changes keeps its history: it says where it came from, and how it read before."""
     change = FactChange(
         info="Ann lives in Porto",
         type="Identity",
@@ -571,6 +591,7 @@ FOUR_FACTS = PersonalMemory(
 
 
 def test_a_merged_fact_has_the_highest_id_and_unites_what_it_was_made_from() -> None:
+    """The facts f2, f9 and f10 become one; the highest id is f10, by number."""
     memory = FOUR_FACTS.merge(
         ["f10", "f2", "f9"], info="all in one", fact_type="Identity", entities=["one", "one"]
     )

@@ -3,6 +3,11 @@
 A model imagines a tree of steps towards an answer, and every step is a query for the memory. Then
 the model refines the tree by the facts that were found, round by round.
 
+The paper prints the steps and the facts of one such recall, its trace: someone asks whether to
+pre-order a game, and the memory knows of a planned trip and a fixed budget. The script answers with
+these steps, and the index finds these facts. Prompts have the outputs "tree" (the first steps),
+"updated_tree" (a refinement) and "prospection_summary".
+
 After the trace there are malformed trees, refused prompts, and how the rounds end.
 """
 
@@ -182,6 +187,7 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None
 
 
 def test_the_trace_searches_for_all_steps_of_a_round_at_once(scripted: Any) -> None:
+    """One search for all nine steps costs one request to an embedding model."""
     index = ScriptedIndex()
     context = recall(scripted(trace_reply), index)
 
@@ -200,6 +206,7 @@ def test_the_trace_searches_for_all_steps_of_a_round_at_once(scripted: Any) -> N
 
 
 def test_a_refinement_sees_the_facts_that_were_found_before(scripted: Any) -> None:
+    """The model imagines the steps anew with what is known by then."""
     lm = scripted(trace_reply)
     recall(lm, ScriptedIndex())
 
@@ -236,13 +243,17 @@ def test_a_refinement_sees_the_facts_that_were_found_before(scripted: Any) -> No
         ),
     ],
 )
-def test_the_parts_of_tables_4_and_5_can_be_switched_off(
+def test_refinements_and_the_summary_can_be_switched_off(
     scripted: Any,
     settings: dict[str, Any],
     calls: dict[str, int],
     facts: int,
     has_summary: bool,
 ) -> None:
+    """The paper measures what each part of PGR is worth by leaving it out (Tables 4 and 5).
+
+    `iterations` limits the rounds, and a round with fewer than `min_new` new facts is the last.
+    """
     lm = scripted(trace_reply)
     context = recall(lm, ScriptedIndex(), **settings)
 
@@ -371,10 +382,10 @@ def test_a_round_without_steps_is_the_last_and_the_facts_stay(scripted: Any) -> 
         scripted(reply), find_a_fact_for_every_query, query="Should I buy it?", augment="none"
     )
 
-    # A fact of the query, and one of the only step
+    # The query found one fact, and the only step another.
     assert context.counts["facts"] == 2
     assert context.counts["rounds"] == 0
-    # The refinement and the summary
+    # The answers to the refinement and to the summary could not be read.
     assert context.counts["malformed"] == 2
     assert context.notes == {}
 
@@ -390,7 +401,7 @@ def test_a_round_without_steps_is_the_last_and_the_facts_stay(scripted: Any) -> 
     ("refused_output", "has_summary"),
     [("tree", True), ("updated_tree", True), ("prospection_summary", False)],
 )
-def test_a_refused_prompt_costs_its_part_and_the_facts_stay(
+def test_a_recall_goes_on_without_a_prompt_that_the_model_refuses(
     scripted: Any, refused_output: str, has_summary: bool, error: Exception, failure_kind: str
 ) -> None:
     """Without a tree, further rounds or a summary, the query still finds its facts."""

@@ -1,4 +1,9 @@
-"""Whatever a model answers becomes one valid tree, in which no step is lost."""
+"""Whatever a model answers becomes one valid tree, in which no step is lost.
+
+PGR asks a model for a tree of steps towards an answer. Each node of it is a step, and names its
+parent and its children by ids such as "A1". Models make mistakes with the ids. Each step is a
+search of the memory, so `repair_tree` keeps them all, and connects them with one root.
+"""
 
 import pytest
 from hypothesis import given
