@@ -207,7 +207,7 @@ def test_a_policy_takes_the_embedder_of_the_method_beneath(policy: str) -> None:
     offline_embedder = embedder()
 
     # The offline embedder only compares spelling. So turn-rag searches by words, without vectors,
-    # but Memory-R2 always searches by vectors.
+    # but Memory-R2 needs an embedder.
     over_words = build(f"{policy}+turn-rag", embedder=offline_embedder).method
     over_vectors = build(f"{policy}+memory-r2", embedder=offline_embedder).method
 
