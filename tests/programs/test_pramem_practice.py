@@ -10,6 +10,11 @@ pass wait in the pool, until an adjustment ("decisions") adopts what several of 
 The script of `practice_script` proposes three experiences a round, "one of a7", "two of a7" and
 "three of a7" after practice on the record a7. All pass the reviews. An adjustment adopts one
 pattern, "agreed p-1", from the first proposals of three records.
+
+The fixture `practised` writes a history of the profile "Ann, 34, nurse", which is the first
+pattern, and of the records a1, a2, ... By default a history has 30 records and practice has five
+rounds. A record is practised on only if at least five come before it. An adjustment follows every
+fifth round. `writing.calls` counts the calls by their first output field.
 """
 
 import json
@@ -86,7 +91,7 @@ def actions(count: int, start: int = 1) -> list[Action]:
 # Rounds of practice
 
 
-def test_every_round_practises_and_every_fifth_adjusts_the_experience(practised: Any) -> None:
+def test_each_round_has_six_calls_and_every_fifth_round_an_adjustment(practised: Any) -> None:
     writing = practised(records=30, rounds=10)
 
     assert writing.calls == {
@@ -124,6 +129,7 @@ def test_rounds_between_two_adjustments_see_the_same_experience(practised: Any) 
 
 
 def test_the_memory_does_not_depend_on_which_round_ends_first(practised: Any) -> None:
+    """Five rounds run at the same time, in threads; `in_order` runs one after another."""
     concurrent_memory = practised(rounds=10, samples=2).memory
     with in_order():
         sequential_memory = practised(rounds=10, samples=2).memory
@@ -131,7 +137,7 @@ def test_the_memory_does_not_depend_on_which_round_ends_first(practised: Any) ->
     assert sequential_memory == concurrent_memory
 
 
-def test_the_end_of_a_history_that_is_practised_asks_for_no_further_practice(
+def test_to_finalize_a_memory_whose_records_are_practised_asks_no_model(
     practised: Any,
 ) -> None:
     """To finalize a memory is to do what waits for the end of the history; here nothing waits."""
@@ -164,6 +170,11 @@ def test_a_trial_sees_the_profile_and_the_records_before_its_target(practised: A
 
 
 def test_a_reflection_sees_the_thinking_of_the_trial_and_the_experience(practised: Any) -> None:
+    """The reflection needs to know why the prediction was wrong.
+
+    Every user begins with some alerts, the common biases of models, and with the profile as a
+    pattern.
+    """
     thinking = {
         "useful_patterns": ["nurse"],
         "useful_alerts": ["mind"],
@@ -198,6 +209,7 @@ def test_a_reflection_sees_the_thinking_of_the_trial_and_the_experience(practise
 def test_an_unreadable_answer_costs_its_step_and_is_counted(
     practised: Any, output: str, counts: dict[str, int], failures: int
 ) -> None:
+    """What cannot be read is lost, but practice goes on, and the user sees how much was lost."""
     writing = practised({output: "no"}, rounds=10)
 
     assert writing.memory.counts == counts
@@ -255,7 +267,7 @@ def test_without_new_proposals_no_review_and_no_adjustment_is_asked_for(practise
         ("a2", []),
     ],
 )
-def test_a_record_that_is_practised_on_again_is_shown_no_later_record(
+def test_a_trial_that_is_repeated_sees_no_record_after_its_target(
     scripted: Any, failed_record: str, shown_records: list[str]
 ) -> None:
     """Practice on a record whose answers could not be read is repeated after later records came.
@@ -278,7 +290,9 @@ def test_a_record_that_is_practised_on_again_is_shown_no_later_record(
     assert shown_record_ids(lines) == shown_records
 
 
-def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted: Any, store: Any) -> None:
+def test_a_stored_memory_practises_only_on_records_that_came_since_the_last_practice(
+    scripted: Any, store: Any
+) -> None:
     # Without adjustments all proposals stay in the pool, where they tell what was practised on.
     no_adjustment = {"decisions": "-", "changes": []}
     lm = scripted(practice_script(decisions=no_adjustment))
@@ -305,7 +319,9 @@ def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted: Any, stor
     assert lm.engine.calls["useful_patterns"] == 25 + 30
 
 
-# Reviews of proposals. With `needed=9` no adjustment takes anything out of the pool.
+# Reviews of proposals. With `needed=9` a change needs nine proposals, so that no adjustment takes
+# any out of the pool. With `blind=False` the review of generality asks for each proposal whether it
+# is general; otherwise the reviewer has to guess the scene that the proposal was made from.
 
 
 def first_words_of_pool(memory: ExperienceMemory) -> list[str]:
@@ -361,6 +377,10 @@ def test_a_proposal_passes_that_clearly_depends_on_the_records(
 def test_a_proposal_passes_that_is_clearly_general(
     practised: Any, verdicts: tuple[Any, ...], passing: list[str], counts: dict[str, int]
 ) -> None:
+    """A general proposal holds in other scenes too.
+
+    The reviewer has to say so clearly; any other verdict rejects the proposal.
+    """
     answers = review_answers("generality", "general", verdicts)
 
     memory = practised(answers, rounds=1, needed=9, blind=False).memory
@@ -381,6 +401,7 @@ def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised:
 
 
 def test_generality_is_only_asked_of_grounded_proposals(practised: Any) -> None:
+    """The second review costs less if it is not asked about what the first has rejected."""
     only_the_second = review_answers("groundedness", "sensitive", (False, True, False))
 
     writing = practised(only_the_second, rounds=1, blind=False)
@@ -392,6 +413,7 @@ def test_generality_is_only_asked_of_grounded_proposals(practised: Any) -> None:
 
 
 def test_long_scenes_are_cut_in_the_prompts_on_generality(practised: Any) -> None:
+    """A scene is the situation of a record, and some of them are long texts."""
     # Of a true scene like "video; situation-7-x" eight characters stay.
     writing = practised(rounds=1, scene_chars=8, blind=False)
 
@@ -443,6 +465,7 @@ def test_the_true_scene_has_another_place_in_each_round(practised: Any) -> None:
 
 
 def test_the_places_of_the_true_scenes_are_the_same_in_a_second_run(practised: Any) -> None:
+    """The places are drawn with the seed of the settings, so a run can be repeated."""
     first_run = practised(rounds=10)
     second_run = practised(rounds=10)
 
@@ -515,7 +538,10 @@ def answer_after_practice(scripted: Any, two_step: bool) -> Answer:
 
 
 @pytest.mark.parametrize("two_step", [False, True])
-def test_the_answer_sees_the_newest_records_and_no_proposal(scripted: Any, two_step: bool) -> None:
+def test_the_answer_prompt_shows_the_newest_records_and_no_proposal(
+    scripted: Any, two_step: bool
+) -> None:
+    """A proposal is not confirmed, so an answer must not rest on it."""
     prediction, prompt = answer_after_practice(scripted, two_step)
 
     assert prediction.answer == "Yes"
@@ -528,14 +554,19 @@ def test_the_answer_sees_the_newest_records_and_no_proposal(scripted: Any, two_s
     assert "one of a" not in prompt
 
 
-def test_the_answer_in_two_steps_sees_patterns_and_alerts(scripted: Any) -> None:
+def test_the_answer_prompt_of_two_steps_shows_patterns_and_alerts_in_their_own_fields(
+    scripted: Any,
+) -> None:
+    """With `two_step` the model first says which experience is relevant, and then answers."""
     prompt = answer_after_practice(scripted, two_step=True).prompt
 
     assert json.loads(section(prompt, "patterns")) == ["Ann, 34, nurse", "agreed p-1"]
     assert sorted(json.loads(section(prompt, "alerts"))) == sorted(COMMON_BIASES)
 
 
-def test_the_answer_in_one_step_sees_patterns_and_alerts_under_headings(scripted: Any) -> None:
+def test_the_answer_prompt_of_one_step_shows_patterns_and_alerts_under_headings(
+    scripted: Any,
+) -> None:
     prompt = answer_after_practice(scripted, two_step=False).prompt
 
     lines = section(prompt, "context").splitlines()
@@ -548,7 +579,7 @@ def test_the_answer_in_one_step_sees_patterns_and_alerts_under_headings(scripted
     assert sorted(alerts) == sorted(COMMON_BIASES)
 
 
-# Ablations
+# Ablations: the paper leaves out one part of PraMem at a time, to measure what the part is worth
 
 
 @pytest.mark.parametrize(
@@ -562,7 +593,7 @@ def test_the_answer_in_one_step_sees_patterns_and_alerts_under_headings(scripted
         ({"blind": False}, {"scene_choices"}, {"generality"}),
     ],
 )
-def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(
+def test_a_part_that_is_switched_off_asks_none_of_its_prompts_and_changes_no_other(
     practised: Any, settings: dict[str, bool], missing: set[str], additional: set[str]
 ) -> None:
     full = practised(rounds=5)
@@ -582,6 +613,7 @@ def test_without_deep_thinking_a_reflection_sees_no_thinking(practised: Any) -> 
 
 
 def test_without_reflection_proposals_are_made_without_thinking(practised: Any) -> None:
+    """Proposals then rest on the outcome of the trial alone."""
     writing = practised(reflection=False)
 
     assert "thinking" not in writing.texts("proposals")[0]
@@ -705,6 +737,7 @@ def test_uniform_weighting_draws_each_record_at_most_once(runs: tuple[Run, Run])
 
 @given(runs=runs_with("recency"))
 def test_recency_weighting_draws_as_often_as_wanted(runs: tuple[Run, Run]) -> None:
+    """By recency newer records are drawn more often, and a record may come several times."""
     for run in runs:
         expected_count = run.wanted if run.drawable > 0 else 0
         assert len(run.samples) == expected_count
@@ -730,6 +763,7 @@ def actions_with_questions() -> list[Action]:
 
 
 def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
+    """Some benchmarks ask questions about each record, such as "Like it?"; a trial answers them."""
     memory = ExperienceMemory().with_records(actions_with_questions())
 
     samples = draw(memory, rounds=9, min_history=1)
@@ -754,7 +788,7 @@ def test_a_sample_carries_the_questions_of_its_target() -> None:
     assert sample.true_scene(5) == "video... 1. Like it? 2. Share it?"
 
 
-def test_where_the_data_has_no_questions_a_sample_is_one_line() -> None:
+def test_the_situation_of_a_record_without_questions_is_one_line() -> None:
     memory = ExperienceMemory().with_records(actions(9))
 
     sample = draw(memory, rounds=9, min_history=1)[0]
@@ -791,8 +825,11 @@ THREE_PROPOSALS = ["p-1", "p-2", "p-3"]
 """As many proposals as a change needs."""
 
 
-def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool() -> None:
-    """Supporters are the proposals that a change names as its reasons."""
+def test_a_pattern_that_three_proposals_support_is_adopted_and_they_leave_the_pool() -> None:
+    """An adjustment names the proposals that support a change, and three are enough.
+
+    The new pattern rests on all records of its supporters.
+    """
     memory = memory_with_pool(6)
     addition = ExperienceChange(
         action="add pattern", text="Skips ads", proposal_ids=["p-1", "p-3", "p-5"]
@@ -886,6 +923,10 @@ def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool() 
 def test_a_change_without_what_it_needs_is_refused_and_counted(
     change: ExperienceChange, reason: str
 ) -> None:
+    """A model may invent proposals or entries, so a change is checked before it is carried out.
+
+    It needs three different proposals of the pool, a text, and an entry that exists.
+    """
     memory = memory_with_pool()
 
     adjusted_memory = apply_changes(memory, [change], PracticeSettings())
@@ -897,10 +938,10 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(
     ("distinct_records", "outcome"),
     [(True, "refused: too little support"), (False, "added")],
 )
-def test_proposals_of_one_record_are_one_supporter_if_records_count(
+def test_three_proposals_of_one_record_support_a_change_only_if_that_is_set(
     distinct_records: bool, outcome: str
 ) -> None:
-    """Otherwise a single record could have an experience adopted."""
+    """By default they count as one, or else a single record could have an experience adopted."""
     memory = memory_with_pool()
     pool_of_one_record = tuple(
         proposal.model_copy(update={"sources": ("r1",)}) for proposal in memory.pool
@@ -934,6 +975,7 @@ def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording() -> None
 
 @pytest.mark.parametrize("action", ["downgrade", "remove", "Delete existing experience"])
 def test_an_entry_that_is_downgraded_or_removed_goes_back_to_the_pool(action: str) -> None:
+    """It is a proposal again, so later records can support it once more."""
     change = ExperienceChange.model_validate(
         {"action": action, "experience_id": "alert-1", "proposal_ids": THREE_PROPOSALS}
     )
@@ -955,7 +997,8 @@ def test_a_model_is_told_to_downgrade_entries_in_place_of_removing_them() -> Non
     assert "The way to remove an entry is to downgrade it" in instructions
 
 
-def test_a_text_that_is_there_already_is_supported_and_not_repeated() -> None:
+def test_a_pattern_that_is_known_already_gets_more_support_and_is_not_repeated() -> None:
+    """ "likes  jazz" is the known pattern "Likes jazz" in another spelling."""
     addition = ExperienceChange(
         action="add pattern", text="likes  jazz", proposal_ids=THREE_PROPOSALS
     )
@@ -969,6 +1012,7 @@ def test_a_text_that_is_there_already_is_supported_and_not_repeated() -> None:
 
 
 def test_without_consensus_every_proposal_is_carried_out() -> None:
+    """By consensus several proposals have to agree; the paper also measures PraMem without it."""
     memory = memory_with_pool(2)
     removal = Proposal(id="p-3", action="remove", target="alert-1")
     # The entry is gone by then.
@@ -983,7 +1027,8 @@ def test_without_consensus_every_proposal_is_carried_out() -> None:
     assert adjusted_memory.counts == {"added": 2, "downgraded": 1, "refused: unknown entry": 1}
 
 
-# The experience after each round
+# The experience after each round. With `keep_rounds` a memory keeps the experience after every
+# adjustment, and with `at_round` a program reads the experience as it was after that round.
 
 
 def test_a_long_run_that_keeps_its_rounds_has_the_experience_of_shorter_runs(
@@ -1037,7 +1082,7 @@ def test_programs_that_read_at_different_rounds_share_one_written_memory(scripte
         (10, ["Likes jazz at night"]),
     ],
 )
-def test_search_entries_and_fallback_are_of_the_round_that_is_read(
+def test_a_program_that_reads_an_early_round_finds_no_later_experience(
     at_round: int, texts: list[str]
 ) -> None:
     """A program with `at_round` must nowhere see experience of later rounds."""

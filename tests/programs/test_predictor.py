@@ -1,4 +1,7 @@
-"""Predictors: the demos that they show, what is recorded of their calls, and streamed answers."""
+"""Predictors: the demos that they show, what is recorded of their calls, and streamed answers.
+
+A predictor is one prompt of a program: instructions, fields and demos, which are worked examples.
+"""
 
 import asyncio
 import copy
@@ -64,7 +67,10 @@ DEMOS = [
 def test_the_nearest_demos_are_shown_in_their_order(
     question: str, nearest: int | None, answers: list[str]
 ) -> None:
-    """`nearest` limits how many demos a prompt shows: those whose words are nearest."""
+    """Only the demos whose words are nearest to the question are shown, which saves tokens.
+
+    `nearest` is how many; if no demo is near, the first ones are shown.
+    """
     answer_predictor = predictor(AnswerFromContext)
     answer_predictor.demos = DEMOS
     answer_predictor.nearest = nearest
@@ -154,6 +160,7 @@ class BareWriter(Writer):
 
 
 def test_the_config_of_a_part_is_its_settings() -> None:
+    """The config is what a saved program holds of a part."""
     words = ["a", {"b": None}]
 
     assert GreetingWriter().config == {"loud": True, "words": "hey"}
@@ -163,6 +170,7 @@ def test_the_config_of_a_part_is_its_settings() -> None:
 
 
 def test_a_copy_of_a_part_shares_its_embedder() -> None:
+    """Optimizers copy programs, and an embedding model is large."""
     writer = GreetingWriter(GreetingSettings(loud=False), embedder())
 
     writer_copy = copy.deepcopy(writer)
@@ -211,7 +219,7 @@ class PolitePredictor(Predictor):
         return super().forward(question=f"{kwargs['question']}, please?")
 
 
-def test_acall_of_a_subclass_runs_its_own_forward(scripted: Any) -> None:
+def test_an_asynchronous_call_of_a_subclass_runs_the_forward_of_the_subclass(scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {"answer": "Lisbon"})
     polite_predictor = PolitePredictor("question -> answer")
 
@@ -223,7 +231,7 @@ def test_acall_of_a_subclass_runs_its_own_forward(scripted: Any) -> None:
     assert "Where, please?" in prompt
 
 
-# Plain predictors of DSPy, which a user's own module may have, are replaced by ours, which record
+# Plain predictors of DSPy, which a module of a user may have, are replaced by ours, which record
 # their calls
 
 
@@ -307,7 +315,7 @@ def test_a_new_predictor_has_what_the_plain_one_has() -> None:
     assert new_predictor.stage == plain.stage
 
 
-def test_a_new_predictor_has_a_signature_of_its_own() -> None:
+def test_a_new_predictor_shares_no_signature_with_the_plain_one() -> None:
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
@@ -389,6 +397,7 @@ def test_a_corrected_answer_is_another_completion_of_the_same_call(scripted: Any
 
 
 def test_answers_that_stay_unreadable_are_kept_as_they_came(scripted: Any) -> None:
+    """Whoever looks for the fault can see both answers: the first, and the repeated one."""
     name_thing = predictor(NameThing)
     lm = scripted(lambda kind, text, n: "junk")
 
@@ -421,7 +430,7 @@ def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
     assert [call.rejected_operations for call in record.calls] == [0, 2, 0]
 
 
-def test_an_inner_recording_keeps_its_calls_to_itself(scripted: Any) -> None:
+def test_calls_within_an_inner_recording_are_not_in_the_outer_one(scripted: Any) -> None:
     name_thing = predictor(NameThing)
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})), recording() as outer:
@@ -528,7 +537,7 @@ def ask_for_stream(program: Any, store: Store, completion: str, **query: Any) ->
 
 
 def test_an_answer_that_its_task_changes_is_not_streamed(store: Store) -> None:
-    """The words of the model are not those of the answer."""
+    """Words that a user has seen cannot be taken back, so only a final answer may be streamed."""
     program = build("turn-rag")
     program.task = LoudAnswering()
 
@@ -540,6 +549,7 @@ def test_an_answer_that_its_task_changes_is_not_streamed(store: Store) -> None:
 
 
 def test_a_choice_is_not_streamed(store: Store) -> None:
+    """The answer is one of the given options, and only the whole text tells which."""
     program = build("turn-rag", "multiple-choice")
 
     question = ask_for_stream(
@@ -552,6 +562,11 @@ def test_a_choice_is_not_streamed(store: Store) -> None:
 
 
 def test_an_answer_under_the_compact_adapter_is_not_streamed(store: Store) -> None:
+    """This adapter asks for the bare answer, without a header before it.
+
+    Other adapters have the model write "[[ ## answer ## ]]" first. Here nothing tells whether the
+    first words belong to the answer.
+    """
     program = build("turn-rag", adapter="compact")
 
     question = ask_for_stream(program, store, "To Lisbon.")
@@ -562,6 +577,7 @@ def test_an_answer_under_the_compact_adapter_is_not_streamed(store: Store) -> No
 
 
 def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
+    """`astream` yields the words of an answer as they come."""
     first_words_came = threading.Event()
 
     def wait_for_first_words(event_number: int) -> None:
@@ -605,7 +621,10 @@ def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
 def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
     attempts: list[str], sent_parts: list[str]
 ) -> None:
-    """A call that breaks is made again, and words that the user has must not be sent twice."""
+    """A call that breaks is made again, and words that the user has must not be sent twice.
+
+    The argument "headers" says that an answer has a header before it.
+    """
     parts: list[str] = []
     stream = AnswerStream(parts.append)
 
@@ -624,7 +643,7 @@ def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
     assert stream.remainder("To Lisbon, she said.") == ", she said."
 
 
-def test_an_answer_that_begins_otherwise_than_what_was_sent_is_refused() -> None:
+def test_a_final_answer_that_contradicts_the_words_that_were_sent_is_refused() -> None:
     stream = AnswerStream(lambda words: None)
     add_piece = stream.begin_attempt("headers")
     add_piece("[[ ## answer ## ]]\nTo Lisbon")
