@@ -6,7 +6,8 @@ delete those that nothing asks any more:
     MEMPILER_PROMPTS=write python -m pytest tests/programs/test_prompts.py
 
 The offline engine answers, or a script. A prompt that is made from an earlier answer holds its
-words.
+words. A case is a method with settings, under which a small history and one question have every
+predictor of the method asked; its folder in tests/prompts has a file for each predictor.
 """
 
 from __future__ import annotations
@@ -324,6 +325,7 @@ def test_a_method_with_settings_asks_what_was_reviewed(
 
 
 def test_tasks_ask_what_was_reviewed() -> None:
+    """A task turns a recalled context and a query into an answer, and has one prompt for that."""
     prompts: dict[str, str] = {}
     for task, (history, fields) in task_inputs().items():
         program = build("turn-rag", task)
@@ -399,6 +401,7 @@ for _question_type in JUDGES:
 
 
 def test_judges_ask_what_was_reviewed() -> None:
+    """A judge is a model that a benchmark asks whether an answer is right."""
     prompts: dict[str, str] = {}
     for name, (judge, arguments) in JUDGE_CALLS.items():
         with listening() as listener, contextlib.suppress(AdapterParseError):
@@ -411,8 +414,8 @@ def test_judges_ask_what_was_reviewed() -> None:
 # Nothing is left out, and nothing is left over
 
 
-def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
-    """A new signature has to be reached by a case; those that write data are in tests/data."""
+def test_every_signature_of_a_program_or_a_judge_has_a_reviewed_prompt() -> None:
+    """A case has to reach each new signature; tests/data reviews the prompts that write data."""
     texts = [path.read_text(encoding="utf-8") for path in PROMPTS.glob("*/*.txt")]
     all_texts = "\n".join(texts)
     signatures = [signature for signature in suite() if ".synthesis" not in signature.__module__]
@@ -428,6 +431,7 @@ def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
 
 
 def test_every_policy_has_a_case() -> None:
+    """A policy changes what another method recalls, so it is tested over one."""
     assert set(POLICY_CASES) == set(POLICIES)
 
 

@@ -1,4 +1,9 @@
-"""Relative dates: the date that is written beside them, and words that stay as they were said."""
+"""Relative dates: the date that is written beside them, and words that stay as they were said.
+
+What was said months ago may say "yesterday". So a model is shown "yesterday [29 January 2023]": the
+date in brackets is counted from the day on which the words were said. The rules read English and
+Chinese. They leave words alone whose date is not clear.
+"""
 
 import runpy
 from datetime import date, datetime, timedelta
@@ -195,7 +200,7 @@ WORDS_LIKE_A_MONTH_OR_WEEKDAY = (
 
 
 @pytest.mark.parametrize(("words", "expected"), [*ENGLISH.items(), *CHINESE.items()])
-def test_the_date_stands_beside_the_words(words: str, expected: str) -> None:
+def test_words_with_a_clear_date_get_the_date_in_brackets(words: str, expected: str) -> None:
     assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words} [{expected}]!"
 
 
@@ -215,11 +220,13 @@ def test_a_part_of_a_longer_time_is_not_read(words: str) -> None:
 def test_a_number_elsewhere_in_the_sentence_does_not_hide_a_date(
     sentence: str, expected: str
 ) -> None:
+    """In "I bought one two weeks ago" the number before "two" belongs to another word."""
     assert resolve_text_dates(sentence, MONDAY) == f"{sentence} [{expected}]"
 
 
 @pytest.mark.parametrize("sentence", WORDS_LIKE_A_MONTH_OR_WEEKDAY)
 def test_a_word_that_only_looks_like_a_month_or_weekday_is_not_read(sentence: str) -> None:
+    """In "next may I ask" no month is meant."""
     assert resolve_text_dates(sentence, MONDAY) == sentence
 
 
@@ -303,9 +310,10 @@ def test_a_chinese_week_begins_on_its_monday(words: str, weeks_later: int) -> No
         (date(2024, 12, 31), "November 2024", "January 2025"),
     ],
 )
-def test_months_are_counted_from_the_end_of_a_month(
+def test_the_month_before_or_after_the_last_day_of_a_month_is_the_neighbouring_one(
     day: date, last_month: str, next_month: str
 ) -> None:
+    """A month before 31 March is February, although February has no 31st."""
     assert resolve_text_dates("last month", day) == f"last month [{last_month}]"
     assert resolve_text_dates("next month", day) == f"next month [{next_month}]"
     assert resolve_text_dates("a month ago", day) == f"a month ago [{last_month}]"
@@ -337,6 +345,7 @@ def test_only_the_beginning_of_a_long_text_has_dates() -> None:
 
 
 def test_the_number_of_dates_in_a_text_is_limited() -> None:
+    """Each date takes time, and no honest message has as many."""
     text = resolve_text_dates("yesterday, " * (MAX_DATES_OF_A_RULE + 5), MONDAY)
     assert text.count("[29 January 2023]") == MAX_DATES_OF_A_RULE
 
@@ -366,8 +375,9 @@ def test_a_date_after_the_last_year_is_not_written(words: str) -> None:
     assert resolve_text_dates(words, date(9999, 12, 31)) == words
 
 
-def test_a_part_of_words_is_not_read_where_the_whole_has_no_date() -> None:
-    # The week after the next ends in the year 10000; 下周, in its second half, does not.
+def test_no_shorter_words_are_read_within_words_whose_date_cannot_be_written() -> None:
+    # 下下周 is the week after the next, which ends in the year 10000. 下周, "next week", is a part
+    # of it, and its date could be written.
     assert resolve_text_dates("下下周", date(9999, 12, 15)) == "下下周"
 
 
@@ -383,11 +393,13 @@ def test_a_letter_that_only_looks_like_another_is_no_error(words: str) -> None:
 
 
 def test_a_hit_without_relative_dates_is_returned_itself() -> None:
+    """Most hits have no relative date, and a copy of each would take time."""
     hit = Hit(id="D1:1", text="I ran.", time=datetime(2023, 1, 30))
     assert resolve_line_dates(hit) is hit
 
 
-def test_dates_stand_beside_the_words_and_leave_the_time_of_a_turn_as_it_is() -> None:
+def test_the_words_of_a_turn_get_a_date_and_its_time_stays_as_it_is() -> None:
+    """Dates are counted from the time of a turn, or from the time of its session if it has none."""
     turn = Turn(id="D1:1", speaker="Ann", text="Tomorrow.")
     turn_with_time = Turn(id="D1:2", speaker="Bob", text="Yesterday.", time=datetime(2024, 1, 1))
     item = Session(id="D1", time=datetime(2024, 3, 5), turns=(turn, turn_with_time))
@@ -407,6 +419,7 @@ def test_an_item_without_relative_dates_is_returned_itself() -> None:
 
 
 def test_the_tables_of_the_page_on_relative_dates_are_current() -> None:
+    """The script docs/relative_dates.py makes the tables at the end of the page from the rules."""
     script = runpy.run_path(str(DOCS / "relative_dates.py"))
     page = (DOCS / "relative_dates.md").read_text(encoding="utf-8")
     assert page.endswith(script["tables"]()), "run python docs/relative_dates.py"

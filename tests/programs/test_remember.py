@@ -1,6 +1,8 @@
 """Memories are written once: calls counted at the engine, keys of memories, and replayed calls.
 
-DSPy's own cache of answers is off, so every call reaches the engine.
+To write a memory costs calls of a model, and many questions are asked about one history. So a
+program keeps each memory that it wrote in a cache. The key of a memory covers all that the model of
+the writer was shown. DSPy's own cache of answers is off, so every call reaches the engine.
 """
 
 import copy
@@ -53,6 +55,10 @@ def outcomes_in_threads(count: int, call: Callable[[], Any]) -> list[Any]:
 def test_many_threads_write_one_memory_once(
     scripted: Any, fact_replies: Any, make_history: Any, temperature: float
 ) -> None:
+    """32 questions about one history come at once; one thread writes, and the others wait.
+
+    At a temperature above zero a second writing would give another memory.
+    """
     lm = scripted(fact_replies, delay=0.002, temperature=temperature)
     program = memory_r2()
     history = make_history(sessions=3, turns=6)
@@ -69,6 +75,7 @@ def test_many_threads_write_one_memory_once(
 def test_a_longer_history_continues_from_its_longest_prefix(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """A benchmark asks about the first sessions of a history, and then about more of them."""
     lm = scripted(fact_replies)
     program = memory_r2()
 
@@ -84,6 +91,7 @@ def test_a_longer_history_continues_from_its_longest_prefix(
 def test_sessions_that_are_in_no_memory_yet_are_counted(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """An evaluation says before it begins how many sessions have to be written, and paid for."""
     program = memory_r2()
     history = make_history(sessions=3)
 
@@ -166,7 +174,7 @@ def test_sessions_are_extracted_concurrently(
     assert len(memory.facts) == 4 * 6
 
 
-def test_a_history_reports_to_the_listener_that_was_there_when_it_began(
+def test_written_items_are_reported_to_the_listener_of_the_beginning(
     make_history: Any,
 ) -> None:
     """An evaluation counts written items; one that has ended must not count for the next."""
@@ -204,6 +212,7 @@ def key_of(program: Any, lm: dspy.LM, layout: str = "chat") -> str:
 
 
 def test_the_address_of_a_model_does_not_change_the_key(lm: dspy.LM) -> None:
+    """The same model answers alike wherever it runs, and for whichever user."""
     program = memory_r2()
     lm_elsewhere = lm.copy(api_key="two", api_base="http://two")
 
@@ -212,6 +221,7 @@ def test_the_address_of_a_model_does_not_change_the_key(lm: dspy.LM) -> None:
 
 @pytest.mark.parametrize("settings", [{"temperature": 0.5}, {"max_tokens": 7}, {"rollout_id": 3}])
 def test_settings_of_the_model_change_the_key(lm: dspy.LM, settings: dict[str, Any]) -> None:
+    """They change what the model answers, so another memory would be written."""
     program = memory_r2()
 
     assert key_of(program, lm.copy(**settings)) != key_of(program, lm)
@@ -219,6 +229,7 @@ def test_settings_of_the_model_change_the_key(lm: dspy.LM, settings: dict[str, A
 
 @pytest.mark.parametrize("layout", ["json", "compact"])
 def test_the_adapter_changes_the_key(lm: dspy.LM, layout: str) -> None:
+    """An adapter decides how a prompt asks for its fields, such as in JSON."""
     program = memory_r2()
 
     assert key_of(program, lm, layout) != key_of(program, lm)
@@ -261,8 +272,11 @@ def test_the_words_for_a_field_change_the_key(lm: dspy.LM) -> None:
     assert key_of(changed_program, lm) != key_of(program, lm)
 
 
-def test_every_rollout_has_a_key_of_its_own(lm: dspy.LM) -> None:
-    """Rollouts are runs on the same question that are compared, so each writes its own memory."""
+def test_each_rollout_has_another_key(lm: dspy.LM) -> None:
+    """Rollouts are several runs on the same question; an optimizer compares them.
+
+    Each writes a memory for itself, or else they would all be alike.
+    """
     program = memory_r2()
 
     key = key_of(program, lm)
@@ -293,7 +307,10 @@ class OwnWriter(Writer):
 def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A cache must not return what earlier code wrote; a digest covers settings and prompts."""
+    """A cache must not return what earlier code wrote; a digest covers settings and prompts.
+
+    Stored memories stay valid if their user merely tidies the code.
+    """
 
     def load_writer(new_memory: str) -> Any:
         """Write the module of a user, in place of an earlier version, and load its writer."""
@@ -315,7 +332,8 @@ def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
     assert writer_digest(edited_writer) == writer_digest(writer)
 
 
-# Digests of programs and writers, by which stored memories and saved results are compared
+# Digests of programs and writers. A store names with each memory the digest of the writer that
+# wrote it, and a saved result the digest of its program, so that both can be compared later.
 
 
 def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
@@ -340,6 +358,7 @@ def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
 def test_a_program_that_only_reads_otherwise_has_the_same_writer_digest(
     method: str, arguments: dict[str, Any]
 ) -> None:
+    """So the memories that were written before can still be read."""
     program = memory_r2()
     other_program = build(method, embedder=embedder(), **arguments)
 
@@ -357,6 +376,7 @@ def test_a_program_that_only_reads_otherwise_has_the_same_writer_digest(
 def test_a_program_that_writes_otherwise_has_other_digests(
     method: str, settings: dict[str, Any]
 ) -> None:
+    """So no memory is taken for one that this program wrote."""
     program = memory_r2()
     other_program = build(method, embedder=embedder(), **settings)
 
@@ -373,13 +393,13 @@ def test_the_embedder_is_part_of_the_digest_of_the_writer_alone() -> None:
     assert program_digest(other_program) == program_digest(program)
 
 
-def test_instructions_count_in_the_digest_and_changing_them_back_restores_it() -> None:
+def test_other_instructions_give_another_digest_until_they_are_changed_back() -> None:
     writer = memory_r2().method.writer
     signature = writer.predictors_below()["extract_facts"].signature
     first_digest = writer_digest(writer)
     first_instructions = signature.instructions
 
-    # In place, as InferRules does
+    # The optimizer InferRules changes them in place like this.
     signature.instructions = "Do as you like."
     assert writer_digest(writer) != first_digest
 
@@ -387,7 +407,7 @@ def test_instructions_count_in_the_digest_and_changing_them_back_restores_it() -
     assert writer_digest(writer) == first_digest
 
 
-def test_a_digest_is_of_the_content_and_not_of_the_order_of_its_keys() -> None:
+def test_a_digest_does_not_depend_on_the_order_of_keys_but_on_the_order_of_a_list() -> None:
     assert digest({"model": "a", "seed": 1}) == digest({"seed": 1, "model": "a"})
     assert digest(["a", "b"]) != digest(["b", "a"])
 
@@ -433,10 +453,13 @@ def inputs_of(trace: Sequence[Any], predictor: Any) -> list[dict[str, Any]]:
     return [inputs for traced_predictor, inputs, _ in trace if traced_predictor is predictor]
 
 
-def test_a_cached_memory_replays_the_calls_that_saw_the_gold_evidence(
+def test_the_calls_that_read_the_evidence_of_a_question_are_replayed_into_its_trace(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
-    """The evidence of a question is the turns that answer it; here it is the turn D2:5."""
+    """An optimizer learns most from the calls that read the turns with the answer, the evidence.
+
+    Here the evidence is the turn D2:5, in the second part of the second session.
+    """
     history = make_history(sessions=4)
 
     with dspy.context(lm=scripted(fact_replies)):
@@ -491,6 +514,7 @@ def test_an_optimizer_that_changes_a_replayed_call_does_not_change_the_next_repl
 def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
+    """Where no evidence is named, the entries that were recalled tell which calls mattered."""
     # The second turn of the second session is "I saw Quito with 2 friends".
     with dspy.context(lm=scripted(fact_replies)):
         trace = trace_of(
@@ -501,7 +525,7 @@ def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(
     assert any("[D2:2]" in inputs["dialogue"] for inputs in extractions)
 
 
-def test_a_plain_evaluation_replays_nothing(
+def test_an_evaluation_adds_only_the_answers_to_the_trace(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
     """Only an optimizer begins a trace for each question; DSPy's own trace gets the answers."""
