@@ -9,6 +9,10 @@ of one session. Then operators write theories, which sum up what is known:
   and theories of edges;
 - R_K3, "flow", writes one of a parent from those of its concepts whenever one of these is new: the
   parent is "dirty" until then.
+
+The prompts of the three have the outputs "fact_summary", "general_facts" and "macro_law". By the
+script `graph_replies` their theories are called "relation theory 1", "concept theory 1", "law 1".
+Numbers of equations (Eq.) and algorithms are those of the paper.
 """
 
 import hashlib
@@ -122,7 +126,10 @@ def memory_after(steps: Steps, operators: Any) -> GraphMemory:
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_operators_of_a_level_may_run_concurrently_or_one_after_another(steps: Steps) -> None:
-    """Operators run in threads, and the memory must not depend on which of them ends first."""
+    """Operators run in threads, and the memory must not depend on which of them ends first.
+
+    `in_order` runs them one after another. The steps are random graphs of evidence.
+    """
     concurrent_memory = memory_after(steps, DigestOperators(fails=True))
     with in_order():
         sequential_memory = memory_after(steps, DigestOperators(fails=True))
@@ -135,6 +142,7 @@ def test_operators_of_a_level_may_run_concurrently_or_one_after_another(steps: S
 def test_each_operator_is_called_once_a_step_and_parents_after_their_children(
     steps: Steps,
 ) -> None:
+    """Each call costs, and a parent is summed up from the theories of its children."""
     operators = DigestOperators(fails=False)
     memory_after(steps, operators)
 
@@ -145,7 +153,7 @@ def test_each_operator_is_called_once_a_step_and_parents_after_their_children(
 
 @settings(max_examples=60)
 @given(steps=STEPS)
-def test_nothing_is_left_to_do_after_a_step_without_failures(steps: Steps) -> None:
+def test_after_a_step_without_failures_every_theory_that_was_due_is_made(steps: Steps) -> None:
     """No node is dirty, and no count has reached its threshold."""
     memory = memory_after(steps, DigestOperators(fails=False))
 
@@ -250,6 +258,7 @@ def test_the_operators_make_theories_at_their_thresholds(
 def test_operators_of_one_level_run_at_the_same_time(
     write_sessions: Any, graph_replies: Any, output: str
 ) -> None:
+    """Calls that need not wait for each other are made at once, so that a user waits less."""
     # With theta = 1, both edges and both concepts need a theory at once. Each call waits for the
     # other.
     barrier = threading.Barrier(2, timeout=10)
@@ -294,6 +303,8 @@ def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
     operator: str,
     step: int,
 ) -> None:
+    """A theory that could not be read stays due, so that no evidence is forgotten."""
+
     def reply(kind: str, text: str, n: int) -> Any:
         if kind == output and n <= bad_answers:
             return answer
@@ -313,6 +324,7 @@ def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
 
 
 def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
+    """For each theory a user can be shown the evidence that it was made from."""
     # Running and the user got new theories at step 9.
     memory = write_sessions(sessions=9, theta=3).memory
 
@@ -325,6 +337,7 @@ def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
 
 
 def test_evidence_rests_on_the_turns_of_its_sessions(write_sessions: Any) -> None:
+    """The evidence e2 was made from the session D2, and e3 from D3."""
     # Every session has six turns.
     memory = write_sessions(sessions=3).memory
 
@@ -336,6 +349,7 @@ def test_evidence_rests_on_the_turns_of_its_sessions(write_sessions: Any) -> Non
 def test_a_concept_is_shown_theories_of_edges_in_place_of_the_evidence_in_them(
     write_sessions: Any,
 ) -> None:
+    """A theory is shorter than the evidence that it sums up."""
     # The edge to Running got a theory at step 3, and its concept, Sports, gets one at step 5.
     (new_evidence,) = write_sessions(sessions=5, theta=3).shown("general_facts", "new_evidence")
 
@@ -403,7 +417,11 @@ def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
     about_running: list[str],
     about_sleep: list[str],
 ) -> None:
-    # As Eq. 6 says. Concepts get no theory here, since theta_sum is never reached.
+    """A theory of running is made from what was said about running (Eq. 6).
+
+    With `linked` the model says for each edge which conclusions are about it.
+    """
+    # Concepts get no theory here, since theta_sum is never reached.
     program = shared_graph_program(theta_inf=1, theta_sum=99, linked=linked)
 
     writing = written(program, make_history(sessions=1), linking_reply)
@@ -430,7 +448,8 @@ def test_a_concept_is_shown_the_conclusions_of_high_relevance_if_there_are_any(
     about_sports: list[str],
     about_health: list[str],
 ) -> None:
-    # As Eq. 9 says. Edges get no theory here, since theta_inf is never reached.
+    """A concept sums up many events, so it leaves out what matters less (Eq. 9)."""
+    # Edges get no theory here, since theta_inf is never reached.
     program = shared_graph_program(theta_inf=99, theta_sum=1, linked=linked)
 
     writing = written(program, make_history(sessions=1), linking_reply)

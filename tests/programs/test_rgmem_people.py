@@ -2,6 +2,10 @@
 
 A graph is filled from conclusions about a person, such as "Ann runs". A path of it leads to an
 event, such as "Running", and summaries of events and topics are written from the conclusions.
+
+In the scripted sessions Ann runs and Bob sleeps. Prompts have the outputs "fact" (a fact of a
+session with its conclusions), "entity_paths" (the paths of one person), and "fact_summary",
+"general_facts" and "macro_law" (summaries of an event, a topic and a broader topic).
 """
 
 import re
@@ -117,7 +121,7 @@ def test_prompts_name_the_person_whose_graph_they_are_about(written: Any) -> Non
 
 
 def test_an_operator_is_shown_the_conclusions_about_its_own_person(written: Any) -> None:
-    """An operator writes a summary; "fact_summary" is that of an event."""
+    """An operator is a prompt that writes a summary; "fact_summary" is the summary of an event."""
     writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
 
     users = writing.shown("fact_summary", "user")
@@ -137,7 +141,7 @@ def test_beside_an_assistant_the_user_has_the_only_graph(written: Any) -> None:
     assert not any(SHARED in text for _, text in writing.prompts)
 
 
-def test_a_conclusion_about_nobody_in_particular_is_in_every_graph(written: Any) -> None:
+def test_a_conclusion_without_a_speaker_is_in_the_graphs_of_all_who_talk(written: Any) -> None:
     def reply_about_both(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind != "fact":
             return reply(kind, text, n)
@@ -191,6 +195,7 @@ def test_prompts_on_a_merged_graph_say_so_if_several_people_share_it(
 
 
 def test_people_are_the_speakers_that_are_no_machines() -> None:
+    """Only people have graphs; a blank name is nobody."""
     speakers = ["system", "Ann", "tool", "Bob", "Ann", " "]
     turns = tuple(
         Turn(id=str(number), speaker=speaker, text="x") for number, speaker in enumerate(speakers)
@@ -219,7 +224,7 @@ def test_a_question_that_names_a_person_reads_that_graph_alone(scripted: Any) ->
         assert summary.startswith("Ann, Health and Wellness")
 
 
-def test_a_question_that_names_nobody_reads_all_graphs(scripted: Any) -> None:
+def test_a_question_without_a_name_reads_the_graphs_of_all_people(scripted: Any) -> None:
     summaries = summaries_recalled(scripted, "What keeps them healthy?")
 
     # A summary begins with the name of its person: "Ann, Health and Wellness: ...".
@@ -241,6 +246,7 @@ def test_a_question_that_names_nobody_reads_all_graphs(scripted: Any) -> None:
 def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has(
     question: str, people: list[str], named: set[str]
 ) -> None:
+    """A question reads the graphs of the people that it names, so a name must not be mistaken."""
     # Every person has a graph, whose root bears the name.
     memory = GraphMemory()
     for number, person in enumerate(people, 1):

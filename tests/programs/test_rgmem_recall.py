@@ -2,7 +2,8 @@
 
 Layer L0 is the evidence: of each session a fact with conclusions. Layer L1 is the graph: paths from
 a base through concepts down to events, and summaries of these. For a question a model plans
-keywords, and says for each which layers of the graph are read.
+keywords, and says for each which layers of the graph are read: summaries of concepts, inferences
+(summaries of events), the history (labels of events, with dates) or conclusions.
 """
 
 import re
@@ -69,6 +70,11 @@ def recall(scripted: Any, graph_replies: Any, make_history: Any) -> Callable[...
 def test_as_many_facts_and_conclusions_are_recalled_as_are_set(
     recall: Callable[..., Recall],
 ) -> None:
+    """The settings `facts` and `conclusions` keep the prompt of the answer short.
+
+    A keyword that names no layer is only searched for in the evidence, which all has the word
+    "week".
+    """
     context = recall([{"name": "week"}], facts=2, conclusions=4).context
 
     assert context.counts["facts"] == 2
@@ -76,7 +82,7 @@ def test_as_many_facts_and_conclusions_are_recalled_as_are_set(
     assert context.counts["nodes"] == 0
 
 
-def test_facts_rest_on_the_turns_of_their_session_and_conclusions_on_one(
+def test_a_fact_names_all_turns_of_its_session_and_a_conclusion_the_turn_it_comes_from(
     recall: Callable[..., Recall],
 ) -> None:
     context = recall([{"name": "week"}], facts=2, conclusions=4).context
@@ -121,7 +127,10 @@ def test_a_keyword_reads_the_layers_it_is_planned_for(
 
 
 def test_conclusions_about_a_topic_come_newest_first(recall: Callable[..., Recall]) -> None:
-    """Without a search by words only those are recalled that the graph links to the topic."""
+    """Without a search by words only those are recalled that the graph links to the topic.
+
+    Three are shown at most, and the newest are those of the sessions 9, 8 and 7.
+    """
     keywords = [{"name": "Sports", "retrieve": ["conclusions"]}]
 
     context = recall(keywords, conclusions=0, facts=0).context
@@ -158,6 +167,7 @@ def recall_of_all_blocks(recall: Callable[..., Recall]) -> Recall:
 
 
 def test_a_context_is_shown_in_blocks(recall_of_all_blocks: Recall) -> None:
+    """The model that answers can tell what was said from what was inferred."""
     blocks = blocks_of(recall_of_all_blocks.context.text())
 
     assert list(blocks) == [
@@ -217,6 +227,8 @@ def test_traits_are_no_evidence(recall_of_all_blocks: Recall) -> None:
 def test_without_a_plan_the_question_is_the_keyword(
     scripted: Any, graph_replies: Any, make_history: Any, plan: Any
 ) -> None:
+    """If the answer of the planning prompt holds no keyword, a user still gets an answer."""
+
     def reply(kind: str, text: str, n: int) -> Any:
         return plan if kind == "keywords" else graph_replies(kind, text, n)
 
@@ -267,7 +279,8 @@ def test_the_measure_of_evidence_searches_facts_and_conclusions_only(
     assert {hit.kind for hit in hits} == {"fact", "conclusion"}
 
 
-# Ablations
+# Ablations: the paper measures RGMem without one of its parts (Tables 3 and 4), which the settings
+# `use_l0`, `use_l1` and `use_rg` switch off
 
 EVERY_LAYER = [{"name": "Sports", "retrieve": ["summary", "inference", "conclusions", "history"]}]
 
@@ -314,8 +327,10 @@ def test_without_l1_there_is_evidence_but_no_graph(recall: Callable[..., Recall]
     assert {hit.id for hit in ablated.context.hits} <= full_ids
 
 
-def test_without_rg_every_session_rewrites_the_summaries(recall: Callable[..., Recall]) -> None:
-    """RG are the operators, which rewrite a summary only when enough is new, from below."""
+def test_without_the_operators_every_session_rewrites_the_summaries(
+    recall: Callable[..., Recall],
+) -> None:
+    """The operators (RG) rewrite a summary only when enough is new, and lower summaries first."""
     full = recall(EVERY_LAYER)
     ablated = recall(EVERY_LAYER, use_rg=False)
 
@@ -387,7 +402,11 @@ RACE = GraphPath(
 )
 
 
-def test_every_edge_of_a_path_counts_a_unit_of_evidence_once() -> None:
+def test_each_edge_between_two_names_of_a_path_counts_a_unit_of_evidence_once() -> None:
+    """The count tells when the summary of an event is due.
+
+    RACE leads from the concept Sports to the event Running, and from there to the event City Race.
+    """
     # There are two units of evidence, of which the first has the same path twice.
     memory = graph_after([[RACE, RACE], [RACE]])
 
@@ -422,6 +441,7 @@ def test_only_the_lowest_concept_of_a_path_scores_a_unit_of_evidence() -> None:
     ],
 )
 def test_a_path_without_a_base_or_an_event_adds_no_node(path: GraphPath) -> None:
+    """A model writes the paths. What cannot be filed in the graph is still kept as evidence."""
     memory = graph_after([[path]])
 
     assert memory.nodes == GraphMemory().nodes
@@ -496,6 +516,7 @@ def test_names_that_mean_the_same_become_one_node(
     ],
 )
 def test_names_that_mean_different_things_become_two_nodes(second_name: str, cosine: float) -> None:
+    """Events are not taken for one because their names are a little alike."""
     event_graph, concept_graph = graphs_with_two_names("Museum Visits", second_name, cosine)
 
     first_event, second_event = added_of_tier(event_graph, "instance")
@@ -525,6 +546,7 @@ def ids_above(memory: GraphMemory, node_id: str) -> set[str]:
 
 @given(memory=GRAPHS)
 def test_no_graph_has_a_cycle(memory: GraphMemory) -> None:
+    """A summary is made from those below it, which would never end in a cycle."""
     for node_id in memory.nodes:
         assert node_id not in ids_above(memory, node_id)
 
@@ -556,7 +578,7 @@ def test_a_graph_is_the_same_after_a_round_trip_through_json(memory: GraphMemory
     assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
 
 
-def test_a_theory_that_flows_up_replaces_the_one_of_the_concept() -> None:
+def test_a_theory_made_from_lower_concepts_replaces_one_made_from_evidence() -> None:
     """A concept has a theory of its own evidence, and a parent one of the concepts below it."""
     own_theory = Theory(sigma="own")
     flow_theory = Theory(sigma="flow")

@@ -73,7 +73,7 @@ def recall(program: MemoryProgram, question: str, texts: Sequence[str]) -> Conte
 
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
-def test_the_only_thing_that_was_said_is_recalled_in_other_words(method: str) -> None:
+def test_the_only_text_that_was_said_is_recalled_for_a_question_in_other_words(method: str) -> None:
     # The question shares no word but "I" with "I moved to Lisbon last week with my dog Rex".
     context = recall(build(method), "Where do I live?", [MOVE])
 
@@ -98,6 +98,7 @@ def test_where_something_is_found_there_is_no_fallback(method: str) -> None:
     "method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"]
 )
 def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: str) -> None:
+    """The model is shown something, and a measure of recall can tell that it was not found."""
     # No text is about a zebra.
     context = recall(build(method), "Zebra?", TWELVE_TEXTS)
 
@@ -117,6 +118,7 @@ def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: 
 
 
 def test_a_prompt_shows_a_fallback_as_any_other_line() -> None:
+    """The newest text, which is about guppies, is shown alike whether a search finds it or not."""
     fallback_context = recall(build("turn-rag"), "Zebra?", TWELVE_TEXTS)
     search_context = recall(build("turn-rag"), "Which guppies?", TWELVE_TEXTS)
 
@@ -124,7 +126,8 @@ def test_a_prompt_shows_a_fallback_as_any_other_line() -> None:
     assert line_about_fish in fallback_context.text().splitlines()
 
 
-def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_its_threshold() -> None:
+def test_pgr_shows_the_nearest_facts_if_none_is_near_enough() -> None:
+    """PGR compares vectors, so the nearest facts are a better fallback than the newest."""
     # No fact can be near enough to be found.
     program = build("pgr", min_score=0.99, augment="none", iterations=1)
 
@@ -152,6 +155,7 @@ def memory_with_waiting_turn(tmp_path: Path) -> Any:
 def test_a_fallback_shows_waiting_turns_and_those_of_the_memory(
     memory_with_waiting_turn: Any,
 ) -> None:
+    """A turn that waits to be written is searched too, since a user has just said it."""
     context = memory_with_waiting_turn.recall("Where do I live?")
 
     assert context.sources == ("D1:1", "D2:1")
@@ -221,6 +225,7 @@ def test_the_offline_embedder_compares_spelling_so_words_are_searched_alone(meth
 
 @pytest.mark.parametrize("method", ["fact-store", "pgr", "memory-r2", "rgmem"])
 def test_the_offline_embedder_adds_nothing_to_words(method: str) -> None:
+    """Its vectors compare spelling, so they find little that a search by words does not."""
     assert not build(method, embedder=embedder()).method.reader.hybrid
 
 
@@ -240,7 +245,9 @@ def hits_for_lisbon(program: MemoryProgram) -> list[Any]:
 
 @pytest.mark.parametrize("settings", [{}, {"hybrid": True}], ids=["default", "hybrid"])
 @pytest.mark.parametrize("method", ["fact-store", "pgr", "memory-r2", "rgmem"])
-def test_words_and_vectors_add_up(method: str, settings: dict[str, bool]) -> None:
+def test_a_method_with_an_embedding_model_searches_by_words_and_vectors(
+    method: str, settings: dict[str, bool]
+) -> None:
     program = build(method, embedder=meaning_embedder(), **settings)
 
     assert search_kind(searching_reader(program)) == "both"
@@ -286,10 +293,13 @@ def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
         ("rgmem", "offline", {"node_cosine": 0.27, "merge_cosine": 0.85}),
     ],
 )
-def test_an_embedder_brings_its_thresholds(
+def test_a_method_takes_the_thresholds_that_suit_its_embedder(
     method: str, embedder_name: str, thresholds: dict[str, float]
 ) -> None:
-    """A cosine of 0.5 means much to one embedding model and nothing to another."""
+    """A threshold is the lowest cosine at which two texts count as alike.
+
+    A cosine of 0.5 means much to one embedding model and nothing to another.
+    """
     config = build(method, embedder=meaning_embedder(embedder_name)).method.config
 
     for name, threshold in thresholds.items():

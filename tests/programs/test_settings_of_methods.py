@@ -1,7 +1,8 @@
 """What is saved of a method's settings, and what of them decides the key of its memories.
 
 A memory is stored under a digest of its writer. If a setting of a writer gets another name or
-another default, every stored memory is written, and paid for, anew.
+another default, every stored memory is written, and paid for, anew. A component is a method, its
+writer or its reader; the snapshots are the two JSON files beside this one.
 
 `python tests/programs/test_settings_of_methods.py` writes the snapshots anew, where that is meant.
 """
@@ -60,7 +61,7 @@ def test_writer_has_the_digest_of_the_snapshot(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", [SETTINGS_SNAPSHOT, DIGESTS_SNAPSHOT], ids=lambda path: path.name)
-def test_snapshot_has_exactly_the_methods_that_there_are(path: Path) -> None:
+def test_each_snapshot_has_all_methods_and_no_others(path: Path) -> None:
     assert sorted(load_snapshot(path)) == sorted(NAMES)
 
 
