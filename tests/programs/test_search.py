@@ -224,8 +224,8 @@ def test_the_offline_embedder_compares_spelling_so_words_are_searched_alone(meth
 
 
 @pytest.mark.parametrize("method", ["fact-store", "pgr", "memory-r2", "rgmem"])
-def test_the_offline_embedder_adds_nothing_to_words(method: str) -> None:
-    """Its vectors compare spelling, so they find little that a search by words does not."""
+def test_a_search_with_the_offline_embedder_is_not_hybrid(method: str) -> None:
+    """Its vectors compare spelling, so words beside them would tell much the same twice."""
     assert not build(method, embedder=embedder()).method.reader.hybrid
 
 

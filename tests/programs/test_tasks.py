@@ -1,4 +1,9 @@
-"""Tasks: their queries, what models are shown, how answers are read, and resolved dates."""
+"""Tasks: their queries, what models are shown, how answers are read, and resolved dates.
+
+A task turns the context that a method recalls, and a query, into an answer. Benchmarks of behaviour
+ask whether a user likes something, from records of what the user did. Records that came after the
+history are "recent": the newest records of all stand beside the question, up to `suffix_tokens`.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -47,6 +52,11 @@ LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike")
 
 
 def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_history: Any) -> None:
+    """The evidence would tell where the answer is, and the gold answer is no input.
+
+    Fields that a task does not know, here "mood", are kept as `extra`. The recent item is shown
+    beside the question and is new to the memory.
+    """
     inputs = {
         "history": make_history(sessions=2),
         "recent": (LOGS,),
@@ -69,18 +79,21 @@ def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_hist
     )
 
 
-def test_a_query_about_an_empty_past_knows_no_speaker_of_the_example(make_history: Any) -> None:
+def test_a_query_names_only_speakers_of_the_history_that_the_memory_was_written_from(
+    make_history: Any,
+) -> None:
+    """The history of the example has two speakers, but the memory was written from an empty one."""
     inputs = {"history": make_history(sessions=2), "question": "Who?"}
     example = dspy.Example(**inputs, answer="Ann").with_inputs(*inputs)
 
-    # The past takes the place of the history in the example.
     empty_past = History(id="a", items=())
     query = build("turn-rag").query_of(example, empty_past)
 
     assert query.speakers == ()
 
 
-# Tasks of PAL-Bench
+# Tasks of the benchmark PAL-Bench: an assistant restates what a user needs, proposes or selects
+# solutions, or replies in a dialogue. The logs of a user, such as "bought a bike", come with them.
 
 OPTIONS = [f"S{number}: way {number}" for number in range(1, 9)]
 
@@ -155,7 +168,10 @@ def test_the_model_sees_context_query_and_recent_logs(
 def test_a_query_says_what_it_is_about(
     task_name: str, fields: dict[str, Any], about: str, modality: str
 ) -> None:
-    """H2Memory recalls other things for the needs of a user than for solutions."""
+    """H2Memory recalls one half of its memory for needs of a user, and the other for solutions.
+
+    It sums up a dialogue before it searches, but not a question.
+    """
     query = task_class(task_name)().query({"question": "how?", **fields})
 
     assert query.about == about
@@ -163,7 +179,9 @@ def test_a_query_says_what_it_is_about(
 
 
 @pytest.mark.parametrize("action", ASSISTANT_ACTIONS)
-def test_a_reply_is_of_the_kind_that_is_asked_for(scripted: Any, action: str) -> None:
+def test_the_prompt_of_a_reply_explains_the_kind_of_reply_that_is_asked_for(
+    scripted: Any, action: str
+) -> None:
     _, prompt = answer_task(
         scripted,
         "dialogue-reply",
@@ -216,7 +234,7 @@ def test_a_loaded_program_asks_for_reasons_if_the_saved_one_did(
     assert prediction.answer == "Rio"
 
 
-def test_the_old_setting_abstain_of_memory_r2_sets_that_of_the_task() -> None:
+def test_the_old_setting_abstain_of_memory_r2_sets_the_setting_of_the_task() -> None:
     """It was a setting of the method once, and programs that were saved then still have it."""
     program = build("memory-r2", embedder=embedder(), abstain=True)
 
@@ -243,6 +261,7 @@ STARS = ["1", "2", "3", "4", "5"]
 def test_an_answer_is_read_as_the_option_it_chooses(
     text: str, options: list[str], chosen: str | None
 ) -> None:
+    """Models answer in sentences, with a copied line, or with a number between two options."""
     assert chosen_option(text, options) == chosen
 
 
@@ -302,6 +321,10 @@ def lines_of_items(items: Sequence[Any]) -> list[str]:
 def test_the_newest_records_fit_into_the_budget_beside_the_profile(
     history: History, recent: History
 ) -> None:
+    """The budget is the most tokens that records may take; here it holds the last six, a19 to a24.
+
+    The profile is shown in any case, and does not count.
+    """
     items = [*history, *recent]
     budget_of_six_lines = tokens_of(lines_of_items(items)[-6:])
 
@@ -335,6 +358,7 @@ def test_the_profile_is_shown_whatever_the_budget(history: History, recent: Hist
 def test_every_baseline_shows_the_profile_and_the_newest_records(
     scripted: Any, history: History, recent: History, method: str
 ) -> None:
+    """Baselines are simple methods; a comparison is fair if all of them see the same records."""
     lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": "The user likes odd clips."})
     program = build(method, task="behavior-prediction")
 
@@ -359,7 +383,7 @@ def test_every_baseline_shows_the_profile_and_the_newest_records(
     ("method", "max_tokens", "min_records"),
     [("truncation", 200, 6), ("full-context", 300, 9)],
 )
-def test_recalled_and_newest_records_share_one_budget_without_a_gap(
+def test_recalled_records_end_right_before_the_newest_and_share_their_budget(
     scripted: Any,
     history: History,
     recent: History,
@@ -411,6 +435,7 @@ def ask_about_zebras(program: Any, history: History, recent: Any) -> dspy.Predic
 def test_a_search_finds_records_that_came_after_the_history(
     scripted: Any, history: History, recent_with_zebra: History, method: str
 ) -> None:
+    """The record a21, about a zebra, is recent, but too old to be among the newest."""
     program = build(method, task="behavior-prediction")
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "Yes"})):
@@ -419,7 +444,7 @@ def test_a_search_finds_records_that_came_after_the_history(
     assert "a21" in [hit.id for hit in context.hits]
 
 
-def test_a_summary_covers_every_record_before_its_question(
+def test_a_summary_is_updated_with_the_records_that_came_since_the_last_question(
     scripted: Any, history: History, recent_with_zebra: History
 ) -> None:
     lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": f"version {n}"})
@@ -463,14 +488,16 @@ def test_pramem_practises_on_the_history_alone(
     [
         (0, 1, "Hard to say."),
         (2, 3, "Hard to say."),
-        # The fourth answer names an option.
         (5, 4, "No"),
     ],
 )
 def test_an_answer_that_names_no_option_may_be_asked_for_again(
     scripted: Any, history: History, recent: History, reask: int, calls: int, answer: str
 ) -> None:
-    """`reask` is how many times more the model is asked at most."""
+    """`reask` is how many times more the model is asked at most.
+
+    The scripted model says "Hard to say." three times and then "No".
+    """
     lm = scripted(lambda kind, text, n: {"answer": "No" if n > 3 else "Hard to say."})
     program = build("truncation", task="behavior-prediction", **{"task.reask": reask})
 
@@ -481,7 +508,8 @@ def test_an_answer_that_names_no_option_may_be_asked_for_again(
     assert len(lm.engine.prompts) == calls
 
 
-# Resolved dates: beside a relative date, such as "yesterday", stands the date that it means
+# Resolved dates: beside a relative date, such as "yesterday", stands the date that it means. The
+# setting `task.dates` switches this off for a program.
 
 DIALOGUE_METHODS = sorted(
     {*METHODS, "pgr+turn-rag", "pgr+full-context", "logs+turn-rag"} - {"no-memory", "pramem"}
@@ -587,6 +615,7 @@ def test_no_method_shows_resolved_dates_where_they_are_switched_off(method: str)
 def test_a_saved_program_writes_memories_from_resolved_dates_where_that_is_set(
     scripted: Any, tmp_path: Path, dates: bool
 ) -> None:
+    """The setting belongs to the task, but it holds for the prompts of the writer, too."""
     save(build("memory-r2", embedder=embedder(), **{"task.dates": dates}), tmp_path / "program")
     program = load(tmp_path / "program", embedder=embedder())
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
@@ -613,6 +642,10 @@ def key_of_memories(program: Any) -> str:
 
 
 def test_memories_with_resolved_dates_have_the_default_key(tmp_path: Path) -> None:
+    """Memories are cached by a key of all that the model of the writer was shown.
+
+    By default it is shown resolved dates.
+    """
     default_program = build("memory-r2", embedder=embedder())
 
     key = key_of_loaded_program(tmp_path / "program", dates=True)
@@ -638,6 +671,7 @@ def test_no_preset_of_a_method_decides_whether_dates_are_resolved(method: str) -
 
 
 def test_the_budget_of_the_context_holds_with_resolved_dates() -> None:
+    """A budget of 200 tokens is for the text that the model sees, with the dates in it."""
     turns = tuple(
         Turn(id=f"D1:{number}", speaker="Ann", text=f"Yesterday I saw boat {number}.")
         for number in range(40)
@@ -660,6 +694,7 @@ def test_the_budget_of_the_context_holds_with_resolved_dates() -> None:
 
 
 def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
+    """The records that stand beside the question have a budget of 300 tokens, with their dates."""
     records = [
         Action(
             id=f"a{number}",

@@ -17,7 +17,7 @@ Start = Callable[..., System]
 """The fixture `start`: `start("def add(self, session): ...")` starts a system with this method."""
 
 ITEM = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon."),))
-"""What tests add to a system: a session with one turn."""
+"""The session that tests add to a system; it has one turn."""
 PLAIN_SYSTEM = """
 import contextlib, json, os, pathlib, signal, subprocess, sys, time, urllib.request
 

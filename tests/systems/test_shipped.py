@@ -1,8 +1,12 @@
 """Workers of other people's memory systems: well-behaved ones, hostile ones, and their models.
 
-Also the environments that the systems are installed in. A system runs in a worker process. In these
-tests it is the plain system of `conftest.py`, which keeps texts and lists them, with some methods
-changed: `start("def add(self, session): ...")`.
+Mempiler compares its methods with published memory systems, such as mem0. Each is installed in its
+own environment and runs in a worker process, since its code may do anything: print, crash or hang.
+It stores sessions by `add` and finds texts by `search`. It gets no key of the user: it asks models
+at a local endpoint, which asks the model of the run.
+
+In these tests the system is the plain one of `conftest.py`, which keeps texts and lists them all,
+with some methods changed: `start("def add(self, session): ...")`.
 """
 
 from __future__ import annotations
@@ -67,6 +71,10 @@ PRINTING = """
 def test_what_a_system_prints_goes_to_its_log_alone(
     start: Start, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """The worker answers in JSON, so printed text must neither be taken for an answer nor be shown.
+
+    The plain system prints "greetings" and "garbage" when it starts.
+    """
     system = start(PRINTING)
     system.add(ITEM)
     # A printed "{}" is not taken for an answer of the worker.
@@ -105,6 +113,7 @@ def test_what_a_system_prints_goes_to_its_log_alone(
 def test_an_error_of_a_system_fails_one_call_alone(
     start: Start, statement: str, reason: str
 ) -> None:
+    """The last two cases exceed the limits of a worker: the size of a file, and its memory."""
     system = start(f"def add(self, session): {statement}")
 
     with pytest.raises(SystemFailedError, match=f"^scripted: add: {reason}"):
@@ -115,6 +124,7 @@ def test_an_error_of_a_system_fails_one_call_alone(
 
 
 def test_a_method_that_the_system_lacks_is_named(start: Start) -> None:
+    """The plain system has no method `ask`, which a system may have to answer questions itself."""
     system = start()
 
     with pytest.raises(SystemFailedError, match=r"^scripted: ask: AttributeError: 'System' object"):
@@ -150,6 +160,7 @@ WRITING_GARBAGE = """
 def test_a_crash_fails_the_call_and_every_call_after_it_with_one_reason(
     start: Start, methods: str, reason: str
 ) -> None:
+    """The worker is gone, or says nothing that can be read, so it is not asked again."""
     system = start(methods)
 
     with pytest.raises(SystemFailedError, match=f"^scripted: .*{reason}"):
@@ -188,9 +199,10 @@ def is_running(process_number: int) -> bool:
     return state != "Z"
 
 
-def test_a_system_that_hangs_can_be_ended_from_another_thread_with_its_child_processes(
+def test_a_system_that_hangs_can_be_killed_together_with_the_processes_it_started(
     start: Start,
 ) -> None:
+    """One thread waits for the system, and another kills it, as when its time is over."""
     system = start(SPAWNING)
 
     def kill_when_it_hangs() -> None:
@@ -226,6 +238,7 @@ system.add(Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved.
 def test_a_system_that_hangs_ends_when_the_process_that_started_it_was_killed(
     tmp_path: Path,
 ) -> None:
+    """A killed run leaves no process behind that would use the machine for ever."""
     file = write_system(tmp_path / "system", SPAWNING)
     system_folder = tmp_path / "folder"
     command = [sys.executable, "-c", ASK_A_SYSTEM, str(file), str(system_folder)]
@@ -304,7 +317,9 @@ def evaluate_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate
     return evaluate
 
 
-def test_a_system_is_scored_with_its_recall(evaluate_system: Evaluate) -> None:
+def test_an_evaluation_scores_the_answers_of_a_system_and_what_it_found(
+    evaluate_system: Evaluate,
+) -> None:
     evaluation = evaluate_system()
 
     assert evaluation.program == "system:scripted"
@@ -332,6 +347,7 @@ def test_a_system_is_scored_with_its_recall(evaluate_system: Evaluate) -> None:
 def test_all_questions_of_a_hostile_system_fail_with_a_reason(
     evaluate_system: Evaluate, statement: str, config: dict[str, Any], reason: str
 ) -> None:
+    """An evaluation ends with a score of 0, and says what went wrong with each question."""
     evaluation = evaluate_system(f"def add(self, session): {statement}", set=config)
 
     assert len(evaluation.rows) == 6
@@ -356,7 +372,11 @@ ASKING_AND_STORING = """
 def test_a_resumed_run_writes_anew_what_was_half_written_and_asks_no_model_again(
     evaluate_system: Evaluate,
 ) -> None:
-    """So a run that was stopped and resumed ends like one that was not, and costs as much."""
+    """So a run that was stopped and resumed ends like one that was not, and costs as much.
+
+    The system asks the model about each session. The run stops after two calls, by its limit, while
+    the system has stored a part of the history. The answers to these two calls are in the journal.
+    """
     undisturbed_run = evaluate_system(ASKING_AND_STORING)
     stopped_run = evaluate_system(ASKING_AND_STORING, max_calls=2)
     assert stopped_run.stopped
@@ -386,7 +406,8 @@ def answers_of_model(system: System) -> list[dict[str, Any]]:
     return [json.loads(entry["text"]) for entry in system.search("x", k=9)]
 
 
-def test_calls_of_a_system_are_calls_of_the_run(start: Start) -> None:
+def test_a_model_call_of_a_system_is_counted_as_a_call_of_the_run(start: Start) -> None:
+    """A user sees what a system costs, since each of its calls reaches the meter of the run."""
     meter = Meter()
     system = start(ASKING)  # it asks "Ann moved to Lisbon. Where did Ann move?"
 
@@ -405,7 +426,8 @@ def test_calls_of_a_system_are_calls_of_the_run(start: Start) -> None:
     assert answer["usage"]["prompt_tokens"] == usage_of_run.input_tokens
 
 
-def test_a_spent_budget_ends_the_run_and_not_the_system(start: Start) -> None:
+def test_a_system_whose_run_is_out_of_calls_gets_a_refusal_and_the_run_ends(start: Start) -> None:
+    """The limit is one call. The system asks once for each session that is added."""
     system = start(ASKING)
     guard = BudgetGuard(Limits(max_calls=1))
 
@@ -525,7 +547,7 @@ def systems_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_half_installed_environment_is_made_anew_and_a_complete_one_is_not(
+def test_a_half_installed_environment_is_installed_again_and_a_complete_one_is_not(
     systems_folder: Path, tmp_path: Path
 ) -> None:
     pins = tmp_path / "none.txt"
@@ -546,8 +568,10 @@ def test_a_half_installed_environment_is_made_anew_and_a_complete_one_is_not(
     assert (no_packages.path / STAMP).stat().st_mtime_ns == time_of_stamp
 
 
-def test_other_pins_have_an_environment_of_their_own(systems_folder: Path, tmp_path: Path) -> None:
-    """Pins are the exact versions of the packages of a system."""
+def test_a_system_with_other_package_versions_has_another_environment(
+    systems_folder: Path, tmp_path: Path
+) -> None:
+    """Pins are the exact versions of the packages of a system; others may behave otherwise."""
     no_pins = tmp_path / "none.txt"
     no_pins.write_text("")
     other_pins = tmp_path / "other.txt"
@@ -605,7 +629,7 @@ def test_the_list_has_every_system_with_the_command_that_installs_it(cli: Any) -
         assert f"run: mempiler fetch system:{name}" in description
 
 
-def test_there_is_a_file_for_every_system_and_none_besides() -> None:
+def test_every_system_has_an_adapter_file_and_every_adapter_file_a_system() -> None:
     files = {path.stem for path in (ROOT / "inside").glob("*.py")}
     files_of_systems = {name.replace("-", "_") for name in SYSTEMS}
     shared_files = {"__init__", "user_system", "worker", "sentence_transformers"}
@@ -618,7 +642,7 @@ def pins_of(name: str) -> list[str]:
     return pins_file.read_text(encoding="utf-8").splitlines()
 
 
-def test_there_are_pins_for_every_system_and_none_besides() -> None:
+def test_every_system_has_a_list_of_package_versions_and_every_list_a_system() -> None:
     pin_files = {path.stem for path in (ROOT / "pins").glob("*")}
 
     assert pin_files == set(SYSTEMS)
