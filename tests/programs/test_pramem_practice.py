@@ -772,6 +772,10 @@ def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
 
 
 def test_a_sample_carries_the_questions_of_its_target() -> None:
+    """A trial is shown the situation with the questions, and the reflection the exercise.
+
+    A review of generality is shown the true scene, cut to a number of characters.
+    """
     memory = ExperienceMemory().with_records(actions_with_questions())
 
     samples = draw(memory, rounds=9, min_history=1)
@@ -992,6 +996,7 @@ def test_an_entry_that_is_downgraded_or_removed_goes_back_to_the_pool(action: st
 
 
 def test_a_model_is_told_to_downgrade_entries_in_place_of_removing_them() -> None:
+    """A removed entry would be lost, but a downgraded one becomes a proposal again."""
     assert "remove" not in get_args(Adjustment)
     instructions = " ".join(AdjustExperience.instructions.split())
     assert "The way to remove an entry is to downgrade it" in instructions

@@ -1,8 +1,8 @@
 """Relative dates: the date that is written beside them, and words that stay as they were said.
 
-What was said months ago may say "yesterday". So a model is shown "yesterday [29 January 2023]": the
-date in brackets is counted from the day on which the words were said. The rules read English and
-Chinese. They leave words alone whose date is not clear.
+A line that was said months ago may have the word "yesterday". So a model is shown "yesterday
+[29 January 2023]": the date in brackets is counted from the day on which the line was said. The
+rules read English and Chinese. They leave words alone whose date is not clear.
 """
 
 import runpy

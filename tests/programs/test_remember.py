@@ -174,7 +174,7 @@ def test_sessions_are_extracted_concurrently(
     assert len(memory.facts) == 4 * 6
 
 
-def test_written_items_are_reported_to_the_listener_of_the_beginning(
+def test_all_items_of_a_history_are_reported_to_the_listener_that_was_there_at_first(
     make_history: Any,
 ) -> None:
     """An evaluation counts written items; one that has ended must not count for the next."""
@@ -272,7 +272,7 @@ def test_the_words_for_a_field_change_the_key(lm: dspy.LM) -> None:
     assert key_of(changed_program, lm) != key_of(program, lm)
 
 
-def test_each_rollout_has_another_key(lm: dspy.LM) -> None:
+def test_each_rollout_has_a_key_that_differs_from_all_others(lm: dspy.LM) -> None:
     """Rollouts are several runs on the same question; an optimizer compares them.
 
     Each writes a memory for itself, or else they would all be alike.

@@ -127,7 +127,7 @@ def test_a_keyword_reads_the_layers_it_is_planned_for(
 
 
 def test_conclusions_about_a_topic_come_newest_first(recall: Callable[..., Recall]) -> None:
-    """Without a search by words only those are recalled that the graph links to the topic.
+    """The graph links conclusions to topics; with `conclusions=0` no other ones are searched for.
 
     Three are shown at most, and the newest are those of the sessions 9, 8 and 7.
     """

@@ -168,7 +168,7 @@ def test_the_model_sees_context_query_and_recent_logs(
 def test_a_query_says_what_it_is_about(
     task_name: str, fields: dict[str, Any], about: str, modality: str
 ) -> None:
-    """H2Memory recalls one half of its memory for needs of a user, and the other for solutions.
+    """H2Memory recalls needs for a query about needs, and solutions too for one about solutions.
 
     It sums up a dialogue before it searches, but not a question.
     """
