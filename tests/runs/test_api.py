@@ -1,4 +1,10 @@
-"""The Python API: a user's own module, examples and metric, without a benchmark's name."""
+"""The Python API: a user's own module, examples and metric, without a benchmark's name.
+
+To compile a program means to let an optimizer improve its prompts with the training examples. The
+dev examples (`valset`) decide if the result is kept, and the test examples are only for the report.
+A demo is an example that a prompt shows. The offline engine answers by rules, with words from the
+prompt, and needs no network.
+"""
 
 from __future__ import annotations
 
@@ -144,6 +150,7 @@ def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.Compi
 
 
 def test_the_agent_that_is_compiled_stays_as_it_was() -> None:
+    """The compiled program is a copy of the user's agent."""
     agent = Agent()
 
     compile_agent(train_count=4, dev_count=4, agent=agent)
@@ -322,6 +329,7 @@ def test_arguments_that_do_not_fit_are_refused_in_one_line(
 
 
 def test_one_list_of_examples_is_split_into_three_parts() -> None:
+    """Neither dev nor test examples are given, so they are taken out of the sixty."""
     compiled = mempiler.compile(
         Agent(),
         trainset=make_examples(60),
@@ -339,7 +347,8 @@ def test_one_list_of_examples_is_split_into_three_parts() -> None:
     assert test_questions.isdisjoint(training_questions)
 
 
-def test_without_test_examples_the_scores_are_those_that_decided() -> None:
+def test_without_test_examples_the_report_shows_the_scores_of_the_dev_examples() -> None:
+    """Dev examples also decide if the compiled program is kept, so the report says so."""
     compiled = compile_agent(train_count=8, dev_count=8)
 
     assert compiled.before.n == 8
@@ -348,6 +357,7 @@ def test_without_test_examples_the_scores_are_those_that_decided() -> None:
 
 
 def test_an_optimizer_may_be_a_function_that_makes_a_teleprompter() -> None:
+    """A teleprompter is an optimizer of DSPy; this one shows three demos."""
     metrics: list[Any] = []
 
     def my_optimizer(metric: Any) -> dspy.teleprompt.Teleprompter:
@@ -363,7 +373,7 @@ def test_an_optimizer_may_be_a_function_that_makes_a_teleprompter() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LongestAnswers(mempiler.optimizers.Optimizer):
-    """The example of `mempiler.optimizers.optimizer`."""
+    """A user's optimizer, the example in the docstring of `mempiler.optimizers.optimizer`."""
 
     name = "longest-answers"
     changes_in_program = "demos: the training questions with the longest answers"
@@ -395,9 +405,13 @@ class OwnLabeled(mempiler.optimizers.Labeled):
     ],
     ids=["a class of its own", "a subclass of ours"],
 )
-def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
+def test_a_users_optimizer_class_is_run_and_is_recorded_under_its_name(
     optimizer: Any, demo_count: int, settings: dict[str, Any]
 ) -> None:
+    """A subclass of one of our optimizers is not mistaken for that optimizer.
+
+    Our `Labeled` would show more than the one demo, and would be recorded as "labeled".
+    """
     compiled = compile_agent(train_count=9, dev_count=3, optimizer=optimizer)
 
     assert len(demos_of(compiled)) == demo_count
@@ -454,7 +468,11 @@ def test_a_wrong_setting_of_a_named_optimizer_makes_no_run() -> None:
 
 
 def recorded_gepa_settings(**extra: Any) -> Any:
-    """Return what a run records of these settings of GEPA."""
+    """Return what a run records of these settings of GEPA.
+
+    GEPA is an optimizer that searches for better instructions. A stopper is an object that ends the
+    search.
+    """
     return make_compilation(mempiler.optimizers.Gepa(extra=extra)).recorded_settings()
 
 
@@ -479,7 +497,10 @@ def test_a_model_among_the_settings_is_recorded_without_its_key() -> None:
 
 
 def test_what_a_stopper_counts_while_it_works_is_not_recorded() -> None:
-    """Otherwise a stopped run could not be resumed: its settings would have changed."""
+    """A stopper counts rounds, so it changes while a run works.
+
+    If the count were recorded, a stopped run could not be resumed: its settings would have changed.
+    """
     stopper = NoImprovementStopper(5)
     recorded = recorded_gepa_settings(stop_callbacks=stopper)
 
@@ -545,6 +566,7 @@ def test_the_metric_of_a_benchmark_gives_a_score_or_feedback_as_dspy_asks_for() 
 def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(
     optimizer: Any, stub: Any
 ) -> None:
+    """GEPA and MIPRO also ask the model to propose prompts; these calls are counted, too."""
     server = stub()
     compiled = compile_agent(
         train_count=12,
@@ -570,7 +592,8 @@ def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(
         assert b"a-key" not in path.read_bytes(), path
 
 
-def test_a_module_is_planned_without_a_call() -> None:
+def test_a_plan_of_a_users_module_gives_its_calls_and_its_split() -> None:
+    """A plan says before a run how many calls it will make, and how its questions are split."""
     plan = mempiler.plan(
         Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False
     )
@@ -584,6 +607,8 @@ def test_a_misspelled_option_of_a_compile_is_refused_with_the_right_name() -> No
 
 
 def test_a_metric_that_calls_exit_ends_a_run_with_one_line() -> None:
+    """To call `exit` raises SystemExit, which must not end the user's Python."""
+
     def leaves(example: dspy.Example, prediction: dspy.Prediction) -> float:
         raise SystemExit(0)
 
@@ -601,7 +626,8 @@ class LeavingModel(dspy.BaseLM):
 # DSPy warns of models with methods of their own, which it takes until 3.5.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("program", ["turn-rag", "memory-r2"])
-def test_a_model_that_calls_exit_fails_questions(program: str) -> None:
+def test_a_model_that_calls_exit_fails_its_questions_and_not_the_process(program: str) -> None:
+    """Memory-R2 meets the error while it writes the memory, turn RAG when it answers."""
     evaluation = mempiler.evaluate(
         program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
     )
@@ -612,7 +638,7 @@ def test_a_model_that_calls_exit_fails_questions(program: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("program", ["turn-rag", "memory-r2"])
-def test_a_model_that_calls_exit_fails_questions_under_asyncio(program: str) -> None:
+def test_a_model_that_calls_exit_fails_its_questions_under_asyncio(program: str) -> None:
     evaluation = asyncio.run(
         mempiler.aevaluate(
             program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
@@ -622,7 +648,7 @@ def test_a_model_that_calls_exit_fails_questions_under_asyncio(program: str) -> 
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_model_that_calls_exit_does_not_end_a_compile() -> None:
+def test_a_compile_ends_normally_although_its_model_calls_exit() -> None:
     compiled = mempiler.compile(
         "turn-rag",
         trainset=make_examples(9),
@@ -651,6 +677,7 @@ class LeavingSearch(mempiler.Method):
 
 
 def test_a_search_that_calls_exit_fails_its_questions() -> None:
+    """A user's method is named as `module:Class`; this one stands in this file."""
     evaluation = mempiler.evaluate(
         f"{__name__}:LeavingSearch", benchmark="locomo", test=2, lm="offline", progress=False
     )
@@ -691,6 +718,7 @@ class CutOffModel(dspy.BaseLM):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_answers_that_were_cut_off_are_counted_and_shown() -> None:
+    """The model stops in the middle of "Lisbon", since its answers may not be longer."""
     evaluation = mempiler.evaluate(
         "turn-rag", make_examples(2), lm=CutOffModel("own/model"), metric="f1", progress=False
     )
