@@ -36,6 +36,7 @@ from .evaluations import refusal
 PROD = "models:/m@prod"
 """The address of the current program, in tests of the gate alone."""
 SCOPE = "other questions about these conversations"
+"""What a verdict speaks of if the questions are about fewer than six conversations."""
 
 
 def manifest_of(
@@ -212,6 +213,10 @@ FIVE_OF_TWENTY_BETTER = [0.5] * 15 + [1.0] * 5
     ],
 )
 def test_the_gate_accepts_a_program(new, current):
+    """A program made with another model may take the place of the current one.
+
+    Two programs that another judge scored, or on other questions, cannot be compared.
+    """
     score = new.scores["gate"]["score"]
 
     assert gate(new, current, PROD).line.startswith(f"dev {score:.3f}")
@@ -344,6 +349,7 @@ def test_an_alias_that_cannot_stand_in_an_address_is_refused(make_program, model
 
 
 def test_a_model_that_mempiler_did_not_make_is_refused(model_name):
+    """Others may keep their models in the same registry of MLflow."""
     client().create_registered_model(model_name)
     client().create_model_version(model_name, "runs:/none/model")
 
@@ -355,6 +361,7 @@ def test_a_model_that_mempiler_did_not_make_is_refused(model_name):
 def test_files_that_were_exchanged_in_the_registry_are_refused(
     make_program, model_name, tmp_path, monkeypatch
 ):
+    """The registry holds a digest of the program beside its files."""
     registered = register(make_program("Mine."), model_name, "prod")
     stored_program = model_folder(registered.address) / "artifacts" / "program"
     for path in make_program("Theirs.").iterdir():
@@ -396,7 +403,7 @@ def test_a_failed_upload_registers_nothing(make_program, model_name, monkeypatch
     assert client().search_registered_models(f"name = '{model_name}'") == []
 
 
-def test_evaluate_takes_an_address(shared_program):
+def test_a_registered_program_is_evaluated_by_its_address(shared_program):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
 
     evaluation = run_evaluate(shared_program.address, inputs, "test")
@@ -405,7 +412,9 @@ def test_evaluate_takes_an_address(shared_program):
     assert len(evaluation.rows) == 2
 
 
-def test_compile_takes_an_address_and_records_the_version(shared_program, tmp_path):
+def test_a_registered_program_is_compiled_by_its_address_and_its_version_is_recorded(
+    shared_program, tmp_path
+):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
     keep = KeepOptions(tmp_path / "out", force=True)
 
@@ -481,6 +490,10 @@ def program_folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_row_has_its_history_in_any_form_of_a_history_file(program_folder, past):
+    """A request has rows, each with a question and a history.
+
+    In a row of a table, an empty cell is not a number (NaN).
+    """
     served = ServedProgram(program_folder)
 
     (answer,) = served.predict([{"question": "Where did Ada move?", **past}])
@@ -561,7 +574,7 @@ def served_with_stub(
     return ServedWithStub(ServedProgram(program_folder), server)
 
 
-def test_a_served_program_asks_the_model_of_the_environment_for_every_request(served_with_stub):
+def test_a_served_program_asks_its_model_again_when_a_question_is_repeated(served_with_stub):
     """An answer does not come from DSPy's cache, which is a file: nothing of users goes there."""
     (first_answer,) = served_with_stub.program.predict([ROW])
     (second_answer,) = served_with_stub.program.predict([ROW])
