@@ -174,6 +174,7 @@ class HangingEngine(AwaitedEngine):
 def test_a_cancelled_evaluation_ends_and_a_resumed_one_asks_the_rest(
     make_history: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`HangingEngine` answers three of six questions, and hangs at the fourth."""
     # In a home of its own, the last run is the one that was cancelled.
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     examples = questions_about(make_history(1), 6)

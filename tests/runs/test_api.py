@@ -127,6 +127,10 @@ def result() -> mempiler.CompileResult:
 def test_a_result_holds_scores_before_and_after_on_the_test_examples(
     result: mempiler.CompileResult,
 ) -> None:
+    """The agent was compiled with 20 training, 20 dev and 20 test examples.
+
+    The scores of the original agent are in `before`, those of the compiled one in `after`.
+    """
     test_questions = {example.question for example in make_examples(20, first=40)}
     assert {row.question for row in result.after.rows} == test_questions
     assert result.before.n == 20
@@ -136,6 +140,7 @@ def test_a_result_holds_scores_before_and_after_on_the_test_examples(
 
 
 def test_the_metric_of_the_user_scores_the_answers(result: mempiler.CompileResult) -> None:
+    """The user's metric gives 1 if the answer names the right city, and else 0."""
     assert len(result.after.rows) == 20
     for row in result.after.rows:
         names_city = row.gold in row.answer
@@ -143,6 +148,7 @@ def test_the_metric_of_the_user_scores_the_answers(result: mempiler.CompileResul
 
 
 def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.CompileResult) -> None:
+    """The optimizer was allowed two demos."""
     training_questions = {example.question for example in make_examples(20)}
     questions = set(demo_questions(result))
     assert len(questions) == 2
@@ -162,6 +168,7 @@ def test_the_agent_that_is_compiled_stays_as_it_was() -> None:
 def test_a_compiled_program_is_saved_and_loaded(
     result: mempiler.CompileResult, tmp_path: Path
 ) -> None:
+    """The class of the agent is code of the user's, so loading must be allowed to import it."""
     result.save(tmp_path / "program")
 
     loaded = mempiler.load(tmp_path / "program", allow_code=True)
@@ -439,6 +446,7 @@ def test_a_users_optimizer_class_is_run_and_is_recorded_under_its_name(
 def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(
     optimizer: Any, message: str
 ) -> None:
+    """The results folder has one folder for each run, and gets no new one."""
     runs_before = set(results_folder().glob("*"))
 
     with pytest.raises(UserError) as refused:
@@ -517,6 +525,7 @@ def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:
 
 
 def test_limits_stop_a_run_that_can_be_resumed() -> None:
+    """The agent makes one call per question, so two calls answer two of six questions."""
     examples = make_examples(6)
     options: dict[str, Any] = {"lm": "offline", "threads": 1, "progress": False}
 

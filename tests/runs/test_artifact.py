@@ -125,6 +125,7 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
 
 
 def test_the_manifest_says_what_was_saved(saved: Path) -> None:
+    """The saved program is a turn RAG, which recalls ten turns (`k`) by default."""
     manifest = read_manifest(saved)
     assert manifest.method == "turn-rag"
     assert manifest.task == "question-answering"
@@ -173,6 +174,7 @@ def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
     ],
 )
 def test_an_altered_manifest_is_refused(saved: Path, changes: dict[str, Any], problem: str) -> None:
+    """The manifest holds a digest of itself, which is wrong after these changes."""
     alter_manifest(saved, **changes)
     message = refusal(load, saved)
     assert "manifest.json" in message
@@ -209,6 +211,7 @@ def test_a_file_with_other_content_is_refused(
 def test_a_state_of_another_shape_is_refused_even_if_its_digest_is_right(
     saved: Path, state: str, problem: str
 ) -> None:
+    """Whoever writes another state can also write its digest."""
     forge_state(saved, state)
     message = refusal(load, saved)
     assert "state.json" in message

@@ -65,6 +65,7 @@ def test_a_file_of_the_defaults_is_read_as_the_same_configuration() -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_file_with_one_option_is_read_as_the_same_configuration(name: str) -> None:
+    """The values in `OPTIONS` are no defaults, and some of them are awkward in TOML."""
     config = run_config("locomo", **{name: OPTIONS[name]})
     assert parse_config(config_toml(config)) == config
 
@@ -244,6 +245,7 @@ def evaluation_to_repeat(
 def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
     evaluation_to_repeat: RepeatedEvaluation,
 ) -> None:
+    """The server listens at 127.0.0.1."""
     toml = evaluation_to_repeat.toml
     assert toml.startswith("# mempiler evaluate turn-rag --config FILE\n")
     assert "127.0.0.1" not in toml
@@ -252,6 +254,7 @@ def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
 def test_an_evaluation_is_resumed_with_its_file(
     evaluation_to_repeat: RepeatedEvaluation, cli: Any
 ) -> None:
+    """A resumed run asks only for answers that its folder lacks; here it lacks none."""
     server = evaluation_to_repeat.server
     requests_before = len(server.texts)
 
@@ -268,6 +271,7 @@ def test_an_evaluation_is_resumed_with_its_file(
 def test_the_file_of_an_evaluation_gives_an_identical_run(
     evaluation_to_repeat: RepeatedEvaluation, cli: Any
 ) -> None:
+    """The first run was started with several options, among them `--max-calls 50`."""
     exit_code, output, error_output = cli(*evaluation_to_repeat.command)
 
     assert exit_code == 0, error_output
@@ -559,5 +563,6 @@ def test_a_run_to_replay_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
 
 
 def test_a_run_is_not_replayed_with_other_settings_of_its_model(at_zero: EvaluatedAtZero) -> None:
+    """The run asked its model at temperature 0."""
     with pytest.raises(UserError, match="ran with --lm-set"):
         make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": at_zero.folder})

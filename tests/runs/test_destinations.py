@@ -314,6 +314,10 @@ SETTINGS: JsonPath = ("task.answer", "config")
 def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
     path: JsonPath, value: Any, problem: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
+    """A state holds prompts with their demos, and some settings of sampling.
+
+    Nothing in it may name a server, a model or a file.
+    """
     change = Change("state.json", path, value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
     assert f"task.answer: {problem}" in refusal(load, folder)
@@ -334,6 +338,7 @@ def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
 def test_a_manifest_that_names_code_or_a_server_is_refused_in_one_line(
     field: str, value: Any, problem: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
+    """Loading must neither import code that a folder names, nor ask a server that it names."""
     change = Change("manifest.json", (field,), value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
     assert problem in refusal(load, folder)

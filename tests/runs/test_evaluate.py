@@ -118,6 +118,7 @@ def gain(tmp_path_factory: pytest.TempPathFactory) -> Gain:
 
 
 def test_a_gain_is_measured_on_test_and_on_dev(gain: Gain) -> None:
+    """The scripted model answers rightly only if the prompt shows demos, which are added."""
     summary = gain.outcome.to_dict()
     assert gain.outcome.promoted
     assert summary["before"]["score"] == 0.0
@@ -128,6 +129,7 @@ def test_a_gain_is_measured_on_test_and_on_dev(gain: Gain) -> None:
 
 
 def test_the_program_of_a_gain_is_saved_with_its_scores(gain: Gain) -> None:
+    """It has eight demos. Six users have eight questions each: four train, one dev, one test."""
     assert len(load(gain.out).task.answer.demos) == 8
 
     manifest = read_manifest(gain.out)
@@ -138,6 +140,7 @@ def test_the_program_of_a_gain_is_saved_with_its_scores(gain: Gain) -> None:
 
 
 def test_a_compile_logs_settings_scores_and_costs_in_mlflow(gain: Gain) -> None:
+    """The demos that were added raise the score from 0 to 1, and make prompts longer."""
     run = client().get_run(gain.outcome.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["program"] == "turn-rag"
@@ -245,6 +248,7 @@ def test_a_program_without_a_gain_is_saved_only_if_forced(
 def test_an_interrupted_compile_leaves_the_start_program_in_out(
     tmp_path: Path, inputs_with_replies: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The optimizer `broken` is interrupted before it returns a program with demos."""
     break_optimizer(monkeypatch, raise_when_called(KeyboardInterrupt()))
     inputs = inputs_with_replies(answer_if_there_are_demos)
 

@@ -157,6 +157,7 @@ def test_an_evaluation_of_a_method_that_raises_names_the_line_of_the_mistake(
 def test_the_command_that_a_broken_run_names_lists_all_failures(
     run_command: Any, command: list[str]
 ) -> None:
+    """All eight questions fail, because `Broken` makes a mistake in line 14 of its module."""
     broken = run_command(*command, *DATA)
 
     # "...; mempiler show RUN --failed lists all"
@@ -169,6 +170,7 @@ def test_the_command_that_a_broken_run_names_lists_all_failures(
 
 
 def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_path: Path) -> None:
+    """`Broken` makes a mistake in line 14 of its module, so no question is answered."""
     out = tmp_path / "out"
     outcome = run_command(
         "compile", "own_mistakes:Broken", "--optimizer", "labeled", "--out", out, *DATA
@@ -189,6 +191,7 @@ def test_force_saves_the_program_of_a_broken_run(run_command: Any, tmp_path: Pat
 
 
 def test_a_broken_run_leaves_an_older_program_as_it_was(run_command: Any, tmp_path: Path) -> None:
+    """The older program recalls three entries (`k`)."""
     out = tmp_path / "out"
     save(build("turn-rag", k=3), out)
 
@@ -244,6 +247,7 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
 
 
 def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> None:
+    """`Full` cannot store sessions whose id ends with 2, which is one session in five."""
     outcome = run_command("evaluate", "own_mistakes:Full", *DATA, "--max-failure-rate", "0.5")
     assert outcome.exit_code == 0
 
@@ -488,6 +492,7 @@ def test_a_limit_of_costs_is_refused_where_the_price_of_the_embedder_is_not_know
 def test_the_calls_of_an_embedder_count_towards_limits_and_costs(
     stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The model runs in this process and costs nothing, so the embedder causes all costs."""
     server = stub()
     monkeypatch.setitem(litellm_module().model_cost, server.model, {"input_cost_per_token": 1e-6})
 

@@ -61,6 +61,7 @@ def evaluate_category(folder: Path, file_name: str, category: str) -> Evaluation
 def test_a_hostile_category_is_recorded_as_it_is_and_makes_no_file_elsewhere(
     folder: Path, caplog: pytest.LogCaptureFixture, category: str
 ) -> None:
+    """The category, ids and users of two questions have a name such as "../../outside"."""
     with caplog.at_level(logging.WARNING, "mempiler"):
         evaluation = evaluate_category(folder, "own.jsonl", category)
 

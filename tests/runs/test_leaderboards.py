@@ -108,6 +108,7 @@ def test_a_run_that_is_written_and_read_again_has_its_answers_and_scores(
 
 
 def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
+    """The run was on the bundled sample, searches took 2 ms, and no judge scored."""
     _, run = sample_run("locomo")
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
     results = json.loads(path.read_text())
@@ -202,6 +203,7 @@ def test_an_existing_file_is_overwritten_only_if_that_is_allowed(tmp_path: Path)
 
 
 def test_a_run_whose_questions_are_not_in_the_benchmark_is_not_written(tmp_path: Path) -> None:
+    """LoCoMo, the benchmark of this run, has no question `q1`."""
     run = FinishedRun("a-run", evaluation([row("q1")]), {}, {})
     message = refusal(write_harness_results, run, "amb", tmp_path / "amb.json")
     assert "1 questions of a-run are not in" in message

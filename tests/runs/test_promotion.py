@@ -162,6 +162,10 @@ def demo_count(folder: Path) -> int:
 
 
 def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
+    """The optimizer adds eight demos. With them `DemoLearner` is right, unless it knows no users.
+
+    So the first run keeps the original program, and the second one the program with demos.
+    """
     out = tmp_path / "out"
     compile_with(DemoLearner(known_users=""), out=out)
     assert demo_count(out) == 0
@@ -175,6 +179,10 @@ def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
 
 
 def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_with, tmp_path):
+    """The first run saves a program with demos, which make `DemoLearner` right.
+
+    In the second run demos do not help, since the model knows no users.
+    """
     out = tmp_path / "out"
     compile_with(DemoLearner(), out=out)
     files_before = read_files(out)
@@ -250,6 +258,7 @@ def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, t
     ],
 )
 def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, error):
+    """An earlier run has saved a program with demos there."""
     out = tmp_path / "out"
     compile_with(DemoLearner(), out=out)
     files_before = read_files(out)
@@ -286,6 +295,7 @@ def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
 
 
 def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
+    """With demos all answers are right, but four dev questions are too few to decide."""
     result = compile_with(DemoLearner(), dev=4)
 
     verdict = open_page(RunFolder(result.run)).verdict
@@ -306,7 +316,10 @@ def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
 def test_resuming_a_run_with_force_keeps_its_refused_program_without_a_new_call(
     compile_with, tmp_path
 ):
-    """A resumed run takes all answers from the folder of the run."""
+    """The program is refused since four dev questions are too few to decide.
+
+    A resumed run takes all answers from the folder of the run.
+    """
     out = tmp_path / "out"
     refused = compile_with(DemoLearner(), out=out, dev=4)
     model_after = DemoLearner()
@@ -324,6 +337,7 @@ def test_resuming_a_run_with_force_keeps_its_refused_program_without_a_new_call(
 
 
 def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
+    """Demos help, but four dev questions are too few to show it, so the program is refused."""
     out = tmp_path / "out"
     # A run with another seed has saved another program there.
     compile_with(DemoLearner(), out=out, seed=1)
@@ -339,6 +353,7 @@ def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
 
 
 def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
+    """`IdleOptimizer` returns the program as it was."""
     model = DemoLearner()
 
     result = compile_with(model, optimizer=IdleOptimizer())
@@ -350,6 +365,7 @@ def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
 
 
 def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
+    """Demos raise the score from 0 to 1, on eight dev questions and on eight test questions."""
     result = compile_with(DemoLearner(), out=tmp_path / "out")
 
     # On the page, for dev and for test questions.

@@ -134,6 +134,7 @@ def test_a_resumed_run_makes_only_the_calls_that_the_killed_run_did_not_make(
 
 @pytest.mark.parametrize("task", ["evaluate", "gepa"])
 def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, task):
+    """The second server has the model name of the first: a run is resumed with the same model."""
     first_server = stub()
     first = mempiler_cli(first_server, *command_of(task))
     assert first.code == 0
@@ -183,6 +184,10 @@ def die_after_six_requests(request_number: int, prompt: str) -> str | None:
 def test_a_run_whose_server_died_is_resumed_with_another_and_makes_no_call_twice(
     stub, mempiler_cli
 ):
+    """The first server dies at the seventh request, and the second has its model name.
+
+    Another run of the same command, at a server that stays, shows how many calls it takes.
+    """
     command = command_of("bootstrap")
     full_server = stub()
     uninterrupted = mempiler_cli(full_server, *command)
@@ -202,6 +207,7 @@ def test_a_run_whose_server_died_is_resumed_with_another_and_makes_no_call_twice
 
 
 def test_a_run_that_reached_its_limit_of_calls_is_resumed_without_the_limit(stub, mempiler_cli):
+    """Another run of the same command, without a limit, shows how many calls it takes."""
     command = command_of("evaluate")
     full_server = stub()
     uninterrupted = mempiler_cli(full_server, *command)
@@ -371,6 +377,7 @@ def test_a_run_whose_server_refused_json_schemas_can_be_replayed(stub, mempiler_
 def test_a_replay_that_needs_a_call_which_the_run_did_not_make_is_refused(
     stub, mempiler_cli, command, question_counts
 ):
+    """A replay asks no model: it has only the answers of the run that it replays."""
     server = stub()
     first = mempiler_cli(server, *EVALUATE)
     call_count = len(server.texts)

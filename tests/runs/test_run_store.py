@@ -147,6 +147,10 @@ def stored_memories(store_path: Path) -> dict[str, Any]:
 def test_only_memories_that_took_a_call_are_stored_and_the_others_are_written_again(
     scripted, make_history, store_path
 ):
+    """`EverySecondWriter` asks the model about every second session.
+
+    To write the other sessions again costs nothing, so storing them would only take room.
+    """
     lm = scripted(numbered_answer)
     first_writer = EverySecondWriter()
     second_writer = EverySecondWriter()
@@ -168,6 +172,7 @@ def test_only_memories_that_took_a_call_are_stored_and_the_others_are_written_ag
 
 
 def test_a_longer_history_continues_from_what_is_stored(scripted, make_history, store_path):
+    """`EverySecondWriter` asks the model about every second session."""
     with dspy.context(lm=scripted(numbered_answer)):
         remember(store_path, EverySecondWriter(), make_history(5))
 
@@ -180,6 +185,7 @@ def test_a_longer_history_continues_from_what_is_stored(scripted, make_history, 
 def test_the_stored_memories_of_all_sessions_take_about_the_same_room(
     scripted, fact_replies, make_history, store_path
 ):
+    """Each session adds six turns to the memory, which grows with every session."""
     history = make_history(8)
 
     with dspy.context(lm=scripted(fact_replies)):
@@ -195,6 +201,7 @@ def test_the_stored_memories_of_all_sessions_take_about_the_same_room(
 def test_a_stored_memory_is_not_used_if_the_one_before_it_is_missing(
     scripted, make_history, store_path
 ):
+    """A memory is stored as what has changed since the one before, which is deleted here."""
     history = make_history(4)
     lm = scripted(numbered_answer)
 
@@ -227,6 +234,11 @@ class PatientWriter(EverySecondWriter):
 
 
 def test_a_memory_after_one_with_a_failure_is_stored_completely(scripted, make_history, store_path):
+    """The writer asks the model about the second and the fourth session.
+
+    It cannot read the first answer, and records a failure.
+    """
+
     def reply_unreadably_at_first(kind: str, text: str, n: int) -> dict[str, str] | str:
         # The first question is asked twice, in vain.
         return "no fields" if n < 3 else numbered_answer(kind, text, n)
