@@ -35,7 +35,8 @@ UNREPEATABLE_FIELDS = frozenset(
 def row(question_id: str = "q0", score: float = 1.0, **changed: Any) -> Row:
     """Return the row of a scored question; `changed` gives further fields.
 
-    A question of category 5 is not part of the headline score.
+    A question of category 5, which cannot be answered from its history, is not part of the headline
+    score.
     """
     fields: dict[str, Any] = {
         "id": question_id,
@@ -77,7 +78,8 @@ def questions_about(
 ) -> list[dspy.Example]:
     """Return `count` questions about a history, with the fields that LoCoMo's questions have.
 
-    In every text, `{n}` stands for the number of the question.
+    By default the gold answer of each is "Bob". In every text, `{n}` stands for the number of the
+    question.
     """
     templates = {
         "answer": "Bob",
@@ -109,7 +111,8 @@ def locomo(examples: Sequence[dspy.Example]) -> Locomo:
 def own_questions(folder: Path) -> str:
     """Write a data file of six users with eight questions each; return its path.
 
-    It is split by user: four to train, one for dev, one for test.
+    Question 3 about user 2 is "What is fact 23?", and its gold answer is "marker 23". The file is
+    split by user: four users are to train, one is dev, one is test.
     """
     lines = []
     for user in range(6):

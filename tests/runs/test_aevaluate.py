@@ -1,4 +1,10 @@
-"""Evaluations under asyncio: hundreds of questions wait for the model in few threads."""
+"""Evaluations under asyncio: hundreds of questions wait for the model in few threads.
+
+`mempiler.evaluate` asks a program questions and scores its answers. `mempiler.aevaluate` does the
+same under asyncio, with a model that is awaited. Two programs are asked here: turn RAG makes one
+call per question; Memory-R2 first asks the model to write a memory. If nothing else is said, the
+gold answer is "Bob".
+"""
 
 from __future__ import annotations
 
@@ -54,6 +60,10 @@ def completion(answer: str) -> Any:
 def test_questions_are_asked_at_once_in_few_threads(
     make_history: Callable[..., Any], question_count: int
 ) -> None:
+    """A question that waits for the model holds no thread.
+
+    So `MAX_NEW_THREADS` is the same number for 128 questions and for 512.
+    """
     # This engine answers when so many questions wait for it at the same time.
     engine = CrowdEngine(always_bob(), crowd=question_count)
     examples = questions_about(make_history(1), question_count)
@@ -72,6 +82,7 @@ def test_questions_are_asked_at_once_in_few_threads(
 def test_aevaluate_writes_and_answers_as_evaluate_does(
     fact_replies: Any, make_history: Callable[..., Any]
 ) -> None:
+    """Memory-R2 asks the model first to write a memory of the history, and then to answer."""
     examples = questions_about(make_history(3), 24, "Who saw Oslo with 2 friends, {n}?")
 
     # `evaluate` asks a model by threads, which call it ...
@@ -99,10 +110,13 @@ def test_aevaluate_writes_and_answers_as_evaluate_does(
     assert engine_of_aevaluate.calls == engine_of_evaluate.calls
 
 
-def test_metrics_of_the_user_that_block_do_not_hold_up_one_another(
+def test_a_users_blocking_metric_scores_eight_questions_at_the_same_time(
     make_history: Callable[..., Any],
 ) -> None:
-    """The metric of the user scores eight questions, in eight threads at the same time."""
+    """A user's metric may block its thread, so each of eight answers is scored in a thread.
+
+    No call of this metric returns before all eight have begun.
+    """
     all_eight_calls = threading.Barrier(8)
 
     def waits_for_the_other_seven(example: Any, prediction: Any) -> float:
@@ -121,9 +135,10 @@ def test_metrics_of_the_user_that_block_do_not_hold_up_one_another(
     assert evaluation.score == 1.0
 
 
-def test_a_run_with_a_limit_of_calls_stops_under_asyncio_as_in_threads(
+def test_aevaluate_stops_at_the_limit_of_calls(
     make_history: Callable[..., Any],
 ) -> None:
+    """Turn RAG makes one call per question, so five calls answer five of the twenty questions."""
     engine = always_bob()
 
     evaluation = asyncio.run(
@@ -159,6 +174,7 @@ class HangingEngine(AwaitedEngine):
 def test_a_cancelled_evaluation_ends_and_a_resumed_one_asks_the_rest(
     make_history: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`HangingEngine` answers three of six questions, and hangs at the fourth."""
     # In a home of its own, the last run is the one that was cancelled.
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     examples = questions_about(make_history(1), 6)
@@ -199,7 +215,10 @@ class AsyncOnlyModel(dspy.BaseLM):
 
 # DSPy warns of models with methods of their own, which it takes until 3.5.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_model_with_aforward_of_its_own_is_awaited(make_history: Callable[..., Any]) -> None:
+def test_a_users_model_that_can_only_be_awaited_answers_all_questions(
+    make_history: Callable[..., Any],
+) -> None:
+    """DSPy awaits a model by its method `aforward`, and calls it by `forward`."""
     examples = questions_about(make_history(1), 3)
 
     evaluation = asyncio.run(

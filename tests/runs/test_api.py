@@ -1,4 +1,10 @@
-"""The Python API: a user's own module, examples and metric, without a benchmark's name."""
+"""The Python API: a user's own module, examples and metric, without a benchmark's name.
+
+To compile a program means to let an optimizer improve its prompts with the training examples. The
+dev examples (`valset`) decide if the result is kept, and the test examples are only for the report.
+A demo is an example that a prompt shows. The offline engine answers by rules, with words from the
+prompt, and needs no network.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +127,10 @@ def result() -> mempiler.CompileResult:
 def test_a_result_holds_scores_before_and_after_on_the_test_examples(
     result: mempiler.CompileResult,
 ) -> None:
+    """The agent was compiled with 20 training, 20 dev and 20 test examples.
+
+    The scores of the original agent are in `before`, those of the compiled one in `after`.
+    """
     test_questions = {example.question for example in make_examples(20, first=40)}
     assert {row.question for row in result.after.rows} == test_questions
     assert result.before.n == 20
@@ -130,6 +140,7 @@ def test_a_result_holds_scores_before_and_after_on_the_test_examples(
 
 
 def test_the_metric_of_the_user_scores_the_answers(result: mempiler.CompileResult) -> None:
+    """The user's metric gives 1 if the answer names the right city, and else 0."""
     assert len(result.after.rows) == 20
     for row in result.after.rows:
         names_city = row.gold in row.answer
@@ -137,6 +148,7 @@ def test_the_metric_of_the_user_scores_the_answers(result: mempiler.CompileResul
 
 
 def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.CompileResult) -> None:
+    """The optimizer was allowed two demos."""
     training_questions = {example.question for example in make_examples(20)}
     questions = set(demo_questions(result))
     assert len(questions) == 2
@@ -144,6 +156,7 @@ def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.Compi
 
 
 def test_the_agent_that_is_compiled_stays_as_it_was() -> None:
+    """The compiled program is a copy of the user's agent."""
     agent = Agent()
 
     compile_agent(train_count=4, dev_count=4, agent=agent)
@@ -155,6 +168,7 @@ def test_the_agent_that_is_compiled_stays_as_it_was() -> None:
 def test_a_compiled_program_is_saved_and_loaded(
     result: mempiler.CompileResult, tmp_path: Path
 ) -> None:
+    """The class of the agent is code of the user's, so loading must be allowed to import it."""
     result.save(tmp_path / "program")
 
     loaded = mempiler.load(tmp_path / "program", allow_code=True)
@@ -322,6 +336,7 @@ def test_arguments_that_do_not_fit_are_refused_in_one_line(
 
 
 def test_one_list_of_examples_is_split_into_three_parts() -> None:
+    """Neither dev nor test examples are given, so they are taken out of the sixty."""
     compiled = mempiler.compile(
         Agent(),
         trainset=make_examples(60),
@@ -339,7 +354,8 @@ def test_one_list_of_examples_is_split_into_three_parts() -> None:
     assert test_questions.isdisjoint(training_questions)
 
 
-def test_without_test_examples_the_scores_are_those_that_decided() -> None:
+def test_without_test_examples_the_report_shows_the_scores_of_the_dev_examples() -> None:
+    """Dev examples also decide if the compiled program is kept, so the report says so."""
     compiled = compile_agent(train_count=8, dev_count=8)
 
     assert compiled.before.n == 8
@@ -348,6 +364,7 @@ def test_without_test_examples_the_scores_are_those_that_decided() -> None:
 
 
 def test_an_optimizer_may_be_a_function_that_makes_a_teleprompter() -> None:
+    """A teleprompter is an optimizer of DSPy; this one shows three demos."""
     metrics: list[Any] = []
 
     def my_optimizer(metric: Any) -> dspy.teleprompt.Teleprompter:
@@ -363,7 +380,7 @@ def test_an_optimizer_may_be_a_function_that_makes_a_teleprompter() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LongestAnswers(mempiler.optimizers.Optimizer):
-    """The example of `mempiler.optimizers.optimizer`."""
+    """A user's optimizer, the example in the docstring of `mempiler.optimizers.optimizer`."""
 
     name = "longest-answers"
     changes_in_program = "demos: the training questions with the longest answers"
@@ -395,9 +412,13 @@ class OwnLabeled(mempiler.optimizers.Labeled):
     ],
     ids=["a class of its own", "a subclass of ours"],
 )
-def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
+def test_a_users_optimizer_class_is_run_and_is_recorded_under_its_name(
     optimizer: Any, demo_count: int, settings: dict[str, Any]
 ) -> None:
+    """A subclass of one of our optimizers is not mistaken for that optimizer.
+
+    Our `Labeled` would show more than the one demo, and would be recorded as "labeled".
+    """
     compiled = compile_agent(train_count=9, dev_count=3, optimizer=optimizer)
 
     assert len(demos_of(compiled)) == demo_count
@@ -425,6 +446,7 @@ def test_an_optimizer_of_a_class_of_the_users_runs_as_it_is(
 def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(
     optimizer: Any, message: str
 ) -> None:
+    """The results folder has one folder for each run, and gets no new one."""
     runs_before = set(results_folder().glob("*"))
 
     with pytest.raises(UserError) as refused:
@@ -454,7 +476,11 @@ def test_a_wrong_setting_of_a_named_optimizer_makes_no_run() -> None:
 
 
 def recorded_gepa_settings(**extra: Any) -> Any:
-    """Return what a run records of these settings of GEPA."""
+    """Return what a run records of these settings of GEPA.
+
+    GEPA is an optimizer that searches for better instructions. A stopper is an object that ends the
+    search.
+    """
     return make_compilation(mempiler.optimizers.Gepa(extra=extra)).recorded_settings()
 
 
@@ -479,7 +505,10 @@ def test_a_model_among_the_settings_is_recorded_without_its_key() -> None:
 
 
 def test_what_a_stopper_counts_while_it_works_is_not_recorded() -> None:
-    """Otherwise a stopped run could not be resumed: its settings would have changed."""
+    """A stopper counts rounds, so it changes while a run works.
+
+    If the count were recorded, a stopped run could not be resumed: its settings would have changed.
+    """
     stopper = NoImprovementStopper(5)
     recorded = recorded_gepa_settings(stop_callbacks=stopper)
 
@@ -496,6 +525,7 @@ def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:
 
 
 def test_limits_stop_a_run_that_can_be_resumed() -> None:
+    """The agent makes one call per question, so two calls answer two of six questions."""
     examples = make_examples(6)
     options: dict[str, Any] = {"lm": "offline", "threads": 1, "progress": False}
 
@@ -545,6 +575,7 @@ def test_the_metric_of_a_benchmark_gives_a_score_or_feedback_as_dspy_asks_for() 
 def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(
     optimizer: Any, stub: Any
 ) -> None:
+    """GEPA and MIPRO also ask the model to propose prompts; these calls are counted, too."""
     server = stub()
     compiled = compile_agent(
         train_count=12,
@@ -570,7 +601,8 @@ def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(
         assert b"a-key" not in path.read_bytes(), path
 
 
-def test_a_module_is_planned_without_a_call() -> None:
+def test_a_plan_of_a_users_module_gives_its_calls_and_its_split() -> None:
+    """A plan says before a run how many calls it will make, and how its questions are split."""
     plan = mempiler.plan(
         Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False
     )
@@ -584,6 +616,8 @@ def test_a_misspelled_option_of_a_compile_is_refused_with_the_right_name() -> No
 
 
 def test_a_metric_that_calls_exit_ends_a_run_with_one_line() -> None:
+    """To call `exit` raises SystemExit, which must not end the user's Python."""
+
     def leaves(example: dspy.Example, prediction: dspy.Prediction) -> float:
         raise SystemExit(0)
 
@@ -601,7 +635,8 @@ class LeavingModel(dspy.BaseLM):
 # DSPy warns of models with methods of their own, which it takes until 3.5.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("program", ["turn-rag", "memory-r2"])
-def test_a_model_that_calls_exit_fails_questions(program: str) -> None:
+def test_a_model_that_calls_exit_fails_its_questions_and_not_the_process(program: str) -> None:
+    """Memory-R2 meets the error while it writes the memory, turn RAG when it answers."""
     evaluation = mempiler.evaluate(
         program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
     )
@@ -612,7 +647,7 @@ def test_a_model_that_calls_exit_fails_questions(program: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("program", ["turn-rag", "memory-r2"])
-def test_a_model_that_calls_exit_fails_questions_under_asyncio(program: str) -> None:
+def test_a_model_that_calls_exit_fails_its_questions_under_asyncio(program: str) -> None:
     evaluation = asyncio.run(
         mempiler.aevaluate(
             program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
@@ -622,7 +657,7 @@ def test_a_model_that_calls_exit_fails_questions_under_asyncio(program: str) -> 
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_model_that_calls_exit_does_not_end_a_compile() -> None:
+def test_a_compile_ends_normally_although_its_model_calls_exit() -> None:
     compiled = mempiler.compile(
         "turn-rag",
         trainset=make_examples(9),
@@ -651,6 +686,7 @@ class LeavingSearch(mempiler.Method):
 
 
 def test_a_search_that_calls_exit_fails_its_questions() -> None:
+    """A user's method is named as `module:Class`; this one stands in this file."""
     evaluation = mempiler.evaluate(
         f"{__name__}:LeavingSearch", benchmark="locomo", test=2, lm="offline", progress=False
     )
@@ -691,6 +727,7 @@ class CutOffModel(dspy.BaseLM):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_answers_that_were_cut_off_are_counted_and_shown() -> None:
+    """The model stops in the middle of "Lisbon", since its answers may not be longer."""
     evaluation = mempiler.evaluate(
         "turn-rag", make_examples(2), lm=CutOffModel("own/model"), metric="f1", progress=False
     )

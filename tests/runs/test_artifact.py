@@ -1,4 +1,10 @@
-"""Saved programs: the same prompts after loading, from a folder or from the Hugging Face hub."""
+"""Saved programs: the same prompts after loading, from a folder or from the Hugging Face hub.
+
+A saved program is a folder of two files. `manifest.json` says what the program consists of, and
+`state.json` holds its prompts. The manifest also holds digests of both, by which a changed file is
+noticed. Whoever changes a file on purpose can write a new digest, too, so what the files hold is
+checked as well.
+"""
 
 import json
 import os
@@ -92,6 +98,11 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
     predictor_names: set[str],
     adapter_name: str,
 ) -> None:
+    """Before saving, `compile_by_hand` changes all parts of the prompts.
+
+    Turn RAG has one prompt, which answers. Memory-R2 has two more, which write its memory: one
+    finds facts, the other decides what to store. Its demos show turns with a date and without.
+    """
     undated = Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),))
     history = History(id="both", items=(*make_history(2).items, undated))
     program = build_program(method)
@@ -114,6 +125,7 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
 
 
 def test_the_manifest_says_what_was_saved(saved: Path) -> None:
+    """The saved program is a turn RAG, which recalls ten turns (`k`) by default."""
     manifest = read_manifest(saved)
     assert manifest.method == "turn-rag"
     assert manifest.task == "question-answering"
@@ -162,6 +174,7 @@ def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
     ],
 )
 def test_an_altered_manifest_is_refused(saved: Path, changes: dict[str, Any], problem: str) -> None:
+    """The manifest holds a digest of itself, which is wrong after these changes."""
     alter_manifest(saved, **changes)
     message = refusal(load, saved)
     assert "manifest.json" in message
@@ -198,6 +211,7 @@ def test_a_file_with_other_content_is_refused(
 def test_a_state_of_another_shape_is_refused_even_if_its_digest_is_right(
     saved: Path, state: str, problem: str
 ) -> None:
+    """Whoever writes another state can also write its digest."""
     forge_state(saved, state)
     message = refusal(load, saved)
     assert "state.json" in message
@@ -253,6 +267,7 @@ def test_a_very_large_file_is_refused_before_it_is_read(saved: Path) -> None:
 def test_a_setting_out_of_its_range_is_refused_in_a_saved_program_as_in_a_built_one(
     tmp_path: Path, method: str, k: int, allowed: str
 ) -> None:
+    """All these methods have the setting `k`: how many entries of the memory are recalled."""
     program = build(method)
     save(program, tmp_path / "program")
     forge_manifest(tmp_path / "program", config={**program.config, "k": k})
@@ -264,13 +279,19 @@ def test_a_setting_out_of_its_range_is_refused_in_a_saved_program_as_in_a_built_
 
 
 def test_a_method_of_very_many_policies_is_refused_in_one_short_line(saved: Path) -> None:
+    """A policy changes the method whose name it precedes, as "logs+" in "logs+turn-rag"."""
     forge_manifest(saved, method="logs+" * 2000 + "turn-rag")
     message = refusal(load, saved)
     assert "2,000 policies before a method; at most 8" in message
     assert len(message) < 200
 
 
-def test_a_program_whose_predictor_had_another_nested_type_is_refused(tmp_path: Path) -> None:
+def test_a_program_is_refused_if_a_type_in_its_outputs_has_changed(tmp_path: Path) -> None:
+    """Memory-R2 asks the model for a list of facts.
+
+    The program was saved when a fact had a number as `turn_id`; today the id is a text.
+    """
+
     class Fact(BaseModel):
         """A fact with a number where today's has a text."""
 
@@ -291,6 +312,7 @@ def test_a_program_whose_predictor_had_another_nested_type_is_refused(tmp_path: 
 
 
 def test_a_saved_predictor_that_the_code_lacks_is_named(tmp_path: Path) -> None:
+    """A predictor is one prompt of a program; this program was saved with a second one."""
     program = build_program("turn-rag")
     program.task.check = dspy.Predict("context, query -> answer")
     save(program, tmp_path / "program")
@@ -347,6 +369,7 @@ def test_a_crash_while_saving_leaves_the_old_program(
     operation: str,
     file_name: str,
 ) -> None:
+    """The old program recalls ten entries, which is the default, and the new one three."""
     real_operation = getattr(Path, operation)
 
     def fail_at_one_file(path: Path, *args: Any, **kwargs: Any) -> Any:
@@ -376,6 +399,11 @@ class Mine(TurnRAG):
 def test_code_outside_the_package_runs_only_when_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A saved program may name a method of the user's, as `module:Class`.
+
+    To import a module runs its code. Somebody else may have changed it, so the user must allow
+    that.
+    """
     module = tmp_path / "saved_program_of_mine.py"
     module.write_text(OWN_METHOD)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -394,7 +422,7 @@ def test_code_outside_the_package_runs_only_when_allowed(
 
 
 ADDRESS = "hf://ada/memory"
-"""The address of Ada's program on the hub."""
+"""The address of Ada's program on the hub. A commit may follow, as in "hf://ada/memory@COMMIT"."""
 
 
 def hub_error(status_code: int, kind: type[Exception] = errors.HfHubHTTPError) -> Exception:
@@ -507,6 +535,7 @@ def test_a_folder_that_does_not_exist_is_not_published(
 def test_a_program_on_the_hub_is_loaded_and_asked_by_its_address(
     hub: FakeHub, saved: Path, tmp_path: Path, cli: Any
 ) -> None:
+    """`push` returns the address with the commit, which always leads to the same program."""
     address = push(saved, ADDRESS)
     assert mempiler.load(ADDRESS).name == "turn-rag"
     assert pin_address(ADDRESS) == address
@@ -532,10 +561,13 @@ def test_a_program_on_the_hub_is_loaded_and_asked_by_its_address(
         pytest.param({MANIFEST: b"{"}, "manifest.json", id="a broken manifest"),
     ],
 )
-def test_a_fetched_program_is_checked_like_any_folder(
+def test_a_damaged_program_on_the_hub_is_refused(
     hub: FakeHub, saved: Path, changes: dict[str, bytes | None], problem: str
 ) -> None:
-    """The changes give files other contents, or take a file away. Other files are not fetched."""
+    """The changes give files other contents, or take a file away (None).
+
+    Files beside the two of a program, as `evil.py`, are not even downloaded.
+    """
     files: dict[str, bytes] = {"evil.py": b"raise SystemExit"}
     for path in saved.iterdir():
         content = changes.get(path.name, path.read_bytes())
@@ -576,7 +608,7 @@ def test_a_fetched_program_is_checked_like_any_folder(
         ),
     ],
 )
-def test_a_missing_or_forbidden_repository_is_one_line(
+def test_a_program_that_the_hub_does_not_give_is_refused_with_the_reason(
     hub: FakeHub,
     saved: Path,
     address: str,
@@ -584,6 +616,7 @@ def test_a_missing_or_forbidden_repository_is_one_line(
     kind: type[Exception],
     problem: str,
 ) -> None:
+    """The hub has one program, at `ADDRESS`. If there is an `error`, it answers with that."""
     push(saved, ADDRESS, private=True)
     hub.error = error
     with pytest.raises(kind, match=problem):

@@ -65,6 +65,7 @@ def test_a_file_of_the_defaults_is_read_as_the_same_configuration() -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_file_with_one_option_is_read_as_the_same_configuration(name: str) -> None:
+    """The values in `OPTIONS` are no defaults, and some of them are awkward in TOML."""
     config = run_config("locomo", **{name: OPTIONS[name]})
     assert parse_config(config_toml(config)) == config
 
@@ -74,7 +75,8 @@ def test_a_file_with_many_options_is_read_as_the_same_configuration() -> None:
     assert parse_config(config_toml(config)) == config
 
 
-def test_a_metric_among_the_settings_of_the_benchmark_stays_there_in_a_file() -> None:
+def test_a_metric_that_is_a_setting_of_the_benchmark_is_written_as_such_a_setting() -> None:
+    """A metric may also be given as the option `metric`; a file keeps the two apart."""
     config = run_config("locomo", benchmark_set={"metric": "f1"})
     assert parse_config(config_toml(config)) == config
 
@@ -132,6 +134,7 @@ def test_a_setting_of_the_benchmark_that_is_given_twice_is_refused(name: str, va
 def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(
     settings: dict[str, Any], expected: str
 ) -> None:
+    """A training takes its settings in one mapping, and some of them are lists."""
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
     assert str(error.value).startswith(expected)
@@ -147,16 +150,21 @@ def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(
         ("train_kwargs", "beta", {"train_kwargs": {"epochs": 1}, "beta": 0.5}),
     ],
 )
-def test_a_setting_of_a_training_beside_the_one_that_contains_it_is_refused(
+def test_a_group_of_training_settings_and_a_setting_in_it_are_not_given_together(
     group: str, name: str, settings: dict[str, Any]
 ) -> None:
+    """`curriculum`, for example, is a group that contains `horizons`.
+
+    If both are given, nobody can tell which `horizons` the user wants.
+    """
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
     message = f"settings of the training: {group} contains {name}; give only one of them"
     assert str(error.value) == message
 
 
-def test_a_setting_of_a_training_that_contains_others_is_replaced_as_a_whole() -> None:
+def test_a_group_of_training_settings_is_replaced_as_a_whole() -> None:
+    """What is not given in the group has its default. `beta` is a setting of the training job."""
     config = TrainingConfig().changed({"curriculum": {"horizons": (1, 2)}, "beta": 0.5})
     assert config.settings.curriculum == Curriculum((1, 2))
     assert config.train_kwargs == {"beta": 0.5}
@@ -175,6 +183,7 @@ def test_a_configuration_without_a_benchmark_is_refused() -> None:
 
 
 def test_python_functions_have_the_options_of_the_configuration() -> None:
+    """The command line takes its options from `CONFIG_FIELDS`, and Python from `RunOptions`."""
     # Some options are of one kind only: limits are an object in Python, and the metric is an
     # argument of its own.
     python_options = RunOptions.__annotations__.keys() - {"limits", "progress"}
@@ -182,8 +191,11 @@ def test_python_functions_have_the_options_of_the_configuration() -> None:
     assert python_options == configured_options
 
 
-def test_a_resumed_run_must_have_every_option_of_the_first_that_is_not_free() -> None:
-    """Free options, such as limits, may change. So a new option is either free or in the key."""
+def test_every_option_either_is_free_on_resume_or_must_be_as_it_was() -> None:
+    """A run may be resumed only with the options in `resume_key`: they decide its result.
+
+    Options that decide nothing, such as limits, are free. A new option must be in one of the two.
+    """
     options = CONFIG_FIELDS.keys() - FREE_ON_RESUME - set(BENCHMARK_OPTIONS)
     recorded_names = {RECORDED_NAMES.get(name, name) for name in options}
 
@@ -233,6 +245,7 @@ def evaluation_to_repeat(
 def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
     evaluation_to_repeat: RepeatedEvaluation,
 ) -> None:
+    """The server listens at 127.0.0.1."""
     toml = evaluation_to_repeat.toml
     assert toml.startswith("# mempiler evaluate turn-rag --config FILE\n")
     assert "127.0.0.1" not in toml
@@ -241,6 +254,7 @@ def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
 def test_an_evaluation_is_resumed_with_its_file(
     evaluation_to_repeat: RepeatedEvaluation, cli: Any
 ) -> None:
+    """A resumed run asks only for answers that its folder lacks; here it lacks none."""
     server = evaluation_to_repeat.server
     requests_before = len(server.texts)
 
@@ -257,6 +271,7 @@ def test_an_evaluation_is_resumed_with_its_file(
 def test_the_file_of_an_evaluation_gives_an_identical_run(
     evaluation_to_repeat: RepeatedEvaluation, cli: Any
 ) -> None:
+    """The first run was started with several options, among them `--max-calls 50`."""
     exit_code, output, error_output = cli(*evaluation_to_repeat.command)
 
     assert exit_code == 0, error_output
@@ -317,6 +332,7 @@ def test_the_file_of_a_compile_gives_an_identical_run(cli: Any, tmp_path: Path) 
     ],
 )
 def test_the_file_of_a_training_has_its_settings(lm: str, settings: dict[str, Any]) -> None:
+    """The record is what a training keeps in its folder; the file is made from it."""
     defaults = TrainingConfig.for_model(lm)
     training = defaults.changed({"objective": "grpo-session", **settings})
     record = {
@@ -340,14 +356,15 @@ def training_settings(toml: str) -> dict[str, Any]:
     return {"objective": section["optimizer"], **settings}
 
 
-def test_questions_made_in_python_cannot_stand_in_a_file() -> None:
+def test_a_run_with_questions_made_in_python_has_no_file() -> None:
+    """A command that reads a file can repeat no run with objects of Python."""
     questions = mempiler.benchmark("locomo").test[:2]
     evaluation = mempiler.evaluate("turn-rag", questions, metric="f1", progress=False)
     with pytest.raises(UserError, match=r"made in Python \(questions\)"):
         recorded_toml(RunFolder.open(str(evaluation.run_id)))
 
 
-def test_programs_and_models_made_in_python_cannot_stand_in_a_file() -> None:
+def test_a_run_with_a_program_and_a_model_made_in_python_has_no_file() -> None:
     program = build("turn-rag", k=3)
     lm = dspy.LM("own/model", engine=OfflineEngine())
     evaluation = mempiler.evaluate(program, benchmark="locomo", test=2, lm=lm, progress=False)
@@ -383,9 +400,10 @@ class OwnGepa(mempiler.optimizers.Gepa):
         ),
     ],
 )
-def test_an_optimizer_can_stand_in_a_file_unless_it_was_made_in_python(
+def test_an_optimizer_with_plain_settings_can_be_written_into_a_file(
     optimizer: Any, has_python_objects: bool
 ) -> None:
+    """A file can hold the name of an optimizer and its settings, but no object of Python."""
     assert make_compilation(optimizer).has_python_objects is has_python_objects
 
 
@@ -405,6 +423,7 @@ def test_a_compile_by_an_optimizer_made_in_python_has_no_file() -> None:
 
 
 def test_the_file_of_a_compile_leaves_out_the_answer_model() -> None:
+    """`compile` has no option for a second model that answers, so the file must not name one."""
     record = {
         "command": "compile",
         "program": "memory-r2",
@@ -443,7 +462,10 @@ def test_the_file_of_a_training_leaves_out_min_n() -> None:
 def test_the_file_of_an_evaluation_of_recorded_answers_leaves_out_their_folder(
     cli: Any, tmp_path: Path
 ) -> None:
-    """A run keeps only the name of a file of answers."""
+    """Answers that were made elsewhere can be scored: the file takes the place of a program.
+
+    A run keeps only the name of that file.
+    """
     lines = []
     for question in mempiler.benchmark("locomo").examples:
         lines.append(json.dumps({"id": str(question.id), "answer": "x"}))
@@ -475,7 +497,7 @@ def test_a_list_of_categories_stays_a_setting_of_the_benchmark_in_a_file() -> No
 
 
 @pytest.mark.parametrize("function", [mempiler.compile, mempiler.plan])
-def test_a_compile_refuses_a_model_that_it_would_not_ask(function: Any) -> None:
+def test_a_compile_refuses_an_answer_model_because_it_would_not_ask_it(function: Any) -> None:
     with pytest.raises(UserError, match="answer_lm: compile does not take it; leave it out"):
         function("turn-rag", benchmark="locomo", answer_lm="offline", progress=False)
 
@@ -493,6 +515,7 @@ def test_a_compile_refuses_a_model_that_it_would_not_ask(function: Any) -> None:
     ],
 )
 def test_categories_are_one_or_several(categories: Any, expected: str | None) -> None:
+    """The categories of questions may be given as a number, a list or a text; LoCoMo has five."""
     inputs = make_inputs({"benchmark": "locomo", "categories": categories})
     assert inputs.config.data.categories == expected
 
@@ -532,6 +555,7 @@ def test_a_run_to_resume_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
 
 
 def test_a_run_to_replay_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
+    """A replay takes its answers and its settings from another run, here temperature 0."""
     replayed = mempiler.evaluate(
         "turn-rag", benchmark="locomo", test=2, lm_set={}, replay=at_zero.folder, progress=False
     )
@@ -539,5 +563,6 @@ def test_a_run_to_replay_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
 
 
 def test_a_run_is_not_replayed_with_other_settings_of_its_model(at_zero: EvaluatedAtZero) -> None:
+    """The run asked its model at temperature 0."""
     with pytest.raises(UserError, match="ran with --lm-set"):
         make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": at_zero.folder})

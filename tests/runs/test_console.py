@@ -1,4 +1,7 @@
-"""Tables at the widths of terminals and pipes: nothing of them is lost."""
+"""Tables at the widths of terminals and pipes: nothing of them is lost.
+
+The widest tables are those of papers, whose numbers are shown beside the user's results.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def test_a_papers_tables_keep_every_cell_at_any_width(paper_name: str, width: in
             assert short_words <= shown_words, printed.title
 
 
-def test_columns_that_do_not_fit_follow_below_with_the_names_again() -> None:
+def test_a_table_that_is_too_wide_continues_below_with_its_first_column_repeated() -> None:
     columns = ["variant", "n"]
     cells = ["21"]
     for number in range(12):
@@ -64,12 +67,12 @@ def test_columns_that_do_not_fit_follow_below_with_the_names_again() -> None:
         assert f" {number}.123 " in text
 
 
-def test_a_table_that_fits_is_one_block_with_intervals_beside_the_numbers() -> None:
+def test_a_table_that_fits_shows_a_number_and_its_interval_on_one_line() -> None:
     text = as_text([table(["variant", "score"], [["no memory", "0.5 [0.1, 0.9]"]])], 80)
     assert "no memory  0.5 [0.1, 0.9]" in text
 
 
-def test_wide_characters_count_as_two_columns() -> None:
+def test_a_chinese_character_counts_as_two_columns_of_the_terminal() -> None:
     name = "记忆" * 6
     columns = ["名字", *"abcdefgh"]
     rows = [[name, *["0.123456"] * 8]]

@@ -94,7 +94,10 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two saved programs with demos and settings, by method; "fact-store" needs an embedder."""
+    """Two saved programs with demos and settings, by method.
+
+    A demo is an example in a prompt. "turn-rag" needs no embedder, and "fact-store" needs one.
+    """
     program_folders = {}
     for method in ("turn-rag", "fact-store"):
         program: Any = build(method, embedder=embedder())
@@ -265,6 +268,7 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(
         try:
             loaded = open_program(folder)
             loaded_folders += 1
+            # The user chose no model, so the program may only ask the one in this process.
             with suppress(UserError):
                 assert loaded.model(None) == "offline"
             ask(loaded.program, server)
@@ -310,6 +314,10 @@ SETTINGS: JsonPath = ("task.answer", "config")
 def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
     path: JsonPath, value: Any, problem: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
+    """A state holds prompts with their demos, and some settings of sampling.
+
+    Nothing in it may name a server, a model or a file.
+    """
     change = Change("state.json", path, value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
     assert f"task.answer: {problem}" in refusal(load, folder)
@@ -330,12 +338,17 @@ def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
 def test_a_manifest_that_names_code_or_a_server_is_refused_in_one_line(
     field: str, value: Any, problem: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
+    """Loading must neither import code that a folder names, nor ask a server that it names."""
     change = Change("manifest.json", (field,), value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
     assert problem in refusal(load, folder)
 
 
 def test_saving_keeps_no_secret(tmp_path: Path) -> None:
+    """A user's program may hold a key among the settings of its prompt, or in a demo.
+
+    Of all that is set here, a saved program may only hold the temperature.
+    """
     secret = "sk-0123456789"
     program: Any = build("turn-rag")
     answer = program.task.answer
@@ -369,6 +382,7 @@ def test_saving_keeps_no_secret(tmp_path: Path) -> None:
 
 
 def test_a_demo_that_shows_a_file_is_not_saved(tmp_path: Path) -> None:
+    """Two of the three demos would let an endpoint fetch an image."""
     program: Any = build("turn-rag")
     contexts = ["Ada: Hi.", HOSTILE_IMAGE, f"Bob: {HOSTILE_IMAGE} said so"]
     program.task.answer.demos = [
@@ -384,6 +398,7 @@ def test_a_demo_that_shows_a_file_is_not_saved(tmp_path: Path) -> None:
 def test_fields_of_a_question_are_no_settings_of_a_request(
     folders: dict[str, Path], servers: Servers
 ) -> None:
+    """DSPy takes some inputs of a call, such as `lm` and `config`, as settings of the request."""
     program = load(folders["turn-rag"])
     (usual_request,) = ask(program, servers.operators)
 
@@ -399,13 +414,17 @@ def test_fields_of_a_question_are_no_settings_of_a_request(
     )
 
     assert destination_of(request) == destination_of(usual_request)
-    # That of the saved program.
+    # The saved program has this temperature, and the question asked for 2.
     assert request.body["temperature"] == 0.5
     assert not servers.other.requests
 
 
 REMOTE_EMBEDDER = f"openai/far-{os.getpid()}"
-"""An embedder behind an endpoint; no other run of the tests knows its vectors."""
+"""An embedder behind an endpoint; no other run of the tests knows its vectors.
+
+An embedder is sent all texts of a memory. So a program may name one, but only the user may let it
+be asked.
+"""
 
 
 @pytest.fixture
@@ -416,6 +435,7 @@ def remote_folder(folders: dict[str, Path], tmp_path: Path) -> Path:
 
 
 def test_a_remote_embedder_is_not_used_unless_the_user_names_it(remote_folder: Path) -> None:
+    """To choose None means that no embedder may be asked; then loading is refused."""
     message = f"was made with the embedder '{REMOTE_EMBEDDER}'; give --embedder {REMOTE_EMBEDDER}"
     with pytest.raises(UserError, match=message):
         mempiler.load(remote_folder)
@@ -441,6 +461,7 @@ def test_a_remote_embedder_is_used_where_the_user_gives_its_address(
 def test_the_offline_embedder_of_a_program_is_used_whatever_the_user_names(
     folders: dict[str, Path],
 ) -> None:
+    """It runs in this process and sends no text anywhere, so nobody has to allow it."""
     chosen = choose_embedder(folders["fact-store"], embedder="openai/another")
     assert chosen is not None
     assert chosen.name == "offline"

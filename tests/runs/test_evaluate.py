@@ -2,7 +2,9 @@
 
 The data are questions about six users, eight each: four users are to train, one is dev and one is
 test. To compile with the optimizer "labeled" means to show eight training questions with their gold
-answers (demos) in every prompt.
+answers (demos) in every prompt. The new program is kept (promoted) if it is better than the start
+program on the dev questions. `out` is the folder in which the user wants it. MLflow keeps a record
+of every run.
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ def always_wrong(kind: str, prompt: str, call_number: int) -> dict[str, Any]:
 
 
 def scripted_inputs(data: str, **options: Any) -> RunInputs:
-    """Return what a run on a data file is started with; its model has to be scripted."""
+    """Return what a run on a data file is started with; its model has to be scripted.
+
+    `min_n` is the least number of dev questions for a decision; there are eight.
+    """
     return run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
 
 
@@ -113,6 +118,7 @@ def gain(tmp_path_factory: pytest.TempPathFactory) -> Gain:
 
 
 def test_a_gain_is_measured_on_test_and_on_dev(gain: Gain) -> None:
+    """The scripted model answers rightly only if the prompt shows demos, which are added."""
     summary = gain.outcome.to_dict()
     assert gain.outcome.promoted
     assert summary["before"]["score"] == 0.0
@@ -123,6 +129,7 @@ def test_a_gain_is_measured_on_test_and_on_dev(gain: Gain) -> None:
 
 
 def test_the_program_of_a_gain_is_saved_with_its_scores(gain: Gain) -> None:
+    """It has eight demos. Six users have eight questions each: four train, one dev, one test."""
     assert len(load(gain.out).task.answer.demos) == 8
 
     manifest = read_manifest(gain.out)
@@ -133,6 +140,7 @@ def test_the_program_of_a_gain_is_saved_with_its_scores(gain: Gain) -> None:
 
 
 def test_a_compile_logs_settings_scores_and_costs_in_mlflow(gain: Gain) -> None:
+    """The demos that were added raise the score from 0 to 1, and make prompts longer."""
     run = client().get_run(gain.outcome.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["program"] == "turn-rag"
@@ -168,11 +176,12 @@ def test_a_compile_logs_its_rows_its_page_and_its_program_in_mlflow(gain: Gain) 
 
 @pytest.fixture
 def page(gain: Gain) -> Page:
-    """The page of the compile."""
+    """The page of the compile, which a user opens in a browser."""
     return open_page(RunFolder(gain.outcome.run))
 
 
 def test_the_page_of_a_compile_shows_what_was_changed(page: Page) -> None:
+    """The only prompt has changed: demos were added, as lines with "+" say."""
     assert list(page.phases) == ["before", "after"]
     (change,) = page.changes
     assert change.changed is True
@@ -211,6 +220,7 @@ def test_the_page_of_a_compile_shows_every_question_with_its_prompt(gain: Gain, 
 
 
 def test_traces_are_not_repeated_in_the_file_of_rows(gain: Gain) -> None:
+    """A row is a scored question. Its trace is long, and the store of the run keeps it already."""
     first_line = (gain.outcome.run / "after_rows.jsonl").read_text().splitlines()[0]
     assert "trace" not in json.loads(first_line)
 
@@ -225,6 +235,7 @@ def test_traces_are_not_repeated_in_the_file_of_rows(gain: Gain) -> None:
 def test_a_program_without_a_gain_is_saved_only_if_forced(
     tmp_path: Path, inputs_with_replies: Any, force: bool, saved_demos: int
 ) -> None:
+    """Otherwise the start program is saved, which has no demos."""
     inputs = inputs_with_replies(always_wrong)
 
     outcome = run_compile("turn-rag", inputs, LABELED, KeepOptions(tmp_path / "out", force))
@@ -237,6 +248,7 @@ def test_a_program_without_a_gain_is_saved_only_if_forced(
 def test_an_interrupted_compile_leaves_the_start_program_in_out(
     tmp_path: Path, inputs_with_replies: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The optimizer `broken` is interrupted before it returns a program with demos."""
     break_optimizer(monkeypatch, raise_when_called(KeyboardInterrupt()))
     inputs = inputs_with_replies(answer_if_there_are_demos)
 
@@ -264,6 +276,7 @@ def test_a_failed_compile_leaves_the_start_program_in_out(
     model_error: Exception | None,
     raised: type[Exception],
 ) -> None:
+    """MLflow keeps the error as one line, although a message may have two."""
     # Where the model fails, no optimizer is reached.
     error = optimizer_error or AssertionError("the optimizer was run")
     break_optimizer(monkeypatch, raise_when_called(error))
@@ -304,6 +317,7 @@ def test_a_compile_with_wrong_options_makes_no_call_and_no_run(
     out: str,
     message: str,
 ) -> None:
+    # The newest run in MLflow is this one, before the compile and after it.
     run_evaluate("no-memory", inputs_with_replies(always_wrong, test=1))
     run_before = last_mlflow_run().info.run_id
     inputs = inputs_with_replies(raise_when_called(AssertionError("a call was made")))
@@ -326,6 +340,7 @@ def test_a_compile_with_wrong_options_makes_no_call_and_no_run(
 def test_an_evaluation_asks_the_part_that_is_named(
     inputs_with_replies: Any, part: Any, options: dict[str, int], expected_questions: int
 ) -> None:
+    """All six users have 48 questions. `test` is the most questions that are asked."""
     inputs = inputs_with_replies(answer_if_there_are_demos, **options)
 
     evaluation = run_evaluate("turn-rag", inputs, part)
@@ -347,6 +362,10 @@ def test_an_evaluation_asks_the_part_that_is_named(
 def test_a_program_may_abstain_only_where_questions_are_unanswerable(
     benchmark_settings: dict[str, str], may_abstain: bool
 ) -> None:
+    """To abstain means to reply that the history does not say it.
+
+    LoCoMo's category 5 has questions to which this is the right reply.
+    """
     inputs = run_inputs(benchmark="locomo", benchmark_set=benchmark_settings)
     program = start_program("turn-rag", inputs, inputs.benchmark)
     assert program.config.get("task.abstain", False) is may_abstain
@@ -355,6 +374,7 @@ def test_a_program_may_abstain_only_where_questions_are_unanswerable(
 def test_a_saved_program_is_evaluated_with_the_settings_it_was_compiled_with(
     tmp_path: Path, inputs_with_replies: Any
 ) -> None:
+    """`k` is the number of turns that turn RAG recalls: 2 in the saved program, 10 by default."""
     inputs = inputs_with_replies(answer_if_there_are_demos)
     two_entries = with_options(inputs, set={"k": 2})
     outcome = run_compile("turn-rag", two_entries, LABELED, KeepOptions(tmp_path / "out"))
@@ -371,6 +391,7 @@ def test_a_saved_program_is_evaluated_with_the_settings_it_was_compiled_with(
 def test_a_saved_program_is_compiled_further_from_its_demos(
     gain: Gain, tmp_path: Path, inputs_with_replies: Any
 ) -> None:
+    """Its score is 1 from the start, so nothing is gained, and it is saved as it was."""
     inputs = inputs_with_replies(answer_if_there_are_demos)
 
     second = run_compile(str(gain.out), inputs, LABELED, KeepOptions(tmp_path / "second"))
@@ -381,6 +402,11 @@ def test_a_saved_program_is_compiled_further_from_its_demos(
 
 
 def test_the_answer_model_answers_and_the_task_model_writes(stub: Any) -> None:
+    """Memory-R2 writes a memory and answers; a user may let two models do this.
+
+    The answer model is at the server, and the task model is the offline engine. Only prompts that
+    answer have the field `first_speaker_memories`.
+    """
     server = stub()
     inputs = run_inputs(
         benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url
@@ -405,6 +431,7 @@ def test_an_answer_model_is_refused_where_the_benchmark_writes_the_prompts() -> 
 
 
 def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> None:
+    """The metric has an option of its own, and comes first."""
     settings = {"zeta": 1, "alpha": 2, "metric": "f1", "mu": 3, "beta": 4, "omega": 5, "eta": 6}
     inputs = run_inputs(benchmark="locomo", benchmark_set=settings)
 
@@ -425,7 +452,9 @@ def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> 
 def test_a_conversation_is_evaluated_against_a_rival() -> None:
     """A simulated user talks with the program and with a rival; a judge prefers one of them.
 
-    Here the rival is a program without a memory, and two conversations are judged.
+    Here the rival is a program without a memory, and two conversations are judged. The plan takes
+    six lines of the user for each side, and as many replies: 24 calls for a conversation. The
+    judge, which the plan leaves out, is asked twelve times: six times for each of two qualities.
     """
     inputs = run_inputs(
         benchmark="palbench.dialogue",
@@ -521,6 +550,7 @@ def test_the_calls_of_a_compile_lie_in_the_planned_range(
 
 
 def test_the_plan_of_an_evaluation_is_close_to_what_it_takes() -> None:
+    """Turn RAG makes one call per question, and `SMALL` has ten test questions."""
     plan = plan_evaluate("turn-rag", SMALL)
 
     evaluation = run_evaluate("turn-rag", SMALL)
@@ -531,6 +561,7 @@ def test_the_plan_of_an_evaluation_is_close_to_what_it_takes() -> None:
 
 
 def test_a_plan_has_minutes_only_where_an_endpoint_is_asked() -> None:
+    """A plan tells the user before a run what it will take."""
     # The offline engine takes no time to speak of.
     assert plan_evaluate("turn-rag", SMALL).minutes is None
 

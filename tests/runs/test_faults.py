@@ -1,4 +1,9 @@
-"""Runs that fail or reach a limit: dead endpoints, refused prompts, broken programs, budgets."""
+"""Runs that fail or reach a limit: dead endpoints, refused prompts, broken programs, budgets.
+
+A command ends with exit code 2 after a mistake of the user, with 3 if the endpoint of the model
+fails, and with 4 if a run is broken: if more than 10 % of its questions fail, or of the sessions
+that a memory stores. `--max-failure-rate` sets another share.
+"""
 
 import os
 import re
@@ -131,6 +136,7 @@ def every_request(fault: str) -> Callable[[int, str], str]:
 def test_an_evaluation_of_a_method_that_raises_names_the_line_of_the_mistake(
     run_command: Any,
 ) -> None:
+    """`Broken` asks a session for an attribute that it lacks, so no memory is written."""
     outcome = run_command("evaluate", "own_mistakes:Broken", *DATA)
 
     assert outcome.exit_code == 4
@@ -151,6 +157,7 @@ def test_an_evaluation_of_a_method_that_raises_names_the_line_of_the_mistake(
 def test_the_command_that_a_broken_run_names_lists_all_failures(
     run_command: Any, command: list[str]
 ) -> None:
+    """All eight questions fail, because `Broken` makes a mistake in line 14 of its module."""
     broken = run_command(*command, *DATA)
 
     # "...; mempiler show RUN --failed lists all"
@@ -163,6 +170,7 @@ def test_the_command_that_a_broken_run_names_lists_all_failures(
 
 
 def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_path: Path) -> None:
+    """`Broken` makes a mistake in line 14 of its module, so no question is answered."""
     out = tmp_path / "out"
     outcome = run_command(
         "compile", "own_mistakes:Broken", "--optimizer", "labeled", "--out", out, *DATA
@@ -174,6 +182,7 @@ def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_p
 
 
 def test_force_saves_the_program_of_a_broken_run(run_command: Any, tmp_path: Path) -> None:
+    """The exit code says that the run is broken, and the user has the program all the same."""
     out = tmp_path / "out"
     command = ["compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", out]
     outcome = run_command(*command, "--force")
@@ -182,6 +191,7 @@ def test_force_saves_the_program_of_a_broken_run(run_command: Any, tmp_path: Pat
 
 
 def test_a_broken_run_leaves_an_older_program_as_it_was(run_command: Any, tmp_path: Path) -> None:
+    """The older program recalls three entries (`k`)."""
     out = tmp_path / "out"
     save(build("turn-rag", k=3), out)
 
@@ -197,7 +207,11 @@ def test_a_broken_run_leaves_an_older_program_as_it_was(run_command: Any, tmp_pa
 def test_answers_that_cannot_be_read_break_a_compile_before_anything_is_optimized(
     stub: Any, mempiler_cli: Any
 ) -> None:
-    """The first scoring fails, so the calls of the optimizer are not paid for."""
+    """A compile first scores the dev questions with the program as it is.
+
+    Only answers to questions about Ingrid can be read. So this first scoring fails, and the calls
+    of the optimizer are not paid for.
+    """
 
     def garble_most_answers(request_number: int, prompt: str) -> str | None:
         question = prompt.rpartition("question ## ]]")[2]
@@ -225,6 +239,7 @@ def test_answers_that_cannot_be_read_break_a_compile_before_anything_is_optimize
 def test_a_store_that_loses_too_many_sessions_breaks_the_run(
     run_command: Any, command: list[str]
 ) -> None:
+    """`Full` cannot store sessions whose id ends with 2: more than 10 %, and less than half."""
     outcome = run_command(*command, *DATA)
     assert outcome.exit_code == 4
     message = r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full"
@@ -232,6 +247,7 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
 
 
 def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> None:
+    """`Full` cannot store sessions whose id ends with 2, which is one session in five."""
     outcome = run_command("evaluate", "own_mistakes:Full", *DATA, "--max-failure-rate", "0.5")
     assert outcome.exit_code == 0
 
@@ -248,6 +264,7 @@ def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> Non
 def test_an_evaluation_that_could_give_no_score_is_refused_in_one_line(
     run_command: Any, program: str, options: list[str], message: str
 ) -> None:
+    """Neither of the two programs can be used, and the other options leave no questions."""
     outcome = run_command("evaluate", program, "--benchmark", "locomo", "--test", "4", *options)
     assert outcome.exit_code == 2
     assert outcome.output == ""
@@ -281,6 +298,10 @@ def two_of_three_fail(request_number: int, prompt: str) -> str | None:
 def test_an_endpoint_that_fails_stops_the_run_with_one_line(
     stub: Any, mempiler_cli: Any, script: Any, exit_code: int, problem: str, request_count: int
 ) -> None:
+    """An endpoint is given up after five failures in a row, or if more than half of 20 calls fail.
+
+    No call would succeed with a refused key, so that stops the run at once.
+    """
     server = stub(script)
     result = mempiler_cli(server, "evaluate", "turn-rag", test=24)
     assert result.code == exit_code
@@ -327,9 +348,13 @@ class StrictEngine(OfflineEngine):
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "no-memory"])
-def test_every_method_finishes_and_loses_only_the_calls_that_the_model_refused(
+def test_every_method_finishes_and_lacks_only_the_answers_that_the_model_refused(
     method: str,
 ) -> None:
+    """Models refuse some prompts, for what they say or for their length.
+
+    Such a call is counted as lost, and the method continues without its answer.
+    """
     # Two methods have benchmarks of their own; PraMem's rounds are many by default.
     benchmark_names = {"pramem": "movielens", "h2memory": "palbench.restate"}
     settings_by_method = {"pramem": {"rounds": 2}}
@@ -351,7 +376,10 @@ def test_every_method_finishes_and_loses_only_the_calls_that_the_model_refused(
 
 
 def evaluate_within_limits(server: Any, threads: int, **limits: Any) -> Evaluation:
-    """Evaluate turn RAG at a server, at the prices of a small model."""
+    """Evaluate turn RAG at a server, at the prices of a small model.
+
+    A million tokens of a prompt cost 40 cents, and of an answer 1.60 dollars.
+    """
     meter = Meter()
     lm = language_model(
         server.model,
@@ -406,6 +434,10 @@ def assert_stopped_at(evaluation: Evaluation, limit_name: str, limit: float) -> 
 def test_a_limit_is_overrun_by_one_call_at_most_with_many_calls_in_flight(
     stub: Any, limit_name: str, limit: float
 ) -> None:
+    """Nobody knows before a call how many tokens it takes, so the last one may exceed a limit.
+
+    The server takes 0.2 seconds for an answer, so 64 threads wait for one at the same time.
+    """
     server = stub(usage=True, delay=0.2)
     evaluation = evaluate_within_limits(server, threads=64, **{limit_name: limit})
 
@@ -416,7 +448,7 @@ def test_a_limit_is_overrun_by_one_call_at_most_with_many_calls_in_flight(
 
 @pytest.mark.parametrize("threads", [1, 64])
 @pytest.mark.parametrize(("limit_name", "limit"), [("max_usd", 0.005), ("max_tokens", 10_000)])
-def test_a_limit_holds_by_estimates_where_the_endpoint_reports_no_usage(
+def test_tokens_are_estimated_for_a_limit_where_the_endpoint_reports_none(
     stub: Any, limit_name: str, limit: float, threads: int
 ) -> None:
     server = stub(usage=False)
@@ -451,6 +483,7 @@ def evaluate_with_remote_embedder(server: Any, **limits: Any) -> Evaluation:
 def test_a_limit_of_costs_is_refused_where_the_price_of_the_embedder_is_not_known(
     stub: Any,
 ) -> None:
+    """An embedder turns texts into vectors; this one is asked at a server, like a model."""
     server = stub()
     with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
         evaluate_with_remote_embedder(server, max_usd=1)
@@ -459,6 +492,7 @@ def test_a_limit_of_costs_is_refused_where_the_price_of_the_embedder_is_not_know
 def test_the_calls_of_an_embedder_count_towards_limits_and_costs(
     stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The model runs in this process and costs nothing, so the embedder causes all costs."""
     server = stub()
     monkeypatch.setitem(litellm_module().model_cost, server.model, {"input_cost_per_token": 1e-6})
 
@@ -478,6 +512,7 @@ def test_the_calls_of_an_embedder_count_towards_limits_and_costs(
     reported_tokens = 0
     for texts in texts_by_request:
         reported_tokens += sum(len(text) for text in texts) // 4
+    # All other tokens of prompts are those of answering.
     embedding_tokens = complete.tokens["input"] - complete.answering_usage.input_tokens
     assert embedding_tokens == reported_tokens
     assert complete.cost == pytest.approx(embedding_tokens * 1e-6)
@@ -508,6 +543,8 @@ def test_the_embedder_of_a_users_program_is_counted_and_limited_during_a_run(stu
 def test_a_key_that_the_endpoint_repeats_is_neither_printed_nor_kept(
     stub: Any, mempiler_cli: Any, cli: Any, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    """An error message of an endpoint may hold the key that it was sent."""
+
     def repeat_headers_at_times(request_number: int, prompt: str) -> str | None:
         """Refuse every second request, with a message that repeats its headers."""
         return f"echo {status}" if request_number % 2 == 1 else None

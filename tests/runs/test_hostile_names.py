@@ -1,4 +1,7 @@
-"""Names in a user's file lead nowhere, whatever tags, slashes or `..` they hold."""
+"""Names in a user's file are only shown, whatever tags, slashes or `..` they hold.
+
+They never become the path of a file outside the results folder, or a tag on a page.
+"""
 
 import html
 import json
@@ -55,9 +58,10 @@ def evaluate_category(folder: Path, file_name: str, category: str) -> Evaluation
 
 
 @pytest.mark.parametrize("category", HOSTILE_NAMES, ids=ascii)
-def test_a_hostile_category_is_recorded_as_it_is_and_leads_nowhere(
+def test_a_hostile_category_is_recorded_as_it_is_and_makes_no_file_elsewhere(
     folder: Path, caplog: pytest.LogCaptureFixture, category: str
 ) -> None:
+    """The category, ids and users of two questions have a name such as "../../outside"."""
     with caplog.at_level(logging.WARNING, "mempiler"):
         evaluation = evaluate_category(folder, "own.jsonl", category)
 
@@ -77,7 +81,9 @@ def test_a_hostile_category_is_recorded_as_it_is_and_leads_nowhere(
     ["<script>alert(1)<script>.jsonl", "two\nlines.jsonl", "..%2f..%2fx.jsonl"],
     ids=ascii,
 )
-def test_a_hostile_file_name_is_escaped_and_leads_nowhere(folder: Path, file_name: str) -> None:
+def test_a_hostile_file_name_is_escaped_on_the_page_and_makes_no_file_elsewhere(
+    folder: Path, file_name: str
+) -> None:
     evaluation = evaluate_category(folder, file_name, SCRIPT)
 
     assert {path.name for path in folder.iterdir()} == {"results", file_name}
@@ -99,6 +105,7 @@ def test_a_hostile_file_name_is_escaped_and_leads_nowhere(folder: Path, file_nam
 def test_a_long_name_of_a_run_is_cut_to_150_bytes(
     folder: Path, letter: str, expected_letters: int
 ) -> None:
+    """The name of a run is the name of its folder. No letter is cut in two."""
     # File systems refuse names of more than 255 bytes.
     created = RunFolder.create(letter * 300, {})
     assert created.path.name.count(letter) == expected_letters

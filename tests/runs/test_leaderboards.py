@@ -1,4 +1,8 @@
-"""Results in the forms of two public harnesses, AMB and OmniMemEval: written, and read again."""
+"""Results in the forms of two public harnesses, AMB and OmniMemEval: written, and read again.
+
+A harness runs benchmarks and publishes the results of many systems. If a run is written in the form
+of a harness, its results can be published there. Published answers can be scored here, too.
+"""
 
 from __future__ import annotations
 
@@ -81,6 +85,10 @@ def score_recorded_answers(path: Path, answers: RecordedAnswers, benchmark: Any)
 def test_a_run_that_is_written_and_read_again_has_its_answers_and_scores(
     benchmark_name: str, form: str, options: dict[str, str], missing_answers: int, tmp_path: Path
 ) -> None:
+    """Questions outside the headline score are not written.
+
+    So after reading they have no answer: 24 of LoCoMo's, which are those of category 5.
+    """
     benchmark, run = sample_run(benchmark_name, **options)
     (path,) = write_harness_results(run, form, tmp_path / "results.json")
     # The harnesses publish compressed files.
@@ -100,6 +108,7 @@ def test_a_run_that_is_written_and_read_again_has_its_answers_and_scores(
 
 
 def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
+    """The run was on the bundled sample, searches took 2 ms, and no judge scored."""
     _, run = sample_run("locomo")
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
     results = json.loads(path.read_text())
@@ -111,6 +120,7 @@ def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
 
 
 def test_results_for_amb_hold_the_answers(tmp_path: Path) -> None:
+    """The first three answers of `sample_run` are right, wrong and missing."""
     benchmark, run = sample_run("locomo")
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
     right, wrong, failed = json.loads(path.read_text())["results"][:3]
@@ -126,8 +136,12 @@ def test_results_for_amb_hold_the_answers(tmp_path: Path) -> None:
 
 
 def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path: Path) -> None:
+    """A judge is a model that says of an answer that it is right (1) or wrong (0).
+
+    OmniMemEval keeps such verdicts in a second file.
+    """
     _, run = sample_run("locomo")
-    # A judge gives 0 or 1.
+    # The scores of a run may lie between 0 and 1; those of a judge do not.
     rows = []
     for answered in run.evaluation.rows:
         rows.append(answered.model_copy(update={"score": float(answered.right)}))
@@ -162,7 +176,9 @@ def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path: P
         ),
     ],
 )
-def test_a_file_without_such_results_is_refused(content: Any, problem: str, tmp_path: Path) -> None:
+def test_a_file_without_results_that_can_be_scored_is_refused(
+    content: Any, problem: str, tmp_path: Path
+) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(content))
     locomo = load_benchmark("locomo")
@@ -173,7 +189,7 @@ def test_a_file_without_such_results_is_refused(content: Any, problem: str, tmp_
     assert problem in refusal(read_answers)
 
 
-def test_a_file_that_is_there_is_overwritten_only_if_that_is_allowed(tmp_path: Path) -> None:
+def test_an_existing_file_is_overwritten_only_if_that_is_allowed(tmp_path: Path) -> None:
     _, run = sample_run("locomo")
     path = tmp_path / "there"
     path.write_text("mine")
@@ -187,13 +203,14 @@ def test_a_file_that_is_there_is_overwritten_only_if_that_is_allowed(tmp_path: P
 
 
 def test_a_run_whose_questions_are_not_in_the_benchmark_is_not_written(tmp_path: Path) -> None:
+    """LoCoMo, the benchmark of this run, has no question `q1`."""
     run = FinishedRun("a-run", evaluation([row("q1")]), {}, {})
     message = refusal(write_harness_results, run, "amb", tmp_path / "amb.json")
     assert "1 questions of a-run are not in" in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_benchmark_that_a_harness_does_not_have_is_not_written(tmp_path: Path) -> None:
+def test_a_run_on_a_benchmark_that_the_harness_lacks_is_not_written(tmp_path: Path) -> None:
     _, run = sample_run("msc")
     message = refusal(write_harness_results, run, "omnimemeval", tmp_path / "results.json")
     assert "omnimemeval has no benchmark msc" in message

@@ -1,7 +1,9 @@
 """Whether a program is shown to be at most a margin worse than another.
 
 This lets a cheaper program replace another one. "Not told apart" would not be enough: with a few
-questions nothing is told apart.
+questions nothing is told apart. The check gives a lower bound of the difference, which has to be
+above minus the margin. To be careful, it adds one question that the program lost. So even with
+equal scores the bound is below zero, and the fewer questions there are, the lower it is.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ def groups_of(question_count: int, conversation_count: int) -> list[str]:
 
 @pytest.mark.parametrize("conversation_count", [1, 2, 8])
 def test_equal_scores_of_many_questions_are_not_worse(conversation_count: int) -> None:
+    """Of 201 questions, the one that the check adds is lost: half a percent."""
     scores = [1.0, 0.0] * 100
     groups = groups_of(200, conversation_count)
 
@@ -29,6 +32,7 @@ def test_equal_scores_of_many_questions_are_not_worse(conversation_count: int) -
 
 
 def test_a_few_equal_scores_do_not_rule_out_that_losses_are_rare() -> None:
+    """Of 31 questions, the one that the check adds is lost: three percent."""
     scores = [1.0, 0.0] * 15
 
     result = check_non_inferiority(scores, scores, groups_of(30, 2), margin=0.05)
@@ -49,17 +53,18 @@ def test_a_program_that_is_worse_by_more_than_the_margin_is_not_accepted() -> No
 
 
 def test_a_significant_loss_within_the_margin_is_accepted() -> None:
+    """The program loses 0.01 on every question, which is certain, but less than the margin."""
     baseline = [0.5] * 200
     candidate = [0.49] * 200
 
     assert check_non_inferiority(candidate, baseline, groups_of(200, 8), margin=0.05).is_shown
 
 
-def test_the_question_that_is_added_to_five_conversations_makes_no_sixth_one() -> None:
-    """The check adds a question that the program lost; `runs/non_inferiority.py` says why.
+def test_the_added_question_does_not_count_as_a_sixth_conversation() -> None:
+    """With fewer than six conversations, single questions are compared.
 
-    If it were of a sixth conversation, whole conversations would be compared instead of questions.
-    Six of them have 2^6 ways to flip their signs, so p could not be below 2/64.
+    If the question that the check adds were of a sixth conversation, whole conversations would be
+    compared instead. Six of them have 2^6 ways to flip their signs, so p could not be below 2/64.
     """
     scores = [1.0] * 100
 
@@ -69,6 +74,7 @@ def test_the_question_that_is_added_to_five_conversations_makes_no_sixth_one() -
 
 
 def test_fewer_questions_than_a_verdict_needs_show_nothing() -> None:
+    """By default a verdict needs twenty questions; `min_n` is another number."""
     scores = [1.0] * 19
     groups = groups_of(19, 2)
 

@@ -32,6 +32,7 @@ from .evaluations import questions_about
 def test_an_option_of_a_wrong_kind_is_refused_with_its_name_and_value(
     make_history: Any, name: str, value: Any
 ) -> None:
+    """A wrong kind is, for example, a text where a number is needed, or 2.5 threads."""
     questions = questions_about(make_history(1), 2)
     options: dict[str, Any] = {"lm": "offline", "progress": False, name: value}
 

@@ -1,4 +1,9 @@
-"""What a program takes for a question or an item, measured with the offline engine."""
+"""How many calls and tokens a program takes, measured before a run with the offline engine.
+
+The offline engine costs nothing. With what it takes for a few questions and items, a plan tells the
+user what a whole run will take. An item is a session of a history, which is written into a memory;
+histories that begin alike share the memory of their beginning.
+"""
 
 from collections.abc import Callable
 
@@ -23,7 +28,7 @@ A memory is finalized when all items are written and the first question is asked
 """
 
 
-def test_items_with_which_several_histories_begin_are_written_once(
+def test_items_with_which_two_histories_begin_are_counted_once(
     make_history: Callable[..., History],
 ) -> None:
     program = build("fact-store", embedder=embedder())
@@ -55,9 +60,10 @@ def test_a_memory_that_histories_share_is_measured_once(
     assert work_of_both.finalizing == work_of_first.finalizing
 
 
-def test_different_histories_of_one_id_are_measured_with_their_own_memories(
+def test_two_histories_with_the_same_id_are_measured_separately(
     make_history: Callable[..., History],
 ) -> None:
+    """They take as much as two histories with different ids."""
     # With this method, the tokens of an answer depend on the length of the history.
     program = build("full-context", embedder=embedder())
     short_questions = questions_about(make_history(1, id="ann"), 2)
@@ -77,9 +83,10 @@ def test_different_histories_of_one_id_are_measured_with_their_own_memories(
     ("method", "benchmark"), [("h2memory", "palbench.restate"), ("pgr", "locomo")]
 )
 @pytest.mark.slow
-def test_an_evaluation_of_finalized_memories_takes_no_more_calls_than_planned(
+def test_the_calls_of_an_evaluation_that_finalizes_memories_lie_in_the_planned_range(
     method: str, benchmark: str
 ) -> None:
+    """These two methods also ask the model when they finalize a memory."""
     plan = mempiler.plan(method, benchmark=benchmark, test=6, optimizer=None, progress=False)
 
     evaluation = mempiler.evaluate(

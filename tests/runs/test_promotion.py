@@ -3,6 +3,8 @@
 A compile keeps the program that its optimizer made if it is better than the original on the dev
 questions; then the program is promoted. Otherwise the compile ends with the original program. The
 test questions are only for the report. `out` is the folder that the user wants the program in.
+
+If all n questions gain, p is 2 / 2^n: .12 with four, which is too much, and .0078 with eight.
 """
 
 from collections.abc import Callable
@@ -160,6 +162,10 @@ def demo_count(folder: Path) -> int:
 
 
 def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
+    """The optimizer adds eight demos. With them `DemoLearner` is right, unless it knows no users.
+
+    So the first run keeps the original program, and the second one the program with demos.
+    """
     out = tmp_path / "out"
     compile_with(DemoLearner(known_users=""), out=out)
     assert demo_count(out) == 0
@@ -173,6 +179,10 @@ def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
 
 
 def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_with, tmp_path):
+    """The first run saves a program with demos, which make `DemoLearner` right.
+
+    In the second run demos do not help, since the model knows no users.
+    """
     out = tmp_path / "out"
     compile_with(DemoLearner(), out=out)
     files_before = read_files(out)
@@ -191,13 +201,17 @@ def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_wit
     assert RunFolder(result.run).saved_program == run_program
 
 
-def test_a_run_that_starts_from_the_program_in_out_leaves_its_scores(compile_with, tmp_path):
+def test_a_run_that_finds_nothing_better_leaves_its_start_program_in_out_unchanged(
+    compile_with, tmp_path
+):
+    """The run starts with the program in `out`, whose manifest says how it was compiled.
+
+    If the run saved its start there, the manifest would no longer say that.
+    """
     out = tmp_path / "out"
     compile_with(DemoLearner(), out=out)
     files_before = read_files(out)
 
-    # It starts with this very program. Its manifest says which compile made it, and the start of
-    # a run is made by none.
     result = compile_with(DemoLearner(), program=str(out), out=out)
 
     assert result.promoted is False
@@ -207,6 +221,7 @@ def test_a_run_that_starts_from_the_program_in_out_leaves_its_scores(compile_wit
 
 
 def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
+    """A run replaces only its own program, and nobody can say whose a damaged one is."""
     out = tmp_path / "out"
     compile_with(DemoLearner(), out=out)
     state_file = out / "state.json"
@@ -221,7 +236,7 @@ def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
 
 
 def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, tmp_path):
-    """Its first attempt kept the original program in `out`, which is no other run's."""
+    """The first attempt kept the original program in `out`, so this is the run's own."""
     out = tmp_path / "out"
     first = compile_with(DemoLearner(known_users=""), out=out)
     first_scores = read_manifest(out).scores
@@ -243,6 +258,7 @@ def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, t
     ],
 )
 def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, error):
+    """An earlier run has saved a program with demos there."""
     out = tmp_path / "out"
     compile_with(DemoLearner(), out=out)
     files_before = read_files(out)
@@ -254,6 +270,7 @@ def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_p
 
 
 def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
+    """The report shows this score, so that the user may keep the program all the same."""
     # Four dev questions are too few for a verdict.
     result = compile_with(DemoLearner(), dev=4)
 
@@ -278,6 +295,7 @@ def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
 
 
 def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
+    """With demos all answers are right, but four dev questions are too few to decide."""
     result = compile_with(DemoLearner(), dev=4)
 
     verdict = open_page(RunFolder(result.run)).verdict
@@ -295,9 +313,13 @@ def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
     assert "resume=, force=True" in verdict
 
 
-def test_a_refused_program_is_kept_by_resuming_with_force_and_nothing_is_asked_anew(
+def test_resuming_a_run_with_force_keeps_its_refused_program_without_a_new_call(
     compile_with, tmp_path
 ):
+    """The program is refused since four dev questions are too few to decide.
+
+    A resumed run takes all answers from the folder of the run.
+    """
     out = tmp_path / "out"
     refused = compile_with(DemoLearner(), out=out, dev=4)
     model_after = DemoLearner()
@@ -315,7 +337,9 @@ def test_a_refused_program_is_kept_by_resuming_with_force_and_nothing_is_asked_a
 
 
 def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
+    """Demos help, but four dev questions are too few to show it, so the program is refused."""
     out = tmp_path / "out"
+    # A run with another seed has saved another program there.
     compile_with(DemoLearner(), out=out, seed=1)
     refused = compile_with(DemoLearner(), out=out, dev=4)
     assert refused.untouched_out == out
@@ -329,6 +353,7 @@ def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
 
 
 def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
+    """`IdleOptimizer` returns the program as it was."""
     model = DemoLearner()
 
     result = compile_with(model, optimizer=IdleOptimizer())
@@ -340,6 +365,7 @@ def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
 
 
 def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
+    """Demos raise the score from 0 to 1, on eight dev questions and on eight test questions."""
     result = compile_with(DemoLearner(), out=tmp_path / "out")
 
     # On the page, for dev and for test questions.
@@ -364,6 +390,7 @@ def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_pa
 
 
 def test_a_page_warns_of_a_gain_that_differs_between_few_conversations(compile_with):
+    """Demos help with all questions of two dev users, and with none of the third."""
     # With 20 questions or more, dev holds three users.
     first = compile_with(DemoLearner(), min_n=20)
     dev_users = sorted({row.group for row in first.dev[0].rows})
@@ -381,8 +408,11 @@ def test_a_page_warns_of_a_gain_that_differs_between_few_conversations(compile_w
     assert [note for note in notes if "design effect" in note] == [f"dev questions: {gain.warning}"]
 
 
-def test_usage_of_other_parts_of_a_larger_run_does_not_count_for_the_first_scoring(inputs_with):
-    """A compile may be a part of a reproduction, whose other parts spend from the same budget."""
+def test_the_usage_of_the_first_scoring_leaves_out_other_parts_of_a_larger_run(inputs_with):
+    """A compile first scores the dev questions, and records what that has used.
+
+    A compile may be a part of a reproduction, whose other parts spend from the same budget.
+    """
     larger_run_guard = BudgetGuard()
     larger_run_guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
     part_folder = RunFolder.create("reproduce", {}).child("compile", {})
@@ -417,6 +447,7 @@ def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_wi
 def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
     compile_with, program_with_demos, tmp_path
 ):
+    """The program without demos has shorter prompts, and `Expert` is right all the same."""
     out = tmp_path / "out"
 
     result = compile_with(
@@ -457,6 +488,7 @@ def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
 
 
 def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_worse():
+    """It loses 0.02 on every question, which is certain, and takes a tenth of the tokens."""
     groups = [f"user{number % 10}" for number in range(200)]
     baseline = DevResults(scores=[0.8] * 200, groups=groups, tokens=[1000.0] * 200, lm="x")
     candidate = DevResults(scores=[0.78] * 200, groups=groups, tokens=[100.0] * 200, lm="x")
@@ -470,6 +502,7 @@ def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_wo
 
 
 def test_a_better_program_is_kept_although_it_costs_more(compile_with):
+    """Eight demos make every prompt longer."""
     result = compile_with(DemoLearner(), margin=0.2)
 
     assert result.promotion.basis == "better"
@@ -480,6 +513,10 @@ def test_a_better_program_is_kept_although_it_costs_more(compile_with):
 
 
 def test_the_reason_for_refusing_a_program_that_is_neither_better_nor_cheaper(compile_with):
+    """`IdleOptimizer` returns the original program, so all differences are zero.
+
+    To be careful, a lower bound counts one loss that the 24 questions did not show.
+    """
     result = compile_with(DemoLearner(), optimizer=IdleOptimizer(), min_n=20, margin=0.02)
 
     assert result.promoted is False

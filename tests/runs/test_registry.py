@@ -36,6 +36,7 @@ from .evaluations import refusal
 PROD = "models:/m@prod"
 """The address of the current program, in tests of the gate alone."""
 SCOPE = "other questions about these conversations"
+"""What a verdict speaks of if the questions are about fewer than six conversations."""
 
 
 def manifest_of(
@@ -147,6 +148,7 @@ def model_folder(address: str) -> Path:
 
 
 def test_an_alias_follows_the_better_program(make_program, model_name):
+    """The old program scored 0.5 on each dev question, the new one 0.6."""
     register(make_program("Old.", manifest_of(0.5)), model_name, "prod")
 
     better = register(make_program("New.", manifest_of(0.6)), model_name, "prod")
@@ -166,6 +168,7 @@ def test_an_alias_follows_the_better_program(make_program, model_name):
 
 
 def test_a_worse_program_is_refused(make_program, model_name):
+    """The current program scored 0.6 on each dev question, the other one 0.4."""
     current = register(make_program("Current.", manifest_of(0.6)), model_name, "prod")
 
     message = refusal(register, make_program("Worse.", manifest_of(0.4)), model_name, "prod")
@@ -180,6 +183,7 @@ def test_a_worse_program_is_refused(make_program, model_name):
 
 
 def test_a_worse_program_can_be_forced(make_program, model_name):
+    """The current program scored 0.6 on each dev question, the other one 0.4."""
     register(make_program("Current.", manifest_of(0.6)), model_name, "prod")
     worse_program = make_program("Worse.", manifest_of(0.4))
 
@@ -212,6 +216,11 @@ FIVE_OF_TWENTY_BETTER = [0.5] * 15 + [1.0] * 5
     ],
 )
 def test_the_gate_accepts_a_program(new, current):
+    """Each program has a score on twenty dev questions, which most often is equal for all.
+
+    The gate compares scores of the same questions by the same judge. The programs themselves may be
+    made for different models.
+    """
     score = new.scores["gate"]["score"]
 
     assert gate(new, current, PROD).line.startswith(f"dev {score:.3f}")
@@ -321,6 +330,7 @@ def test_the_user_may_let_the_gate_decide_by_any_number_of_questions():
 @pytest.mark.parametrize("function", [fetch_program, load, pin_address])
 @pytest.mark.usefixtures("shared_program")
 def test_an_address_that_leads_nowhere_is_refused(function, address, problem):
+    """The model `shared` has only version 1 and only the alias `prod`."""
     message = refusal(function, address)
 
     assert address in message
@@ -344,6 +354,7 @@ def test_an_alias_that_cannot_stand_in_an_address_is_refused(make_program, model
 
 
 def test_a_model_that_mempiler_did_not_make_is_refused(model_name):
+    """Others may keep their models in the same registry of MLflow."""
     client().create_registered_model(model_name)
     client().create_model_version(model_name, "runs:/none/model")
 
@@ -355,6 +366,7 @@ def test_a_model_that_mempiler_did_not_make_is_refused(model_name):
 def test_files_that_were_exchanged_in_the_registry_are_refused(
     make_program, model_name, tmp_path, monkeypatch
 ):
+    """The registry holds a digest of the program beside its files."""
     registered = register(make_program("Mine."), model_name, "prod")
     stored_program = model_folder(registered.address) / "artifacts" / "program"
     for path in make_program("Theirs.").iterdir():
@@ -371,6 +383,7 @@ def test_files_that_were_exchanged_in_the_registry_are_refused(
 
 
 def test_a_broken_local_copy_is_fetched_anew(make_program, model_name):
+    """A program of the registry is downloaded once, and then loaded from the copy."""
     registered = register(make_program("Original."), model_name, "prod")
     local_copy = fetch_program(registered.address)
     assert fetch_program(registered.address) == local_copy
@@ -396,7 +409,7 @@ def test_a_failed_upload_registers_nothing(make_program, model_name, monkeypatch
     assert client().search_registered_models(f"name = '{model_name}'") == []
 
 
-def test_evaluate_takes_an_address(shared_program):
+def test_a_registered_program_is_evaluated_by_its_address(shared_program):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
 
     evaluation = run_evaluate(shared_program.address, inputs, "test")
@@ -405,7 +418,9 @@ def test_evaluate_takes_an_address(shared_program):
     assert len(evaluation.rows) == 2
 
 
-def test_compile_takes_an_address_and_records_the_version(shared_program, tmp_path):
+def test_a_registered_program_is_compiled_by_its_address_and_its_version_is_recorded(
+    shared_program, tmp_path
+):
     inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
     keep = KeepOptions(tmp_path / "out", force=True)
 
@@ -481,6 +496,10 @@ def program_folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_row_has_its_history_in_any_form_of_a_history_file(program_folder, past):
+    """A request has rows, each with a question and a history.
+
+    In a row of a table, an empty cell is not a number (NaN).
+    """
     served = ServedProgram(program_folder)
 
     (answer,) = served.predict([{"question": "Where did Ada move?", **past}])
@@ -561,7 +580,7 @@ def served_with_stub(
     return ServedWithStub(ServedProgram(program_folder), server)
 
 
-def test_a_served_program_asks_the_model_of_the_environment_for_every_request(served_with_stub):
+def test_a_served_program_asks_its_model_again_when_a_question_is_repeated(served_with_stub):
     """An answer does not come from DSPy's cache, which is a file: nothing of users goes there."""
     (first_answer,) = served_with_stub.program.predict([ROW])
     (second_answer,) = served_with_stub.program.predict([ROW])
@@ -615,6 +634,10 @@ def manifest_with_tokens(tokens: int, lm: str = "offline") -> Manifest:
 
 
 def test_the_gate_accepts_a_cheaper_program_that_is_worse_by_no_more_than_the_margin():
+    """A question takes 700 tokens instead of 1000.
+
+    Scores are equal, but 100 questions only show that the cheap program is worse by at most 0.03.
+    """
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
@@ -626,6 +649,7 @@ def test_the_gate_accepts_a_cheaper_program_that_is_worse_by_no_more_than_the_ma
 
 
 def test_the_gate_refuses_a_cheaper_program_without_a_margin():
+    """Both have equal scores, and without a margin only a gain counts."""
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
@@ -635,6 +659,7 @@ def test_the_gate_refuses_a_cheaper_program_without_a_margin():
 
 
 def test_the_gate_refuses_a_more_expensive_program_that_is_no_better():
+    """Both have equal scores; a question takes 1000 tokens instead of 700."""
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
@@ -644,6 +669,7 @@ def test_the_gate_refuses_a_more_expensive_program_that_is_no_better():
 
 
 def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_margin():
+    """Scores are equal, but 100 questions only show that the cheap program loses 0.03 at most."""
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
@@ -653,6 +679,7 @@ def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_m
 
 
 def test_the_gate_takes_the_margin_of_the_compile():
+    """The user gave a margin when the program was compiled, and gives none to the gate."""
     cheap = manifest_with_tokens(700)
     cheap.scores["gate"]["margin"] = 0.05
 
@@ -680,6 +707,7 @@ def test_tokens_of_different_models_are_not_compared():
 
 
 def test_a_version_has_a_tag_that_says_what_it_was_accepted_for(make_program, model_name):
+    """Both programs have equal scores, and the second one is cheaper."""
     expensive_program = make_program("Expensive.", manifest_with_tokens(1000))
     cheap_program = make_program("Cheap.", manifest_with_tokens(700))
     register(expensive_program, model_name, "prod")

@@ -19,7 +19,10 @@ from mempiler.runs.reservations import RecordingGuard, Reservations
 
 
 def use_up_calls(guard: BudgetGuard) -> int:
-    """Make calls until the guard refuses one, and return how many it let through."""
+    """Make calls until the guard refuses one, and return how many it let through.
+
+    The guard keeps the budget of the run: it is asked before every call.
+    """
     calls = 0
     try:
         while True:
@@ -30,6 +33,7 @@ def use_up_calls(guard: BudgetGuard) -> int:
 
 
 def test_the_parts_of_workers_count_as_spent_until_they_are_settled() -> None:
+    """A settled worker counts with what it spent, and an open one with its whole part."""
     guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
     half_of_budget = guard.remaining(0.5)
 
@@ -76,6 +80,7 @@ def test_a_part_is_settled_only_once() -> None:
 
 
 def test_a_call_that_waits_for_budget_continues_when_a_part_comes_back() -> None:
+    """A call that might exceed the budget waits as long as others may still give some back."""
     guard = BudgetGuard(Limits(max_tokens=100))
     reservations = Reservations(guard, [Limits(max_tokens=90)])
     call_has_begun = threading.Event()
@@ -104,7 +109,7 @@ def ledger_entry(number: int) -> LedgerEntry:
     return LedgerEntry(number, reserved_usage=Usage(calls=number), metered_usage=UsageReport())
 
 
-def test_the_ledger_knows_the_latest_entry_of_each_worker() -> None:
+def test_the_ledger_keeps_the_entry_of_each_worker_with_the_highest_number() -> None:
     ledger = Ledger()
     assert ledger.last_entry(0) is None
 
@@ -118,7 +123,7 @@ def test_the_ledger_knows_the_latest_entry_of_each_worker() -> None:
     assert ledger.last_entry(1) == ledger_entry(1)
 
 
-def test_calls_are_recorded_before_they_are_made_with_all_that_is_in_flight(stub: Any) -> None:
+def test_a_worker_records_the_most_that_its_calls_may_use_before_it_makes_them(stub: Any) -> None:
     """So whenever a worker is killed, its last record says at least as much as was paid."""
     recorded_usage: dict[int, Usage] = {}
     unrecorded_requests: list[int] = []

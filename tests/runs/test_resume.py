@@ -5,6 +5,9 @@ and to ask only for those that are missing. To replay a run means to take all an
 
 The model is a stub server. It keeps the prompts that it was sent in `texts`, and counts in
 `answered` how many it answered. All stub servers give the same answer to the same prompt.
+
+A command ends with exit code 2 after a mistake of the user, with 3 if the server fails, and with 4
+if nothing could be evaluated.
 """
 
 import contextlib
@@ -29,7 +32,10 @@ KILLED_AFTER = 11
 
 
 def command_of(task: str) -> list[str]:
-    """Return the command of a task: "evaluate", or the name of an optimizer that compiles."""
+    """Return the command of a task: "evaluate", or the name of an optimizer that compiles.
+
+    The optimizers have settings with which they make few calls.
+    """
     if task == "evaluate":
         return ["evaluate", "turn-rag", "--split", "train"]
     settings = setting_options(SMALL_SETTINGS[task])
@@ -128,6 +134,7 @@ def test_a_resumed_run_makes_only_the_calls_that_the_killed_run_did_not_make(
 
 @pytest.mark.parametrize("task", ["evaluate", "gepa"])
 def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, task):
+    """The second server has the model name of the first: a run is resumed with the same model."""
     first_server = stub()
     first = mempiler_cli(first_server, *command_of(task))
     assert first.code == 0
@@ -174,7 +181,13 @@ def die_after_six_requests(request_number: int, prompt: str) -> str | None:
     return "dead" if request_number > 6 else None
 
 
-def test_a_run_whose_endpoint_died_continues_when_it_is_back(stub, mempiler_cli):
+def test_a_run_whose_server_died_is_resumed_with_another_and_makes_no_call_twice(
+    stub, mempiler_cli
+):
+    """The first server dies at the seventh request, and the second has its model name.
+
+    Another run of the same command, at a server that stays, shows how many calls it takes.
+    """
     command = command_of("bootstrap")
     full_server = stub()
     uninterrupted = mempiler_cli(full_server, *command)
@@ -193,7 +206,8 @@ def test_a_run_whose_endpoint_died_continues_when_it_is_back(stub, mempiler_cli)
     assert dying_server.answered + next_server.answered == full_server.answered
 
 
-def test_a_run_whose_budget_was_spent_continues_with_a_larger_one(stub, mempiler_cli):
+def test_a_run_that_reached_its_limit_of_calls_is_resumed_without_the_limit(stub, mempiler_cli):
+    """Another run of the same command, without a limit, shows how many calls it takes."""
     command = command_of("evaluate")
     full_server = stub()
     uninterrupted = mempiler_cli(full_server, *command)
@@ -254,7 +268,8 @@ def test_a_run_is_not_resumed_with_an_option_that_changes_its_result(
     assert len(server.texts) == call_count
 
 
-def test_a_run_is_resumed_with_other_limits(stub, mempiler_cli):
+def test_a_finished_run_may_be_resumed_with_other_limits_and_threads(stub, mempiler_cli):
+    """These options do not decide its result."""
     server = stub()
     mempiler_cli(server, *command_of("evaluate"))
     call_count = len(server.texts)
@@ -274,6 +289,8 @@ def test_a_run_is_resumed_with_other_limits(stub, mempiler_cli):
 
 @pytest.mark.parametrize("task", ["evaluate", "bootstrap", "gepa"])
 def test_a_run_whose_answers_cannot_be_stored_makes_no_more_calls(stub, mempiler_cli, task):
+    """An answer that is not stored would have to be paid for again."""
+
     def break_store_at_sixth_request(request_number: int, prompt: str) -> None:
         if request_number == 6:
             store_file = run_folder_of(server) / "run.sqlite"
@@ -360,6 +377,7 @@ def test_a_run_whose_server_refused_json_schemas_can_be_replayed(stub, mempiler_
 def test_a_replay_that_needs_a_call_which_the_run_did_not_make_is_refused(
     stub, mempiler_cli, command, question_counts
 ):
+    """A replay asks no model: it has only the answers of the run that it replays."""
     server = stub()
     first = mempiler_cli(server, *EVALUATE)
     call_count = len(server.texts)
@@ -446,6 +464,7 @@ def programs_folder(method: str) -> str:
 
 
 def test_at_least_one_method_of_every_paper_is_recorded() -> None:
+    """Mempiler has methods of several papers; a recording shows if their prompts still work."""
     recorded_methods = []
     for name in make.RECORDINGS:
         _, program, *_ = make.command(name)

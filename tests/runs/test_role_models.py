@@ -1,7 +1,9 @@
 """Where the models of a run are asked, and that they are checked before anything is paid for.
 
 A model has a role in a run: the task LM writes and answers, the prompt LM proposes prompts to an
-optimizer, the judge scores answers, and another model may answer instead of the task LM.
+optimizer, the judge scores answers, and another model may answer instead of the task LM. Each role
+has an option for the address of its server, as `--judge-api-base`. `--api-base` is the address of
+the task LM, and other roles may share it.
 """
 
 import sys
@@ -68,9 +70,13 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
-def test_a_role_without_an_address_shares_that_of_the_run_if_it_can_be_asked_there(
+def test_a_role_without_an_address_takes_the_address_of_the_run_if_its_model_may_be_there(
     task_lm, name, address, role
 ):
+    """The name of a model begins with its provider.
+
+    Servers of many kinds offer their models as "openai/NAME".
+    """
     config = run_config("locomo", lm=task_lm, api_base=RUN_ADDRESS, **{f"{role}_lm": name})
 
     models = role_models(config)
@@ -107,7 +113,10 @@ def requested_models(server: Any) -> set[str]:
     return {f"openai/{body['model']}" for _, _, body in server.requests}
 
 
-def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any) -> None:
+def test_the_models_of_all_roles_are_asked_at_the_address_of_the_run(
+    mempiler_cli: Any, stub: Any
+) -> None:
+    """The optimizer `copro` asks the prompt LM, and the metric `judge` asks the judge."""
     server = stub()
     # Part of the server's own name keeps these apart from models in DSPy's cache.
     suffix = server.model[-8:]
@@ -143,6 +152,7 @@ def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any)
 
 
 def test_the_model_of_every_role_may_be_an_object_of_dspy(stub: Any) -> None:
+    """The optimizer `copro` asks the prompt LM, and the metric `judge` asks the judge."""
     server = stub()
 
     def model_of(role: str) -> dspy.LM:
@@ -213,6 +223,7 @@ def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_obj
 
 
 def test_the_model_to_train_cannot_be_an_object() -> None:
+    """A training changes the weights of a model in a folder, which "local:NAME" names."""
     user_lm = dspy.LM("openai/x", api_key="k")
 
     with pytest.raises(UserError, match="'local:NAME'") as error:
@@ -237,6 +248,11 @@ def test_a_setting_of_a_training_cannot_be_an_object() -> None:
 def test_a_users_model_object_answers_the_questions_that_give_a_training_its_rewards(
     tmp_path: Path, stub: Any
 ) -> None:
+    """A training rewards its model for memories from which questions are answered rightly.
+
+    Another model may answer them. It helps to score, so its calls count as those of a judge, and
+    its temperature is 0.
+    """
     server = stub()
     user_lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
     inputs = RunInputs(
@@ -354,6 +370,8 @@ def test_an_export_takes_no_benchmark_object() -> None:
 def test_a_model_that_cannot_be_asked_is_refused_before_anything_is_paid(
     mempiler_cli, stub, options, exit_code, problem
 ):
+    """Exit code 2 means a mistake of the user, and 3 a server that fails."""
+
     def know_no_model_that_is_checked(request_number: int, prompt: str) -> str | None:
         # To check a model means to send it "Hi".
         return "404" if prompt == "Hi" else None
@@ -381,6 +399,10 @@ def test_the_users_model_object_is_checked_like_a_named_model() -> None:
 
 
 def test_embedder_and_reranker_are_checked_before_anything_is_paid(mempiler_cli, stub, monkeypatch):
+    """An embedder and a reranker are models that search a memory.
+
+    The package `fastembed`, which this reranker needs, is missing.
+    """
     # To Python, a module that is None is one that is not installed.
     monkeypatch.setitem(sys.modules, "fastembed", None)
     server = stub()

@@ -1,4 +1,8 @@
-"""A run stores memories and answers, so that a later process continues where it stopped."""
+"""A run stores memories and answers, so that a later process continues where it stopped.
+
+A history consists of sessions. A program writes them into a memory one by one, and may ask a model
+for each of them. The memory after each session is kept, so a session is written only once.
+"""
 
 import json
 import sqlite3
@@ -35,13 +39,17 @@ def new_program(store_folder: Path) -> MemoryProgram:
 
 
 def trace_of_question(program: MemoryProgram, history: History) -> list[tuple[Any, Any]]:
-    """Ask a question, and return inputs and outputs of the calls that its trace shows."""
+    """Ask a question, and return inputs and outputs of the calls that its trace shows.
+
+    Optimizers read such traces. They show the calls that wrote the evidence of the question, which
+    is turn D2:2, even if an earlier process made them.
+    """
     with dspy.context(trace=[]):
         program(history=history, question="Where?", evidence_ids=("D2:2",))
         return [(inputs, outputs.toDict()) for _, inputs, outputs in dspy.settings.trace]
 
 
-def test_a_later_process_reads_memories_and_their_calls_from_the_store(
+def test_a_later_process_reads_memories_and_the_calls_that_wrote_them_from_the_store(
     scripted, fact_replies, make_history, tmp_path
 ):
     history = make_history(3)
@@ -139,6 +147,10 @@ def stored_memories(store_path: Path) -> dict[str, Any]:
 def test_only_memories_that_took_a_call_are_stored_and_the_others_are_written_again(
     scripted, make_history, store_path
 ):
+    """`EverySecondWriter` asks the model about every second session.
+
+    To write the other sessions again costs nothing, so storing them would only take room.
+    """
     lm = scripted(numbered_answer)
     first_writer = EverySecondWriter()
     second_writer = EverySecondWriter()
@@ -160,6 +172,7 @@ def test_only_memories_that_took_a_call_are_stored_and_the_others_are_written_ag
 
 
 def test_a_longer_history_continues_from_what_is_stored(scripted, make_history, store_path):
+    """`EverySecondWriter` asks the model about every second session."""
     with dspy.context(lm=scripted(numbered_answer)):
         remember(store_path, EverySecondWriter(), make_history(5))
 
@@ -169,9 +182,10 @@ def test_a_longer_history_continues_from_what_is_stored(scripted, make_history, 
     assert longer.memory.answers == ("answer 1", "answer 2", "answer 3")
 
 
-def test_stored_memories_grow_with_the_history_and_not_with_its_square(
+def test_the_stored_memories_of_all_sessions_take_about_the_same_room(
     scripted, fact_replies, make_history, store_path
 ):
+    """Each session adds six turns to the memory, which grows with every session."""
     history = make_history(8)
 
     with dspy.context(lm=scripted(fact_replies)):
@@ -187,6 +201,7 @@ def test_stored_memories_grow_with_the_history_and_not_with_its_square(
 def test_a_stored_memory_is_not_used_if_the_one_before_it_is_missing(
     scripted, make_history, store_path
 ):
+    """A memory is stored as what has changed since the one before, which is deleted here."""
     history = make_history(4)
     lm = scripted(numbered_answer)
 
@@ -219,6 +234,11 @@ class PatientWriter(EverySecondWriter):
 
 
 def test_a_memory_after_one_with_a_failure_is_stored_completely(scripted, make_history, store_path):
+    """The writer asks the model about the second and the fourth session.
+
+    It cannot read the first answer, and records a failure.
+    """
+
     def reply_unreadably_at_first(kind: str, text: str, n: int) -> dict[str, str] | str:
         # The first question is asked twice, in vain.
         return "no fields" if n < 3 else numbered_answer(kind, text, n)
@@ -249,7 +269,10 @@ def test_a_memory_after_one_with_a_failure_is_stored_completely(scripted, make_h
 def test_equal_calls_share_an_answer_only_if_the_lm_cache_is_on(
     scripted, store_path, cache, call_count
 ):
-    """A later process gets the answers that the first one got, in the same order."""
+    """With the cache of DSPy on, the second of two equal calls takes the answer of the first.
+
+    A later process gets the answers that the first one got, in the same order.
+    """
 
     def number_of_call(kind: str, text: str, n: int) -> str:
         return f"answer {n}"
@@ -277,6 +300,7 @@ def test_equal_calls_share_an_answer_only_if_the_lm_cache_is_on(
 
 
 def test_a_stored_answer_is_known_under_another_address_and_another_key(stub, store_path):
+    """A run may be resumed at another server."""
     server = stub()
 
     def ask(address: str, key: str) -> Any:
@@ -340,6 +364,7 @@ def test_a_run_is_worked_on_by_one_process_at_a_time():
 
 @pytest.mark.parametrize("damaged_value", ["{not", b"not compressed"])
 def test_a_damaged_value_in_a_store_is_named_in_one_line(store_path, damaged_value):
+    """A value is JSON, which is compressed if it is long."""
     with closing(RunStore(store_path)) as store:
         with closing(sqlite3.connect(store.path)) as database:
             database.execute("INSERT INTO rows VALUES ('scope', 'id', ?)", (damaged_value,))
