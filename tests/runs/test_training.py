@@ -477,7 +477,10 @@ def examples_of_three_users() -> list[list[dspy.Example]]:
 def test_a_plan_counts_every_question_of_rollouts_and_reruns(
     examples_of_three_users: list[list[dspy.Example]], setting: str
 ) -> None:
-    """`questions` are asked after each rollout, and `local_questions` after each rerun of a session."""
+    """A training asks `questions` after each rollout.
+
+    A rerun writes a session once more, and is asked `local_questions`.
+    """
     trainset, valset, testset = examples_of_three_users
 
     def most_training_calls(**train_set: Any) -> float:

@@ -274,7 +274,7 @@ def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
 def test_a_prompt_of_any_length_is_shown_at_a_bounded_length(
     lengths: list[int], is_shown_completely: list[bool]
 ) -> None:
-    """The parameters are the lengths of the messages of a prompt, and which of them are shown whole.
+    """The parameters are the lengths of a prompt's messages, and which of them are shown whole.
 
     The first message has the instructions and the last one the question; between them are demos,
     which are examples.
