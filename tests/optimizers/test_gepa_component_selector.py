@@ -69,7 +69,7 @@ def test_if_no_predictor_was_called_the_next_one_gets_its_turn() -> None:
 def test_a_writer_that_merges_nothing_loses_no_round_to_the_prompt_that_merges() -> None:
     """The method fact-store has a prompt that merges facts.
 
-    The offline engine finds none to merge.
+    Here nothing is merged, so it is not called.
     """
     two_proposals = Gepa(
         max_metric_calls=200, extra={"stop_callbacks": [MaxCandidateProposalsStopper(2)]}

@@ -1,4 +1,9 @@
-"""Proposed instructions must not copy training questions, and prompts must not grow too long."""
+"""Proposed instructions must not copy training questions, and prompts must not grow too long.
+
+Optimizers ask a model to propose instructions. One that copies a question would know its answer,
+and score too well. A user may limit the growth: with `max_prompt_growth` 3, prompts may be three
+times as long as those of the start, the program before the compile.
+"""
 
 import json
 from dataclasses import dataclass
@@ -133,6 +138,7 @@ def test_a_prompt_that_grows_too_long_is_not_asked_with(compile_markers, tmp_pat
 
 
 def test_the_last_demos_are_dropped_until_the_prompts_fit(compile_markers):
+    """Demos, the examples in a prompt, make it longer. `labeled` makes eight of them."""
     options: dict[str, Any] = {"optimizer_set": {"max_labeled_demos": 8}, "force": True}
 
     unlimited = compile_markers(MarkerModel(), "labeled", **options)
@@ -333,6 +339,7 @@ def program_with_nearest_demos(demo_count: int, nearest: int | None) -> MemoryPr
 
 
 def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
+    """This predictor shows the eight demos that are most like the question."""
     start = turn_rag()
     program = program_with_nearest_demos(12, nearest=8)
     rules = PromptRules(start, max_growth=4)
@@ -367,6 +374,10 @@ def test_demos_that_no_prompt_shows_have_no_tokens():
 
 
 def test_demos_that_no_prompt_shows_are_not_counted_among_those_that_fit():
+    """The start has six demos that its prompt shows.
+
+    So with a growth of 1, a seventh does not fit.
+    """
     program = program_with_nearest_demos(6, nearest=None)
     demos_of_another_predictor = [dspy.Example(dialogue="Hi.", facts="None.")] * 50
     program.task.answer.demos += demos_of_another_predictor
@@ -401,7 +412,7 @@ def config_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_file_sets_the_growth_and_the_run_records_it(cli, config_file):
+def test_a_configuration_file_limits_the_growth_and_the_run_records_it(cli, config_file):
     exit_code, stdout, stderr = cli("compile", "turn-rag", "--config", config_file, "--json")
     assert exit_code == 0, stderr
 
@@ -412,7 +423,7 @@ def test_a_file_sets_the_growth_and_the_run_records_it(cli, config_file):
     assert "max_prompt_growth = 3.0" in recorded_config
 
 
-def test_an_option_for_the_growth_is_checked_beside_a_file(cli, config_file):
+def test_a_limit_below_1_in_an_option_is_refused_beside_a_configuration_file(cli, config_file):
     exit_code, _, stderr = cli(
         "compile", "turn-rag", "--config", config_file, "--max-prompt-growth", "0.5"
     )
