@@ -112,7 +112,7 @@ def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None
 
 
 def test_a_data_file_of_the_user_is_named_but_not_copied(tmp_path: Path) -> None:
-    """The data may be confidential, and must be the same when the environment is opened."""
+    """An export holds no data. The file is read where it lies, and must be unchanged."""
     (sample,) = (PACKAGE / "data" / "samples").glob("locomo*.json")
     data = tmp_path / "mine.json"
     shutil.copy(sample, data)

@@ -106,7 +106,11 @@ def test_a_session_is_rewarded_for_its_own_questions_or_also_for_others(
 def test_a_completion_has_a_penalty_for_bad_form_and_unknown_ids(
     error: str | None, refused_operations: int, is_last: bool, penalty: float
 ) -> None:
-    """A user may set penalties: here 0.5 for a completion that cannot be read ("bad"), and 0.2 for operations on unknown memories, however many."""
+    """A user may set penalties.
+
+    Here a completion that cannot be read costs 0.5. Operations on unknown memories
+    (`refused_operations`) cost 0.2, however many there are.
+    """
     call = PredictorCall(object(), {}, error=error, rejected_operations=refused_operations)
     settings = RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)
 

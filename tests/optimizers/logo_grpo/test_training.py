@@ -87,9 +87,9 @@ def test_a_validation_writes_whole_histories_twice_sampled_and_once_greedily(mak
 
 
 def test_the_checkpoint_is_chosen_by_the_mean_of_sampled_scores(make_world) -> None:
-    """A validation writes three memories with temperature 1 (samples) and one with temperature 0 (greedy).
+    """A validation writes three memories with temperature 1, the samples.
 
-    The score of the greedy memory is only noted.
+    It also writes one with temperature 0 (greedy), whose score is only noted.
     """
     world = make_world()
     settings = short_training(curriculum=Curriculum((3,), steps=1), samples=3)

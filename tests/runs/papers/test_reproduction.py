@@ -83,7 +83,7 @@ def rows(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def test_equal_variants_of_two_sections_are_one_run(rows: dict[str, Any]) -> None:
-    """ "three turns" and "k = 3" have the same program with the same settings."""
+    """The variants "three turns" and "k = 3" have the same program with the same settings."""
     assert list(rows) == ["three turns", "nothing", "k = 1", "k = 3"]
 
     assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
@@ -157,7 +157,7 @@ def test_the_settings_of_a_variant_replace_the_presets_of_its_program() -> None:
 
 
 def test_the_heading_of_a_section_names_another_model_that_answers() -> None:
-    """ "needs": "answers" means that another model answers than the one that writes memories."""
+    """Here one model writes the memories, and another one answers ("needs": "answers")."""
     section_with_other_answer_model = {**TURNS, "needs": "answers", "comparisons": []}
     paper = small_paper(sections=[section_with_other_answer_model])
 
