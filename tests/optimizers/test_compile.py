@@ -439,13 +439,10 @@ def answer_of(out: Path, history: Any) -> str:
 
 
 @each_optimizer
-def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(
+def test_if_the_endpoint_dies_during_the_optimizer_the_start_is_saved(
     stub, mempiler_cli, tmp_path, optimizer
 ):
-    """The start is saved before the optimizer begins.
-
-    Exit code 3 says that the endpoint is gone.
-    """
+    """Exit code 3 says that the endpoint is gone."""
     # Four calls score the start, and the optimizer makes three more.
     server = stub(lambda n, text: "dead" if n > 4 + 3 else None)
 
@@ -468,7 +465,9 @@ def calls_of_compile(server: Any, mempiler_cli: Any, folder: Path) -> int:
     return server.answered
 
 
-def test_an_endpoint_that_dies_before_the_test_questions_is_no_result(stub, mempiler_cli, tmp_path):
+def test_if_the_endpoint_dies_before_the_test_questions_no_result_is_printed(
+    stub, mempiler_cli, tmp_path
+):
     """The last eight calls would answer test questions. The server dies one call before."""
     out = tmp_path / "out"
     answered_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy") - 9
@@ -482,7 +481,7 @@ def test_an_endpoint_that_dies_before_the_test_questions_is_no_result(stub, memp
     assert holds_start(out)
 
 
-def test_an_endpoint_that_dies_at_the_last_test_question_of_the_start_is_no_result(
+def test_if_the_endpoint_dies_at_the_last_test_question_of_the_start_no_result_is_printed(
     stub, mempiler_cli, tmp_path
 ):
     """The start has four test questions, and the refused program four more.

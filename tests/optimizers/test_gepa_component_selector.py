@@ -66,7 +66,7 @@ def test_if_no_predictor_was_called_the_next_one_gets_its_turn() -> None:
     assert select(state_at(1), [trajectory()]) == ["writer.merge"]
 
 
-def test_a_writer_that_merges_nothing_loses_no_round_to_the_prompt_that_merges() -> None:
+def test_a_prompt_that_is_never_called_takes_no_round_of_gepa() -> None:
     """The method fact-store has a prompt that merges facts.
 
     Here nothing is merged, so it is not called.

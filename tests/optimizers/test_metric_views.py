@@ -402,13 +402,14 @@ def test_a_writer_reads_the_advice_only_of_a_metric_that_judged_it(
 
 @pytest.mark.parametrize(("metric_name", "score"), [("coach", 0.0), ("strict", 0.6)])
 def test_only_a_score_for_demos_is_computed_with_a_trace(user_metric_benchmark, metric_name, score):
+    """A metric sees by its trace that DSPy makes demos, and may then be strict, as `strict` is."""
     jsonl_benchmark = user_metric_benchmark(metric_name)
     example = jsonl_benchmark.examples[0]
     prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
     views = MetricViews(jsonl_benchmark, writers=WRITERS)
 
     assert views.score(example, prediction) == score
-    # DSPy passes a trace where it makes demos. There a metric may be strict, as `strict` is.
+    # `passed` decides what becomes a demo.
     assert views.passed(example, prediction, []) is False
 
 

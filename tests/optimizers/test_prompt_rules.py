@@ -123,7 +123,9 @@ def test_proposals_that_are_all_copies_are_given_up(compile_markers, optimizer):
 
 
 @each_proposing_optimizer
-def test_a_prompt_that_grows_too_long_is_not_asked_with(compile_markers, tmp_path, optimizer):
+def test_no_question_is_asked_with_a_prompt_that_grew_too_long(
+    compile_markers, tmp_path, optimizer
+):
     out = tmp_path / "out"
     model = BadProposer(LONG, bad_proposals_of(optimizer))
     # Optimizers that propose instructions for a prompt with demos need room for the demos.
@@ -265,7 +267,8 @@ def rules_for(*examples: dspy.Example) -> PromptRules:
     return PromptRules(turn_rag(), [example.with_inputs("question") for example in examples])
 
 
-def test_the_words_of_the_start_are_no_copy():
+def test_the_words_of_the_start_may_be_copied():
+    """The start's instruction stands in a training question by chance."""
     instructions_of_start = turn_rag().task.answer.signature.instructions
     rules = rules_for(dspy.Example(question=f"Well? {instructions_of_start}", answer="Yes."))
 
@@ -282,7 +285,8 @@ def test_eight_words_in_a_row_of_a_question_or_answer_are_a_copy():
     assert rules.copies == 1
 
 
-def test_words_that_three_questions_share_state_the_task_and_are_no_copy():
+def test_words_that_three_questions_share_may_be_copied():
+    """Such words probably say what the task is, and give no answer away."""
     shared_words = "Which of these things did the user mention first, the"
     examples = [
         dspy.Example(question=f"{shared_words} {animal} of the neighbour's aunt in Lisbon?")
@@ -355,7 +359,7 @@ def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
     assert drop_demos_beyond_growth(program, rules) == []
 
 
-def test_a_predictor_that_chooses_from_demos_of_which_none_fits_keeps_none():
+def test_a_predictor_that_chooses_its_demos_keeps_none_if_none_fits():
     program = program_with_nearest_demos(12, nearest=8)
 
     drop_demos_beyond_growth(program, PromptRules(turn_rag(), max_growth=1))

@@ -367,7 +367,7 @@ def test_permutation_test_worked_by_hand(
     assert result.p_value == pytest.approx(p_value, abs=1e-12)
 
 
-def test_permutation_test_of_many_questions_draws_samples_and_repeats_itself() -> None:
+def test_permutation_test_of_many_questions_draws_samples_and_can_be_repeated() -> None:
     first_scores = [1.0] * 40 + [0.0] * 20
     second_scores = [0.0] * 40 + [1.0] * 20
     groups = ["a"] * 60
@@ -700,8 +700,7 @@ COUNTED_FOR_FIRST_SCORING = Usage(calls=100, input_tokens=1000, cost=10, seconds
 @pytest.mark.parametrize(
     ("dev_counts", "test_counts", "writing", "rewrites_memories", "calls"),
     [
-        # The counts are those of the questions about each history; each history has one memory.
-        # Still to be answered are the dev questions once, and the test questions by both programs.
+        # The counts are the questions about each history; each history has one memory.
         pytest.param(
             [4],
             [6],
@@ -756,14 +755,18 @@ COUNTED_FOR_FIRST_SCORING = Usage(calls=100, input_tokens=1000, cost=10, seconds
         ),
     ],
 )
-def test_the_usage_of_the_scorings_to_come_is_estimated_from_the_first_one(
+def test_the_usage_of_later_scorings_is_estimated_from_the_first_one(
     dev_counts: list[int],
     test_counts: list[int],
     writing: Usage | None,
     rewrites_memories: bool,
     calls: float,
 ) -> None:
-    """A compile needs to know if its limits leave enough to score the program that it makes."""
+    """A compile needs to know if its limits leave enough to score the program that it makes.
+
+    It first scores the start program on the dev questions. Later it scores the compiled program on
+    them, and both programs on the test questions.
+    """
     split = Split(
         train=(),
         dev=questions_about("dev", *dev_counts),

@@ -220,11 +220,11 @@ def own_results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_results_folder")
-def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
+def test_a_question_without_an_answer_in_the_history_counts_in_no_score(
     examples: list[dspy.Example],
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
-    """There is nothing to recall for it, so it counts in no score."""
+    """There is nothing to recall for it. Three questions have an answer, and one has none."""
     unanswerable = dspy.Example(
         history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
     )
@@ -583,6 +583,7 @@ def writer_feedback(examples: Sequence[dspy.Example], seen_turn_id: str) -> str:
 
 
 def test_a_writer_reads_which_words_were_lost(examples: list[dspy.Example]) -> None:
+    """GEPA improves the prompt of a writer by feedback on its calls."""
     # This turn says that the dog is called Rex.
     feedback = writer_feedback(examples, seen_turn_id="D2:2")
 

@@ -244,7 +244,7 @@ def test_the_optimizer_decides_the_groups_and_their_reward(
     assert training.seed == 7
 
 
-def test_every_optimizer_that_trains_is_in_the_test_above() -> None:
+def test_the_groups_and_rewards_of_every_optimizer_that_trains_are_tested() -> None:
     assert list(OBJECTIVES) == ["grpo", "grpo-session", "grpo-cumulative", "local", "logo-grpo"]
 
 
@@ -344,6 +344,7 @@ def test_a_training_of_all_weights_has_the_released_numbers() -> None:
 
 
 def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own() -> None:
+    """A LoRA adapter has few weights, which are trained in the place of all weights."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
     trainer = Reinforcement.parse(config.trainer_settings)
     assert trainer.learning_rate == 1e-5

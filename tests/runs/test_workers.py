@@ -156,7 +156,8 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part_count", [1, 2, 3, 100])
-def test_every_question_is_in_one_part_beside_those_of_its_conversation(part_count: int) -> None:
+def test_all_questions_about_a_conversation_are_in_the_same_part(part_count: int) -> None:
+    """A worker gets one part at a time, and writes the memories that its questions need."""
     locomo = benchmark("locomo")
     question_ids = sorted(str(example.id) for example in locomo.examples)
     conversations = {locomo.group(example) for example in locomo.examples}
@@ -210,6 +211,7 @@ def test_the_questions_of_a_killed_worker_are_asked_again(
 
 @pytest.mark.slow
 def test_a_budget_holds_over_all_processes(ray: Any, stub: Any, mempiler_cli: Any) -> None:
+    """Both workers together may make 15 calls, too few for 24 questions."""
     server = stub(delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
     evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
@@ -223,6 +225,7 @@ def test_a_budget_holds_over_all_processes(ray: Any, stub: Any, mempiler_cli: An
 def test_a_budget_holds_where_a_worker_is_killed(
     kill_worker_after: Any, stub: Any, mempiler_cli: Any
 ) -> None:
+    """Both workers together may make 15 calls, too few for 24 questions."""
     server = stub(kill_worker_after(4), delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
     evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found

@@ -68,6 +68,7 @@ def test_every_role_has_global_and_local_groups_for_every_session(make_world) ->
 
 
 def test_a_group_has_a_member_for_every_rollout_or_rerun(make_world) -> None:
+    """`collect_batch` makes four rollouts, and three reruns of each session."""
     batch = collect_batch(make_world(people=1))
 
     assert len(batch.groups) > 0
@@ -282,6 +283,6 @@ def test_steps_are_one_number_or_one_for_each_stage(steps: Any, steps_of_stages:
     assert [curriculum.steps_of(stage) for stage in range(4)] == steps_of_stages
 
 
-def test_no_number_of_steps_is_refused() -> None:
+def test_an_empty_list_of_steps_is_refused() -> None:
     with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps"):
         Curriculum(steps=())

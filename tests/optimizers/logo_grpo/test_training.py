@@ -57,6 +57,10 @@ def validation_scores(world: World) -> dict[int, float]:
 
 @pytest.mark.slow
 def test_each_stage_trains_at_its_horizon_and_validates_after_every_step(make_world) -> None:
+    """`short_training` has two stages of two steps each.
+
+    The first one writes two sessions, the second one three.
+    """
     world = make_world()
 
     teleprompter = world.run_training(short_training(), valset=world.dev)
@@ -200,6 +204,10 @@ def world_with_best_step(make_world: Any, best_step: int) -> World:
 def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
     make_world, best_step: int
 ) -> None:
+    """There are two stages of two steps each.
+
+    A validation before the first step and after each step finds the best one.
+    """
     world = world_with_best_step(make_world, best_step)
 
     train_by_step_number(world, short_training(samples=3))
@@ -213,6 +221,7 @@ def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
 def test_the_best_of_the_last_stage_is_kept_although_an_earlier_one_scored_higher(
     make_world,
 ) -> None:
+    """There are two stages of two steps each. The policy is best after step 1."""
     world = world_with_best_step(make_world, 1)
 
     progress = train_by_step_number(world, short_training(samples=3))
@@ -257,6 +266,8 @@ def test_each_stage_has_its_own_number_of_steps(make_world) -> None:
 
 @pytest.mark.slow
 def test_a_format_collapse_ends_the_training_and_restores_the_best_weights(make_world) -> None:
+    """From the third step on, the policy returns mostly what cannot be read."""
+
     def collapse_after_two_updates(call: PolicyCall) -> str:
         if call.weight >= 2 and call.kind == "operations" and call.rng.random() < 0.8:
             return "unreadable"
