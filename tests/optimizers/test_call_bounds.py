@@ -1,4 +1,8 @@
-"""Optimizers make no more calls, and no fewer, than their bounds say."""
+"""Optimizers make no more calls, and no fewer, than their bounds say.
+
+A plan shows these bounds to a user before a compile. An optimizer makes two kinds of calls: answers
+to training questions, and proposals of better instructions.
+"""
 
 from typing import Any
 

@@ -1,4 +1,14 @@
-"""Compiling: demos of the right calls, refused settings, endpoints that die, and spent budgets."""
+"""Compiling: demos of the right calls, refused settings, endpoints that die, and spent budgets.
+
+A compile lets an optimizer change the prompts of a program, which consists of predictors: each has
+a prompt. The program before is the start. Its stage "write" are the predictors that write memories,
+and "read" the other ones. The optimizer learns from training questions. Then dev questions decide
+whether the new program replaces the start, and test questions measure both.
+
+A demo is an example that a prompt shows. The default optimizer, `bootstrap`, copies demos from
+calls of the program that led to a right answer (bootstrapped demos), and makes others of training
+questions and their gold answers (labelled demos).
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -120,6 +130,7 @@ def test_a_stage_changes_its_predictors_and_no_other(
 def test_writing_demos_come_from_the_sessions_of_the_answered_facts(
     scripted, expert_replies, make_history
 ):
+    """A history has eight sessions, and the questions are about three of them."""
     evidence = ["D2:5", "D4:1", "D7:3"]
     examples = numbered_questions(make_history(8), evidence)
 
@@ -145,9 +156,13 @@ def test_writing_demos_come_from_the_sessions_of_the_answered_facts(
         pytest.param(2, 2, 4, id="two rounds"),
     ],
 )
-def test_a_second_round_tries_again_with_a_memory_of_its_own(
+def test_a_second_round_writes_the_memory_anew_and_tries_again(
     scripted, fact_replies, make_history, rounds, demo_count, write_calls
 ):
+    """The model answers each question wrongly the first time, and rightly the second time.
+
+    A call becomes a demo only if the answer is right.
+    """
     answered_questions: list[str] = []
 
     def reply_rightly_the_second_time(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -170,6 +185,7 @@ def test_a_second_round_tries_again_with_a_memory_of_its_own(
 
 
 def test_adversarial_questions_are_not_trained_on(scripted, expert_replies, make_history):
+    """Adversarial questions have no answer in the history, and do not count for the score."""
     history = make_history(1)
     lm = scripted(expert_replies)
     examples = [
@@ -195,6 +211,8 @@ def test_adversarial_questions_alone_are_refused(scripted, expert_replies, make_
 
 
 def test_answers_below_the_threshold_become_no_demos(scripted, make_history):
+    """The model is right about one of four questions."""
+
     def reply_rightly_to_one_question(kind: str, text: str, n: int) -> dict[str, str]:
         question = text.rsplit("## question", 1)[1]
         return {"answer": "the marker" if "question-4-1" in question else "a stone"}
@@ -260,6 +278,7 @@ def test_a_wrong_request_is_refused_before_any_call(
 
 
 def test_settings_and_objects_reach_gepa(scripted, expert_replies, make_history, monkeypatch):
+    """GEPA is an optimizer of another library, which takes settings, and objects of its own."""
     arguments: dict[str, Any] = {}
 
     def note_arguments(**named: Any) -> None:
@@ -296,6 +315,7 @@ def test_settings_and_objects_reach_gepa(scripted, expert_replies, make_history,
 def test_mipro_draws_by_the_seed_of_the_run(
     scripted, expert_replies, make_history, monkeypatch, seed
 ):
+    """MIPRO is an optimizer of DSPy that tries random combinations."""
     seeds: list[int] = []
 
     def note_seed(teleprompter: Any, number: int) -> None:
@@ -332,6 +352,11 @@ class StopAtOnce:
 def test_a_budget_of_one_proposal_has_a_warning(
     scripted, expert_replies, make_history, caplog, max_metric_calls, max_calls, warning
 ):
+    """GEPA proposes prompts and scores them.
+
+    Its budget is `max_metric_calls` answers, or the calls that a limit of the run leaves. With one
+    proposal it can hardly find a better prompt.
+    """
     lm = scripted(expert_replies, guard=BudgetGuard(Limits(max_calls=max_calls)))
     examples = numbered_questions(make_history(4), ["D1:1"] * 6)
     config = gepa(max_metric_calls=max_metric_calls, stop_callbacks=[StopAtOnce()])
@@ -414,9 +439,10 @@ def answer_of(out: Path, history: Any) -> str:
 
 
 @each_optimizer
-def test_an_endpoint_that_dies_under_the_optimizer_leaves_the_start(
+def test_if_the_endpoint_dies_during_the_optimizer_the_start_is_saved(
     stub, mempiler_cli, tmp_path, optimizer
 ):
+    """Exit code 3 says that the endpoint is gone."""
     # Four calls score the start, and the optimizer makes three more.
     server = stub(lambda n, text: "dead" if n > 4 + 3 else None)
 
@@ -439,7 +465,10 @@ def calls_of_compile(server: Any, mempiler_cli: Any, folder: Path) -> int:
     return server.answered
 
 
-def test_an_endpoint_that_dies_before_the_test_questions_is_no_result(stub, mempiler_cli, tmp_path):
+def test_if_the_endpoint_dies_before_the_test_questions_no_result_is_printed(
+    stub, mempiler_cli, tmp_path
+):
+    """The last eight calls would answer test questions. The server dies one call before."""
     out = tmp_path / "out"
     answered_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy") - 9
     server = stub(lambda n, text: "dead" if n > answered_calls else None)
@@ -452,9 +481,13 @@ def test_an_endpoint_that_dies_before_the_test_questions_is_no_result(stub, memp
     assert holds_start(out)
 
 
-def test_an_endpoint_that_dies_at_the_last_test_question_of_the_start_is_no_result(
+def test_if_the_endpoint_dies_at_the_last_test_question_of_the_start_no_result_is_printed(
     stub, mempiler_cli, tmp_path
 ):
+    """The start has four test questions, and the refused program four more.
+
+    The server answers only the first three.
+    """
     out = tmp_path / "out"
     answered_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy") - 5
     server = stub(lambda n, text: "dead" if n > answered_calls else None)
@@ -472,8 +505,8 @@ def test_an_endpoint_that_dies_at_the_last_test_question_of_the_start_is_no_resu
 def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
     stub, mempiler_cli, make_history, tmp_path, optimizer
 ):
-    # Four calls score the start, twelve are reserved for the scoring to come, and two are left to
-    # the optimizer.
+    # Four calls score the start on the dev questions. Twelve are reserved: four to score the new
+    # program there, and four for each program on the test questions. Two are left to the optimizer.
     out = tmp_path / "out"
     server = stub()
 
@@ -508,6 +541,11 @@ def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
 def test_a_budget_that_ends_the_scoring_is_kept_exactly(
     stub, mempiler_cli, make_history, tmp_path, optimizer, max_calls, scored_questions
 ):
+    """The first four calls score the start on the dev questions.
+
+    `scored_questions` are the test questions that it was asked. `labeled` and `knn` compile without
+    a call, and spend the rest on dev.
+    """
     out = tmp_path / "out"
     server = stub()
     options = ["--adapter", "chat", "--max-calls", str(max_calls)]

@@ -60,12 +60,12 @@ def is_right(gold: Any, prediction: Any, trace: Any = None) -> bool:
 @pytest.mark.parametrize(
     ("multitask", "calls_per_job"),
     [
-        # Two answers passed, with two calls each.
         pytest.param(True, [4], id="one model for all predictors"),
         pytest.param(False, [2, 2], id="one model per predictor"),
     ],
 )
 def test_only_calls_of_answers_that_passed_are_learned(scripted, multitask, calls_per_job):
+    """Two of the four answers are right, those to the easy questions. Each took two calls."""
     provider = RecordingProvider()
     lm = scripted(reply)
     lm.provider = provider

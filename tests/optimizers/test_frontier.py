@@ -1,4 +1,10 @@
-"""GEPA weighs the score against the tokens of prompts; its candidates are recorded and drawn."""
+"""GEPA weighs the score against the tokens of prompts; its candidates are recorded and drawn.
+
+GEPA is an optimizer. A model proposes instructions to it, and each makes a candidate: a program
+with this instruction. Candidates are scored on five questions, the valset. A candidate is on the
+frontier if no other one is as good in score and tokens, and better in one of them. `frontier_type`
+says by what GEPA compares candidates; all types but "instance" count tokens.
+"""
 
 import json
 import re
@@ -129,6 +135,7 @@ def candidate_with(words: str, result: CompileResult) -> FrontierPoint:
 def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
     compile_with_gepa, frontier_type
 ):
+    """The start has a short instruction, and the long one of `LengthModel` scores better."""
     result = compile_with_gepa(frontier_type=frontier_type)
 
     assert result.optimizer_problems.failure is None
@@ -138,6 +145,7 @@ def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
     assert start.parents == ()
     assert long_candidate.parents == (0,)
 
+    # GEPA scores candidates on five questions.
     assert start.n == 5
     assert long_candidate.n == 5
     assert start.score < 1.0
@@ -151,6 +159,7 @@ def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
 
 @pytest.mark.parametrize("frontier_type", ["instance", "objective", "hybrid", "cartesian"])
 def test_a_candidate_without_any_answer_does_not_end_gepa(compile_with_gepa, frontier_type):
+    """`SilentModel` gives no readable answers on the valset with the long instruction."""
     result = compile_with_gepa(SilentModel(), frontier_type=frontier_type)
 
     assert result.optimizer_problems.failure is None
@@ -162,6 +171,7 @@ def test_a_candidate_without_any_answer_does_not_end_gepa(compile_with_gepa, fro
 
 
 def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_fully_scored(compile_with_gepa):
+    """The whole compile takes more than 48 calls."""
     complete = compile_with_gepa()
 
     limited = compile_with_gepa(max_calls=48)
@@ -204,6 +214,7 @@ def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_w
 
 
 def test_the_page_draws_each_candidate_and_escapes_its_prompt(compile_with_gepa):
+    """The short instruction has an HTML tag, which the page must show as text."""
     result = compile_with_gepa()
 
     page = (result.run / "report.html").read_text()
@@ -219,6 +230,7 @@ def test_the_page_draws_each_candidate_and_escapes_its_prompt(compile_with_gepa)
 def test_the_words_of_the_memory_are_an_objective_if_writing_is_tuned(
     scripted, fact_replies, make_history
 ):
+    """A longer memory costs more. Only a compile of the stage "write" can make it shorter."""
     examples = questions_about(make_history(2), 6)
     program = mempiler.build("memory-r2", embedder=embedder())
 

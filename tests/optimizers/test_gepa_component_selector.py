@@ -1,4 +1,8 @@
-"""Predictors that were not called for any question of a minibatch get no turn in GEPA."""
+"""Predictors that were not called for any question of a minibatch get no turn in GEPA.
+
+GEPA improves one prompt of a program at a time: its predictors take turns. It learns from the calls
+that answered a few questions, the minibatch.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -58,11 +62,15 @@ def test_the_predictor_after_the_selected_one_has_the_next_turn() -> None:
     assert state.named_predictor_id_to_update_next_for_program_candidate == [0]
 
 
-def test_the_predictor_whose_turn_it_is_is_selected_if_none_was_called() -> None:
+def test_if_no_predictor_was_called_the_next_one_gets_its_turn() -> None:
     assert select(state_at(1), [trajectory()]) == ["writer.merge"]
 
 
-def test_a_writer_that_merges_nothing_loses_no_round_to_the_prompt_that_merges() -> None:
+def test_a_prompt_that_is_never_called_takes_no_round_of_gepa() -> None:
+    """The method fact-store has a prompt that merges facts.
+
+    Here nothing is merged, so it is not called.
+    """
     two_proposals = Gepa(
         max_metric_calls=200, extra={"stop_callbacks": [MaxCandidateProposalsStopper(2)]}
     )

@@ -1,4 +1,12 @@
-"""What optimizers learn from: labelled demos that hold the evidence and are never too long."""
+"""What optimizers learn from: labelled demos that hold the evidence and are never too long.
+
+A demo is an example in a prompt. A labelled demo shows a training question, its gold answer, and
+what the program recalls for it (the context). A bootstrapped demo is copied from a call of the
+program whose answer was right.
+
+The optimizers `labeled` and `knn` make labelled demos alone, and `bootstrap` makes both. An answer
+with a score below the threshold becomes no demo.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -110,7 +118,7 @@ def test_the_context_of_a_demo_holds_the_evidence(examples, optimizer):
         assert f"[{evidence_by_question[demo.question]}]" in demo.context
 
 
-def test_the_context_of_a_demo_is_that_of_a_prompt_for_the_question(examples):
+def test_a_demo_has_the_context_that_a_prompt_for_its_question_has(examples):
     compiled = compile_with("labeled", build("turn-rag", k=3), examples)
 
     demos = labelled_demos(compiled.program)
@@ -164,6 +172,10 @@ def test_a_question_whose_evidence_is_not_recalled_becomes_no_demo(
     ],
 )
 def test_a_compile_without_demos_notes_why(unrecalled_examples, optimizer, notes):
+    """Only `bootstrap` would have made bootstrapped demos, too, and notes that there are none.
+
+    The model answers none of the three questions rightly.
+    """
     compiled = compile_with(optimizer, build("turn-rag", k=1), unrecalled_examples)
 
     assert labelled_demos(compiled.program) == []
@@ -186,6 +198,10 @@ def wrapper_count(function: Any) -> int:
 def test_simba_shortens_only_the_calls_that_become_demos(
     examples, monkeypatch, max_demos, shortening_strategies
 ):
+    """SIMBA is an optimizer of DSPy with several strategies.
+
+    One of them appends a demo, which is a call with a context that may be long.
+    """
     strategies: list[Any] = []
 
     def note_strategies(teleprompter: Any, student: Any, **options: Any) -> Any:
@@ -275,6 +291,7 @@ def test_demos_of_long_contexts_are_short_and_hold_the_evidence(optimizer):
 
 
 def test_demos_that_do_not_fit_a_prompt_are_noted():
+    """The context of a demo has about 300 tokens, and all demos of a prompt may have 2,000."""
     history = history_of_forty_turns("and so on and on " * 20)
     settings = {"demo_context_tokens": 300, "max_demo_tokens": 2000, **SETTINGS["labeled"]}
 
@@ -292,6 +309,7 @@ def test_demos_that_do_not_fit_a_prompt_are_noted():
 
 
 def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
+    """A prompt shows a date beside each "yesterday", which makes the context longer."""
     history = history_of_forty_turns("came yesterday, yesterday, yesterday")
 
     compiled = compile_with(
@@ -310,6 +328,7 @@ def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
 
 
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
+    """The window is the number of tokens that a model can read."""
     lm = language_model(meter=Meter())
     lm.window = 2560
 
@@ -323,7 +342,7 @@ def test_a_model_with_a_small_window_gets_fewer_demos(examples):
 
 
 def half_recalled_examples(history: History) -> list[dspy.Example]:
-    """Return two questions of whose evidence half is in the history."""
+    """Return two questions whose evidence is in D1 or D2, and in D9, which does not exist."""
     return [
         question_about(history, "D1:1", evidence_ids=("D1:1", "D9:1")),
         question_about(history, "D2:1", evidence_ids=("D2:1", "D9:1")),
@@ -331,6 +350,7 @@ def half_recalled_examples(history: History) -> list[dspy.Example]:
 
 
 def test_if_no_question_has_all_of_its_evidence_those_with_half_of_it_become_demos(make_history):
+    """There is no session D9, so its turns cannot be recalled."""
     history = make_history(4)
     with_half = half_recalled_examples(history)
     with_a_third = question_about(history, "D3:1", evidence_ids=("D3:1", "D9:1", "D9:2"))
@@ -367,6 +387,7 @@ class FragileReader(EntryReader):
 
 
 def test_a_question_that_fails_becomes_no_demo(examples):
+    """Two of the eight questions about each history are about Oslo."""
     reader = FragileReader(10, min_score=ANY_COSINE, hybrid=True)
     program = MemoryProgram(Method(TurnWriter(), reader), QuestionAnswering())
 
@@ -378,7 +399,12 @@ def test_a_question_that_fails_becomes_no_demo(examples):
         assert "Oslo" not in demo.question
 
 
-def test_demos_of_another_task_have_all_of_its_inputs_shortened():
+def test_demos_of_a_task_with_two_long_inputs_have_both_shortened():
+    """The task predicts what a user will do.
+
+    Its prompt shows the context and the user's records. By default, each may have 300 tokens in a
+    demo.
+    """
     ratings = tuple(
         Action(
             id=f"a{number}",
@@ -459,6 +485,10 @@ def context_of(*word_counts: int) -> Context:
     ],
 )
 def test_a_context_is_shortened_around_its_evidence(context, evidence, remaining_hits):
+    """It may have 100 tokens.
+
+    The hits with the evidence stay, and those that are next to them in rank.
+    """
     shortened = shorten_context(context, evidence, 100)
 
     assert [hit.id for hit in shortened.hits] == remaining_hits

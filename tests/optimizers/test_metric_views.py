@@ -1,4 +1,10 @@
-"""What optimizers read about an answer: which step lost the evidence, and nothing unknown."""
+"""What optimizers read about an answer: which step lost the evidence, and nothing unknown.
+
+A benchmark's metric scores an answer. Its views are what optimizers need: the score, whether the
+answer passed, and feedback, which is a text for a model that improves prompts. Feedback says what
+became of the evidence, the turns that hold the answer. It may be for one predictor: a writer, which
+stores memories, or a reader, which answers.
+"""
 
 import json
 import sys
@@ -116,6 +122,7 @@ def test_a_writer_that_saw_the_evidence_reads_what_became_of_it(
 def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
     views, example, is_stored, is_recalled
 ):
+    """Turn D99:1 is not the evidence."""
     prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
     calls = writer_trace("D99:1")
 
@@ -132,7 +139,7 @@ def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
         (True, True, "was in the context"),
     ],
 )
-def test_a_reader_reads_whether_the_evidence_was_before_it(
+def test_a_reader_reads_whether_the_evidence_was_in_its_context(
     views, example, is_stored, is_recalled, sentence
 ):
     prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
@@ -172,6 +179,7 @@ class Writer:
 def test_evidence_in_the_inputs_of_a_reading_call_was_seen_although_it_was_not_recalled(
     views, example, form, is_for_one_predictor
 ):
+    """A user's own program may show the evidence in a prompt without a word about it."""
     prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
     (turn_id,) = example.evidence_ids
     turn, session = example.history.turns[turn_id]
@@ -267,6 +275,8 @@ def test_feedback_on_an_external_program_says_what_it_reported(make_history, ans
     assert "stored" not in feedback
 
 
+# `coach` gives advice to the predictor that it is called for. `strict` is 0.6, but False where DSPy
+# makes demos, which is where it gets a trace.
 USER_METRICS = """
 import dspy
 
@@ -319,10 +329,13 @@ def reflection_prompts_of_gepa(
     sys.modules.pop("agent_of_readme", None)
 
 
-def test_reflection_prompts_and_show_make_no_claim_about_the_memory_of_the_readme_agent(
+def test_neither_gepa_nor_show_claims_something_about_the_memory_of_the_readme_agent(
     reflection_prompts_of_gepa, cli
 ):
-    # The agent has no memory; it shows all lines to its model.
+    """In a reflection prompt, GEPA shows feedback to a model that proposes an instruction.
+
+    `mempiler show` shows a run. The agent has no memory; it shows all lines to its model.
+    """
     reflection_prompts = reflection_prompts_of_gepa()
 
     assert (
@@ -346,6 +359,7 @@ def test_reflection_prompts_and_show_make_no_claim_about_the_memory_of_the_readm
 
 
 def test_gepa_passes_the_judged_predictor_to_a_metric_that_takes_it(reflection_prompts_of_gepa):
+    """A user's metric may give advice to one predictor, if it takes its name and its calls."""
     reflection_prompts = reflection_prompts_of_gepa(metric="agent_of_readme:coach")
 
     advice = "ADVICE FOR method.reader.answerer.say.predict WITH ['lines', 'question']"
@@ -388,13 +402,14 @@ def test_a_writer_reads_the_advice_only_of_a_metric_that_judged_it(
 
 @pytest.mark.parametrize(("metric_name", "score"), [("coach", 0.0), ("strict", 0.6)])
 def test_only_a_score_for_demos_is_computed_with_a_trace(user_metric_benchmark, metric_name, score):
+    """A metric sees by its trace that DSPy makes demos, and may then be strict, as `strict` is."""
     jsonl_benchmark = user_metric_benchmark(metric_name)
     example = jsonl_benchmark.examples[0]
     prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
     views = MetricViews(jsonl_benchmark, writers=WRITERS)
 
     assert views.score(example, prediction) == score
-    # DSPy passes a trace where it makes demos. There a metric may be strict, as `strict` is.
+    # `passed` decides what becomes a demo.
     assert views.passed(example, prediction, []) is False
 
 
@@ -408,6 +423,10 @@ def test_only_a_score_for_demos_is_computed_with_a_trace(user_metric_benchmark, 
     ],
 )
 def test_a_turn_is_recognized_with_or_without_its_resolved_date(shown_text, shown_turns):
+    """Prompts may show a date beside words such as "last Friday".
+
+    The session was on Monday, 30 January 2023.
+    """
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my old boat last Friday.")
     session = Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,))
     history = History(id="ann", items=(session,))

@@ -29,6 +29,7 @@ def optimizer_of_docstring() -> Any:
 
 
 def test_the_example_of_an_optimizer_compiles_the_student() -> None:
+    """The optimizer of the example takes the questions with the longest answers as demos."""
     answers = ["a", "aaaaa", "aaa", "aaaa", "aa"]
     lm = language_model()
     job = OptimizerJob(

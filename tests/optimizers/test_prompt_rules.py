@@ -1,4 +1,9 @@
-"""Proposed instructions must not copy training questions, and prompts must not grow too long."""
+"""Proposed instructions must not copy training questions, and prompts must not grow too long.
+
+Optimizers ask a model to propose instructions. One that copies a question would know its answer,
+and score too well. A user may limit the growth: with `max_prompt_growth` 3, prompts may be three
+times as long as those of the start, the program before the compile.
+"""
 
 import json
 from dataclasses import dataclass
@@ -118,7 +123,9 @@ def test_proposals_that_are_all_copies_are_given_up(compile_markers, optimizer):
 
 
 @each_proposing_optimizer
-def test_a_prompt_that_grows_too_long_is_not_asked_with(compile_markers, tmp_path, optimizer):
+def test_no_question_is_asked_with_a_prompt_that_grew_too_long(
+    compile_markers, tmp_path, optimizer
+):
     out = tmp_path / "out"
     model = BadProposer(LONG, bad_proposals_of(optimizer))
     # Optimizers that propose instructions for a prompt with demos need room for the demos.
@@ -133,6 +140,7 @@ def test_a_prompt_that_grows_too_long_is_not_asked_with(compile_markers, tmp_pat
 
 
 def test_the_last_demos_are_dropped_until_the_prompts_fit(compile_markers):
+    """Demos, the examples in a prompt, make it longer. `labeled` makes eight of them."""
     options: dict[str, Any] = {"optimizer_set": {"max_labeled_demos": 8}, "force": True}
 
     unlimited = compile_markers(MarkerModel(), "labeled", **options)
@@ -259,7 +267,8 @@ def rules_for(*examples: dspy.Example) -> PromptRules:
     return PromptRules(turn_rag(), [example.with_inputs("question") for example in examples])
 
 
-def test_the_words_of_the_start_are_no_copy():
+def test_the_words_of_the_start_may_be_copied():
+    """The start's instruction stands in a training question by chance."""
     instructions_of_start = turn_rag().task.answer.signature.instructions
     rules = rules_for(dspy.Example(question=f"Well? {instructions_of_start}", answer="Yes."))
 
@@ -276,7 +285,8 @@ def test_eight_words_in_a_row_of_a_question_or_answer_are_a_copy():
     assert rules.copies == 1
 
 
-def test_words_that_three_questions_share_state_the_task_and_are_no_copy():
+def test_words_that_three_questions_share_may_be_copied():
+    """Such words probably say what the task is, and give no answer away."""
     shared_words = "Which of these things did the user mention first, the"
     examples = [
         dspy.Example(question=f"{shared_words} {animal} of the neighbour's aunt in Lisbon?")
@@ -333,6 +343,7 @@ def program_with_nearest_demos(demo_count: int, nearest: int | None) -> MemoryPr
 
 
 def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
+    """This predictor shows the eight demos that are most like the question."""
     start = turn_rag()
     program = program_with_nearest_demos(12, nearest=8)
     rules = PromptRules(start, max_growth=4)
@@ -348,7 +359,7 @@ def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
     assert drop_demos_beyond_growth(program, rules) == []
 
 
-def test_a_predictor_that_chooses_from_demos_of_which_none_fits_keeps_none():
+def test_a_predictor_that_chooses_its_demos_keeps_none_if_none_fits():
     program = program_with_nearest_demos(12, nearest=8)
 
     drop_demos_beyond_growth(program, PromptRules(turn_rag(), max_growth=1))
@@ -367,6 +378,10 @@ def test_demos_that_no_prompt_shows_have_no_tokens():
 
 
 def test_demos_that_no_prompt_shows_are_not_counted_among_those_that_fit():
+    """The start has six demos that its prompt shows.
+
+    So with a growth of 1, a seventh does not fit.
+    """
     program = program_with_nearest_demos(6, nearest=None)
     demos_of_another_predictor = [dspy.Example(dialogue="Hi.", facts="None.")] * 50
     program.task.answer.demos += demos_of_another_predictor
@@ -401,7 +416,7 @@ def config_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_file_sets_the_growth_and_the_run_records_it(cli, config_file):
+def test_a_configuration_file_limits_the_growth_and_the_run_records_it(cli, config_file):
     exit_code, stdout, stderr = cli("compile", "turn-rag", "--config", config_file, "--json")
     assert exit_code == 0, stderr
 
@@ -412,7 +427,7 @@ def test_a_file_sets_the_growth_and_the_run_records_it(cli, config_file):
     assert "max_prompt_growth = 3.0" in recorded_config
 
 
-def test_an_option_for_the_growth_is_checked_beside_a_file(cli, config_file):
+def test_a_limit_below_1_in_an_option_is_refused_beside_a_configuration_file(cli, config_file):
     exit_code, _, stderr = cli(
         "compile", "turn-rag", "--config", config_file, "--max-prompt-growth", "0.5"
     )

@@ -1,4 +1,10 @@
-"""Optimizers survive unreadable proposals; what they compile answers alike once it is loaded."""
+"""Optimizers survive unreadable proposals; what they compile answers alike once it is loaded.
+
+Some optimizers ask a model, the prompt LM, to propose better instructions. The `MarkerModel` of
+these tests proposes `BETTER`, with which it answers all questions rightly, or text that cannot be
+read. The start is the program before the compile. A better program is promoted: it replaces the
+start.
+"""
 
 import json
 from pathlib import Path
@@ -57,6 +63,7 @@ def test_some_unreadable_proposals_cost_calls_and_nothing_else(
 def test_a_run_with_some_unreadable_proposals_is_resumed_without_a_call(
     compile_markers, tmp_path, optimizer
 ):
+    """A run keeps all answers of models."""
     out = tmp_path / "out"
     first = compile_markers(MarkerModel(unreadable_in_ten=3), optimizer, out=out)
     model_after = MarkerModel(unreadable_in_ten=3)
@@ -72,7 +79,7 @@ def test_a_run_with_some_unreadable_proposals_is_resumed_without_a_call(
 
 
 @each_proposing_optimizer
-def test_a_run_of_which_no_proposal_can_be_read_ends_with_the_start_and_examples_of_answers(
+def test_if_no_proposal_can_be_read_the_start_is_kept_and_the_answers_can_be_shown(
     compile_markers, tmp_path, cli, optimizer
 ):
     out = tmp_path / "out"
@@ -102,9 +109,10 @@ def test_a_run_of_which_no_proposal_can_be_read_ends_with_the_start_and_examples
 
 
 @each_proposing_optimizer
-def test_a_run_of_which_no_proposal_could_be_read_is_resumed_with_new_proposals(
+def test_a_run_without_a_readable_proposal_asks_for_new_ones_when_it_is_resumed(
     compile_markers, tmp_path, optimizer
 ):
+    """Other answers are not asked for again, since a run keeps them."""
     out = tmp_path / "out"
     first = compile_markers(MarkerModel(unreadable_in_ten=10), optimizer, out=out)
     readable_model = MarkerModel(unreadable_in_ten=0)
@@ -119,6 +127,10 @@ def test_a_run_of_which_no_proposal_could_be_read_is_resumed_with_new_proposals(
 
 @each_proposing_optimizer
 def test_a_refused_program_is_kept_by_force_without_new_proposals(compile_markers, optimizer):
+    """With four dev questions no program is promoted, since a verdict takes 20.
+
+    The user then resumes the run with `force`.
+    """
     # A resumed run asks for given-up proposals again. But with `force`, the program of the last
     # start is wanted.
     options: dict[str, Any] = {"dev": 4, "min_n": 20}
@@ -227,6 +239,7 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
 
 
 def test_a_run_whose_optimizer_broke_is_resumed_without_a_call(compile_markers, tmp_path):
+    """The optimizer breaks again in the same place."""
     out = tmp_path / "out"
     first = compile_markers(MarkerModel(), BreakingOptimizer(), out=out)
     model_after = MarkerModel()
@@ -311,6 +324,10 @@ def test_a_loaded_program_answers_as_the_compiled_one(questions, tmp_path, metho
 
 @pytest.mark.parametrize(("method", "optimizer"), METHODS_AND_OPTIMIZERS)
 def test_no_prompt_for_a_proposal_shows_a_whole_history(questions, method, optimizer):
+    """Optimizers show training questions to the prompt LM.
+
+    The history of a question may be very long.
+    """
     engine = RecordingEngine()
     prompt_lm = MeteredLM(
         "offline/x", Metering(role="prompt"), engine=engine, temperature=0.0, cache=False

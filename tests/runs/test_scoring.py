@@ -1,7 +1,13 @@
-"""Evaluations: exact scores, typed failures, a user's stores, and equal prompts on every path.
+"""How the answers of a program are scored, and that it is prompted alike wherever it is asked.
+
+An evaluation has a row for each question. A question without an answer has a failure in its row.
+The trace of a row has what was recalled for the question, and the prompts.
 
 The recall of a question is the share of its evidence (the turns that hold its answer) that stood in
 its prompt ("shown"), or was among the first so many hits of a search ("recall@5").
+
+Turn RAG, which most tests score, stores every turn of a history as it was said, without a model.
+The model only answers questions.
 """
 
 import asyncio
@@ -145,7 +151,10 @@ def score_program(
     ],
 )
 def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error, kind, message):
-    """The second of four questions fails, the others are answered rightly."""
+    """An evaluation goes on if a question fails.
+
+    Of the questions 0 to 3, number 1 fails and the others are answered rightly.
+    """
 
     def reply_with_one_failure(output: str, text: str, n: int) -> dict[str, str] | str:
         if question_number(text) != 1:
@@ -174,6 +183,10 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error,
 
 
 def test_evidence_recall_is_measured_in_the_prompt_and_in_the_index(scripted, make_history):
+    """A prompt shows up to ten turns ("shown").
+
+    A search is measured by its first five or twenty hits.
+    """
     history = make_history(3)
     # The evidence of this one is D1:3, which a search finds.
     (oslo_question,) = marker_questions(history, 1)
@@ -194,6 +207,8 @@ def test_evidence_recall_is_measured_in_the_prompt_and_in_the_index(scripted, ma
 
 
 def test_a_question_whose_recall_failed_showed_no_evidence(scripted, make_history):
+    """Question 0 fails before it has a prompt, so no prompt showed its evidence."""
+
     class ForgetfulReader(EntryReader):
         """A reader that fails for question 0."""
 
@@ -256,7 +271,10 @@ def test_one_search_serves_the_answer_and_its_evidence(scripted, make_history):
 
 
 def test_the_trace_shows_the_context_of_the_prompt_which_is_prepared_once(scripted):
-    """The task writes dates beside words like "yesterday", which takes time."""
+    """The task writes dates beside words like "yesterday", which takes time.
+
+    The session was on 3 January 2024.
+    """
     prepared_contexts: list[Context] = []
 
     class CountingTask(QuestionAnswering):
@@ -287,7 +305,10 @@ def test_the_trace_shows_the_context_of_the_prompt_which_is_prepared_once(script
 
 
 def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
-    """A summary in a prompt may hold the evidence or not: nobody can tell."""
+    """The method recursive-summary shows a summary of the sessions.
+
+    Nobody can tell if it holds the evidence.
+    """
     # This model gives one text for whatever it is asked: a summary, and the answer.
     lm = scripted(lambda kind, text, n: {kind: "Ann saw Oslo."})
 
@@ -305,7 +326,10 @@ def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_his
     ],
 )
 def test_fallback_turns_are_marked_and_count_in_no_recall(scripted, make_history, reply, is_failed):
-    """If a search finds nothing, the newest turns are shown instead."""
+    """If a search finds nothing, the newest turns are shown instead.
+
+    No turn has the word "Zebra", and the evidence is the newest turn.
+    """
     history = make_history(1)
     newest_turn_id = list(history.turns)[-1]
     question = question_with_evidence(history, "Zebra?", [newest_turn_id])
@@ -328,10 +352,10 @@ def test_fallback_turns_are_marked_and_count_in_no_recall(scripted, make_history
     assert answered_row.trace.recalled_evidence == []
 
 
-def test_of_turns_that_could_not_be_written_only_those_that_a_search_finds_are_recalled(
+def test_turns_that_could_not_be_written_are_recalled_only_if_a_search_finds_them(
     scripted, make_history
 ):
-    """This method keeps turns as they are if the model does not write them.
+    """The method condition-mem keeps turns as they are if the model does not write them.
 
     A prompt shows the newest of them even if the search finds nothing, but that is no recall.
     """
@@ -361,6 +385,11 @@ def test_of_turns_that_could_not_be_written_only_those_that_a_search_finds_are_r
 
 
 def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
+    """Memory-R2 has a model write a session in parts.
+
+    A part that fails is halved and tried again with the next session.
+    """
+
     def reply_with_garbled_writes(kind: str, text: str, n: int) -> dict[str, Any] | str:
         # D1:6 is in the last part of a session, which no other prompt repeats as what came before.
         if kind == "operations" and "D1:6" in text:
@@ -383,7 +412,10 @@ def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make
 def test_the_size_of_memories_and_their_operations_are_counted(
     scripted, fact_replies, make_history
 ):
-    """Two sessions have six facts each; one call asks to delete a memory that is not there."""
+    """The model of Memory-R2 changes a memory by operations, such as INSERT and DELETE.
+
+    Two sessions have six facts each; one call asks to delete a memory that is not there.
+    """
     deletion_of_unknown_memory = {
         "op": "DELETE",
         "memory_id": "m99",
@@ -424,6 +456,10 @@ def reply_in_four_ways(kind: str, text: str, n: int) -> dict[str, str] | str:
 
 
 def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
+    """A call is "ok", "repaired", "retried" or "lost".
+
+    A repaired one could be read, but had another layout than was asked for.
+    """
     questions = marker_questions(make_history(1), 4)
 
     result = score(scripted(reply_in_four_ways), questions, threads=1)
@@ -446,7 +482,10 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
 def test_a_run_is_broken_if_more_calls_fail_than_are_allowed(
     scripted, make_history, options, is_broken
 ):
-    """One of four questions gets no readable answer. By default a tenth of them may fail."""
+    """`reply_in_four_ways` gives no readable answer to one of the four questions.
+
+    By default a tenth of the calls may fail.
+    """
     questions = marker_questions(make_history(1), 4)
 
     result = score(scripted(reply_in_four_ways), questions, threads=1, **options)
@@ -531,6 +570,7 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 def test_questions_fail_if_a_store_ends_its_process(user_module):
+    """A user's own store is run in another process. `Exit` ends it with status 7."""
     result = run_evaluate("user_stores:Exit", run_inputs("locomo", test=3))
 
     assert len(result.rows) == 3
@@ -540,6 +580,8 @@ def test_questions_fail_if_a_store_ends_its_process(user_module):
 
 
 def test_a_resumed_run_asks_no_model_twice(user_module):
+    """`Asking` asks a model about each session that it adds. The first run may make four calls."""
+
     def evaluate_store(**options: Any) -> Evaluation:
         inputs = run_inputs("locomo", test=6, threads=1, **options)
         return run_evaluate("user_stores:Asking", with_options(inputs, set={"isolated": False}))
@@ -574,7 +616,7 @@ def test_summaries_of_a_users_records_are_planned_and_counted_once_for_all_their
 
 
 @pytest.mark.slow
-def test_practice_is_planned_once_a_user_and_not_once_an_item():
+def test_a_plan_counts_the_practice_of_pramem_once_for_each_user():
     """PraMem writes a user's memory in many rounds of practice, when all records are there."""
     inputs = run_inputs("omnibehavior", test=8)
 
@@ -586,6 +628,10 @@ def test_practice_is_planned_once_a_user_and_not_once_an_item():
 
 
 def test_an_external_system_cannot_be_planned(user_module):
+    """A plan says before a run how many calls it will make.
+
+    Nobody knows how many a user's own store makes.
+    """
     with pytest.raises(UserError, match="leave --plan out"):
         plan_evaluate("user_stores:Fine", run_inputs("locomo"))
 
@@ -593,6 +639,10 @@ def test_an_external_system_cannot_be_planned(user_module):
 def test_a_program_over_a_shipped_system_is_saved_and_loaded(
     user_module, monkeypatch, make_history
 ):
+    """A shipped system is memory software of others, which users name as "system:NAME".
+
+    A program with it contains code, so a user must allow that it is loaded.
+    """
     from user_stores import Fine
 
     def make_fine_store(folder: Path, embedder: Any = None) -> Any:
@@ -665,6 +715,7 @@ def test_recorded_answers_that_do_not_fit_are_refused(lines, phrases, make_histo
 
 
 def test_recorded_answers_are_scored_with_their_recall_and_usage(make_history, tmp_path):
+    """A line of such a file may also say what was recalled, and what the answer took."""
     # The gold answer of each question is "Bob", and its evidence is D1:1.
     recorded_lines = [
         {

@@ -98,6 +98,7 @@ def test_a_part_that_is_too_small_is_named_with_the_size_that_is_enough(
 
 
 def test_a_size_that_is_called_enough_is_just_enough(tmp_path: Path) -> None:
+    """If a part is too small for a verdict, its plan names the smallest size that is enough."""
     small_plan = plan_split(run_inputs("locomo", dev=4, test=4))
     dev_size = small_plan.dev.size_for_verdict
     test_size = small_plan.test.size_for_verdict
@@ -131,6 +132,7 @@ EVALUATE = ("evaluate", "turn-rag", "--benchmark", "jsonl")
 def test_check_and_plan_say_how_the_questions_are_split(
     cli: Any, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
+    """`--check` and `--plan` say what a command would do, without doing it."""
     questions_file = ninety_questions(tmp_path)
     lines = plan_split(run_inputs("jsonl", data=questions_file, dev=8)).lines()
     options = ["--data", questions_file, "--dev", "8"]
@@ -182,9 +184,13 @@ def test_a_check_says_that_questions_are_too_few_to_be_split(cli: Any, tmp_path:
         ),
     ],
 )
-def test_a_run_notes_what_cannot_be_promoted_or_is_cut(
+def test_a_run_notes_which_part_is_too_small_or_cut(
     cli: Any, tmp_path: Path, command: tuple[str, ...], note: str
 ) -> None:
+    """`own_questions` writes eight questions about each of six users.
+
+    Train and test need one user each, so dev has four users, which is 32 questions, at most.
+    """
     exit_code, _, stderr = cli(*command, "--data", own_questions(tmp_path), "--json")
 
     assert exit_code == 0

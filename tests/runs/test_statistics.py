@@ -1,4 +1,11 @@
-"""Intervals and paired comparisons, checked by hand; equal verdicts everywhere; saved runs."""
+"""Intervals and paired comparisons, checked by hand; equal verdicts everywhere; saved runs.
+
+A verdict says whether one program is better than another: "better", "worse", "not told apart" or
+"too few to tell". It follows from the differences between their scores of the same questions.
+
+A group is the conversation or the user that a question is about. With six groups or more, an
+interval draws whole groups, and else single questions.
+"""
 
 import gzip
 import math
@@ -52,10 +59,7 @@ from .evaluations import refusal, row
 
 
 def groups_by_turns(names: Sequence[str], count: int) -> list[str]:
-    """Return the groups of `count` questions: the names by turns, as in a, b, a, b.
-
-    A group is the conversation or the user that a question is about.
-    """
+    """Return the groups of `count` questions: the names by turns, as in a, b, a, b."""
     return [names[number % len(names)] for number in range(count)]
 
 
@@ -78,6 +82,10 @@ def evaluation_of_scores(scores: Sequence[float], groups: Sequence[str]) -> Eval
 def test_interval_of_two_questions_worked_by_hand(
     confidence_level: float, low: float, high: float
 ) -> None:
+    """Samples of the scores are drawn with replacement.
+
+    The interval holds the middle share of their means.
+    """
     interval = bootstrap_interval([0, 1], ["a", "a"], confidence_level=confidence_level)
 
     assert interval == Interval(low, high, "question")
@@ -133,6 +141,7 @@ def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(
 def test_min_groups_is_the_first_number_with_which_a_difference_can_be_significant(
     group_count: int, p_value: float, verdict: str
 ) -> None:
+    """MIN_GROUPS is 6. A verdict needs p < .05."""
     # Each group has one question, so questions and groups are the same units.
     groups = [f"user {number}" for number in range(group_count)]
 
@@ -186,6 +195,10 @@ TWELVE_RIGHT_OF_24 = [1.0] * 12 + [0.0] * 12
 
 
 def test_the_design_effect_stands_beside_the_interval_of_two_conversations() -> None:
+    """All 12 answers about a are right, and all 12 about b are wrong.
+
+    So the 12 questions of a conversation tell no more than one.
+    """
     groups = ["a"] * 12 + ["b"] * 12
 
     result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, groups)
@@ -214,6 +227,7 @@ def test_a_large_design_effect_has_a_warning() -> None:
 
 
 def test_equal_conversations_have_no_warning() -> None:
+    """Half of the answers about each conversation are right."""
     result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, ["a", "b"] * 12)
 
     assert result.design_effect == 1.0
@@ -229,7 +243,7 @@ def test_a_large_design_effect_has_no_warning_if_whole_conversations_are_resampl
     assert result.warning is None
 
 
-def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
+def test_a_page_of_three_runs_names_the_run_that_a_warning_is_about() -> None:
     groups = ["ann"] * 12 + ["bob"] * 12
     runs = [
         FinishedRun("a", evaluation_of_scores([0.0] * 24, groups), {}),
@@ -340,6 +354,10 @@ def test_intervals_over_questions_are_too_narrow_for_other_conversations() -> No
 def test_permutation_test_worked_by_hand(
     differences: list[float], group_names: str, p_value: float
 ) -> None:
+    """The signs of the differences are flipped in all ways.
+
+    p is the share of ways whose sum is as far from 0 as the observed one.
+    """
     scores = [0.1 + difference for difference in differences]
     baseline_scores = [0.1] * len(differences)
     groups = groups_by_turns(group_names, len(differences))
@@ -349,7 +367,7 @@ def test_permutation_test_worked_by_hand(
     assert result.p_value == pytest.approx(p_value, abs=1e-12)
 
 
-def test_permutation_test_of_many_questions_draws_samples_and_repeats_itself() -> None:
+def test_permutation_test_of_many_questions_draws_samples_and_can_be_repeated() -> None:
     first_scores = [1.0] * 40 + [0.0] * 20
     second_scores = [0.0] * 40 + [1.0] * 20
     groups = ["a"] * 60
@@ -518,6 +536,7 @@ def evaluation_after(questions: Sequence[ComparedQuestion]) -> Evaluation:
 def test_a_program_is_promoted_if_its_difference_has_the_verdict_better(
     questions: list[ComparedQuestion], min_n: int
 ) -> None:
+    """A compile makes a new program. It is promoted, which means that it replaces the old one."""
     before = evaluation_before(questions)
     after = evaluation_after(questions)
     verdict = difference(before.headline_rows, after.headline_rows, min_n).verdict
@@ -598,7 +617,11 @@ def compile_manifest(
 def test_the_gate_of_the_registry_lets_only_a_better_program_pass(
     questions: list[ComparedQuestion], min_n: int
 ) -> None:
-    """The gate decides by what the manifests hold, as `difference` does by the evaluations."""
+    """A registry keeps the versions of a program.
+
+    Its gate decides whether a new version replaces the current one. It knows both by their
+    manifests, the records that are saved with programs.
+    """
     before = evaluation_before(questions)
     after = evaluation_after(questions)
     compared = difference(before.headline_rows, after.headline_rows, min_n)
@@ -630,6 +653,7 @@ def test_the_gate_of_the_registry_lets_only_a_better_program_pass(
 def test_the_gain_of_a_broken_or_unfinished_run_is_rejected(
     changes: dict[str, Any], reason: str
 ) -> None:
+    """A run is broken if more than a tenth of its calls failed; here it is a third."""
     before = evaluation_of_scores([0.0] * 30, ["a"] * 30)
     after = evaluation_of_scores([1.0] * 30, ["a"] * 30)
     # Without the changes, the gain is enough.
@@ -676,8 +700,7 @@ COUNTED_FOR_FIRST_SCORING = Usage(calls=100, input_tokens=1000, cost=10, seconds
 @pytest.mark.parametrize(
     ("dev_counts", "test_counts", "writing", "rewrites_memories", "calls"),
     [
-        # The counts are those of the questions about each history; each history has one memory.
-        # Still to be answered are the dev questions once, and the test questions by both programs.
+        # The counts are the questions about each history; each history has one memory.
         pytest.param(
             [4],
             [6],
@@ -732,14 +755,18 @@ COUNTED_FOR_FIRST_SCORING = Usage(calls=100, input_tokens=1000, cost=10, seconds
         ),
     ],
 )
-def test_the_usage_of_the_scorings_to_come_is_estimated_from_the_first_one(
+def test_the_usage_of_later_scorings_is_estimated_from_the_first_one(
     dev_counts: list[int],
     test_counts: list[int],
     writing: Usage | None,
     rewrites_memories: bool,
     calls: float,
 ) -> None:
-    """A compile needs to know if its limits leave enough to score the program that it makes."""
+    """A compile needs to know if its limits leave enough to score the program that it makes.
+
+    It first scores the start program on the dev questions. Later it scores the compiled program on
+    them, and both programs on the test questions.
+    """
     split = Split(
         train=(),
         dev=questions_about("dev", *dev_counts),
@@ -880,6 +907,12 @@ def response_named(name: str, prompt: str) -> str:
 def test_the_win_rate_counts_whose_responses_are_preferred(
     stub: Any, preferred: str, rate: float, tied: float, wins: int, ties: int, losses: int
 ) -> None:
+    """A model judges each of four questions twice: it sees the two responses in both orders.
+
+    `rate` is the share of judgements for the second run, and `tied` the share for neither. A
+    question is won if more of its judgements are for the second run.
+    """
+
     def judge_reply(body: dict[str, Any]) -> str:
         """Choose between the two responses, which prompts name w3k8 and t5n1."""
         shown_first = response_named("w3k8", body["messages"][-1]["content"])

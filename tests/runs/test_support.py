@@ -2,6 +2,9 @@
 
 The score of a question is 1 if what the program recalls for it holds the words of the gold answer.
 Only the first `support_tokens` tokens of that count, so that a program cannot store everything.
+
+A memory consists of entries, and a writer is the part of a program that stores them. A compile
+tunes prompts: the stage "write" is the prompts that write memories, and "read" the other ones.
 """
 
 import json
@@ -170,6 +173,10 @@ def support_score(script: Script, examples: Sequence[dspy.Example], support_toke
 
 
 def test_memories_are_ranked_as_a_person_would(examples: list[dspy.Example]) -> None:
+    """Facts are best and inventions are worst.
+
+    Copies of all that was said are between them, as is the first fact alone.
+    """
     facts = support_score(store_fact, examples, support_tokens=60)
     first_fact_only = support_score(store_first_fact_only, examples, support_tokens=60)
     copies = support_score(store_copies, examples, support_tokens=60)
@@ -183,6 +190,7 @@ def test_memories_are_ranked_as_a_person_would(examples: list[dspy.Example]) -> 
 def test_an_entry_with_all_possible_words_does_not_fit_into_the_budget(
     examples: list[dspy.Example],
 ) -> None:
+    """Each entry of this writer has more than 20 tokens, and the answer at its end."""
     assert support_score(store_fact, examples, support_tokens=20) == 1
     assert support_score(store_all_possible_words, examples, support_tokens=20) == 0
 
@@ -212,11 +220,11 @@ def own_results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_results_folder")
-def test_a_question_that_cannot_be_answered_pulls_no_mean_down(
+def test_a_question_without_an_answer_in_the_history_counts_in_no_score(
     examples: list[dspy.Example],
     cli: Callable[..., tuple[int, str, str]],
 ) -> None:
-    """There is nothing to recall for it, so it counts in no score."""
+    """There is nothing to recall for it. Three questions have an answer, and one has none."""
     unanswerable = dspy.Example(
         history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
     )
@@ -253,6 +261,7 @@ def test_the_same_program_answers_if_the_metric_needs_an_answer(
 def test_a_method_that_writes_with_a_model_asks_it_for_nothing_else(
     examples: list[dspy.Example],
 ) -> None:
+    """Memory-R2 asks a model to write memories. `construction` counts the calls that wrote."""
     evaluation = evaluate("memory-r2", examples)
 
     assert evaluation.construction is not None
@@ -261,6 +270,7 @@ def test_a_method_that_writes_with_a_model_asks_it_for_nothing_else(
 
 
 def test_a_plan_expects_no_call_for_recalling(examples: list[dspy.Example]) -> None:
+    """A plan says before a run how many calls each of its phases will make."""
     plan = mempiler.plan(
         "memory-r2", testset=examples, optimizer=None, metric="support", progress=False
     )
@@ -340,6 +350,7 @@ def prompt_tokens_objective(script: Script, benchmark: Benchmark) -> float:
 
 
 def test_gepa_prefers_the_shorter_of_two_contexts(examples: list[dspy.Example]) -> None:
+    """GEPA is an optimizer: it looks for prompts with a high score, and other high objectives."""
     benchmark = Benchmark.from_examples(examples, "support")
 
     objective_of_facts = prompt_tokens_objective(store_fact, benchmark)
@@ -360,6 +371,7 @@ def test_gepa_prefers_the_shorter_of_two_contexts(examples: list[dspy.Example]) 
 def test_the_page_of_a_frontier_names_the_tokens_that_count(
     examples: list[dspy.Example], metric: str, title: str
 ) -> None:
+    """The page of a compile draws the programs that GEPA tried, by their scores and tokens."""
     candidate = FrontierPoint(
         number=0,
         parents=(),
@@ -459,6 +471,8 @@ def test_a_system_that_answers_by_itself_is_refused(examples: list[dspy.Example]
 
 
 def test_the_users_own_store_is_searched(examples: list[dspy.Example]) -> None:
+    """A user may evaluate a class with `add` and `search`."""
+
     class Store:
         """A store that returns the oldest lines."""
 
@@ -502,10 +516,13 @@ def test_support_tokens_of_0_are_refused(examples: list[dspy.Example]) -> None:
         ("turn-rag", "all", "turn-rag writes and recalls without a prompt"),
     ],
 )
-def test_a_stage_with_the_prompt_that_answers_is_refused(
+def test_a_compile_is_refused_a_stage_with_the_prompt_that_answers(
     method: str, stage: Any, advice: str
 ) -> None:
-    """The stage says which prompts a compile tunes; the metric tells nothing about answers."""
+    """The metric asks for no answer.
+
+    So it cannot tell whether the prompt that answers got better.
+    """
     with pytest.raises(UserError, match=advice):
         mempiler.compile(method, benchmark="locomo", metric="support", stage=stage, progress=False)
 
@@ -536,6 +553,10 @@ def test_an_optimizer_sees_the_calls_that_wrote_and_recalls_without_answering(
 
 
 def test_the_stage_read_tunes_the_prompts_that_recall_and_not_the_one_that_answers() -> None:
+    """RGMem asks a model while it recalls.
+
+    So its stage "read" has prompts to tune besides the answer.
+    """
     with_answers = mempiler.build("rgmem").staged("read")
     without_answers = mempiler.build("rgmem").staged("read", answers=False)
 
@@ -562,6 +583,7 @@ def writer_feedback(examples: Sequence[dspy.Example], seen_turn_id: str) -> str:
 
 
 def test_a_writer_reads_which_words_were_lost(examples: list[dspy.Example]) -> None:
+    """GEPA improves the prompt of a writer by feedback on its calls."""
     # This turn says that the dog is called Rex.
     feedback = writer_feedback(examples, seen_turn_id="D2:2")
 

@@ -1,4 +1,7 @@
-"""Whether a program takes fewer tokens than another, and what a question takes."""
+"""Whether a program takes fewer tokens than another, and how many tokens a question takes.
+
+`is_lower` says that the whole interval of the difference lies below zero.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from mempiler.runs.token_difference import compare_tokens, tokens_of_questions
 from .evaluations import evaluation, row
 
 
-def test_the_interval_is_that_of_students_t_over_the_conversations() -> None:
+def test_the_interval_follows_students_t_over_the_conversations() -> None:
     difference = compare_tokens(
         [690, 690, 700, 710], [1000, 1000, 1000, 1000], ["ann", "ann", "bob", "cyd"]
     )
@@ -24,6 +27,10 @@ def test_the_interval_is_that_of_students_t_over_the_conversations() -> None:
 
 
 def test_many_questions_about_two_conversations_that_differ_show_no_saving() -> None:
+    """A question about Ann saves 100 tokens, and one about Bob 400.
+
+    Two conversations that differ so much tell little about others.
+    """
     conversations = ["ann", "bob"] * 100
     tokens = [900, 600] * 100
     baseline_tokens = [1000, 1000] * 100
@@ -45,6 +52,7 @@ def test_more_tokens_are_no_saving() -> None:
 
 
 def test_a_question_takes_its_tokens_and_its_share_of_the_writing() -> None:
+    """Writing Ann's memory took 1,000 tokens, and writing Bob's 40."""
     rows = [
         row("q0", group="ann", prompt_tokens=100, output_tokens=5),
         row("q1", group="ann", prompt_tokens=200, output_tokens=5, context_tokens=90),

@@ -1,4 +1,8 @@
-"""What is logged in MLflow: one run per command, its traces, data and prompts, whatever happens."""
+"""What is logged in MLflow: one run per command, its traces, data and prompts, whatever happens.
+
+MLflow is a library that keeps a record of experiments in a store, for users to look at. The record
+of a run has parameters, metrics, files (artifacts), and traces of the questions.
+"""
 
 from __future__ import annotations
 
@@ -77,6 +81,10 @@ def test_a_run_has_tags_and_parameters(logged_run: Any) -> None:
 
 
 def test_an_evaluation_is_logged_as_metrics(logged_run: Any) -> None:
+    """Of the three questions only q1 is right.
+
+    The evaluation took 3 calls and 1,200 + 34 tokens.
+    """
     metrics = logged_run.data.metrics
     assert metrics["evaluation.score"] == pytest.approx(1 / 3)
     assert metrics["evaluation.score_low"] == 0
@@ -116,6 +124,7 @@ def warnings_of_mempiler(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_store_that_is_lost_during_a_run_costs_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
+    """The run goes on without its record."""
     (tmp_path / "file.txt").write_text("x")
     lost_store = Mock(side_effect=OSError(f"connection to the store lost\nin {call}"))
 
@@ -167,6 +176,7 @@ def test_artifacts_lie_where_the_store_is(
 def test_the_store_is_in_the_results_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """This is the default: no MLFLOW_TRACKING_URI names another store."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
@@ -415,6 +425,11 @@ def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs: Tracked
 
 
 def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs: TrackedRuns) -> None:
+    """MLflow keeps versions of prompts.
+
+    The prompt before a compile is called "start", and the one after it "best". It differs by its
+    demos, which are examples for the model.
+    """
     name = "mempiler.turn-rag.locomo.task.answer"
 
     start = runs.mlflow.get_prompt_version_by_alias(name, "start")
@@ -489,7 +504,7 @@ def test_a_run_leaves_neither_key_nor_address_in_its_store(
 
 
 @pytest.mark.parametrize("value", [None, "", "sqlite:///other.db"])
-def test_the_variable_of_mlflow_is_set_only_within_the_block(
+def test_the_variable_that_tells_mlflow_its_store_is_set_only_within_the_block(
     monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -1,4 +1,12 @@
-"""Trainings: their settings and plans, and exported environments with the rewards of training."""
+"""Trainings: their settings and plans, and exported environments with the rewards of training.
+
+A training changes the weights of a model that writes memories (Memory-R2). It makes rollouts: the
+model writes the memory of a history several times. The reward of a rollout is the score of the
+answers that its memory allows, less penalties.
+
+An environment is a package that gives the same rewards to trainers of other libraries, such as
+`verifiers`. "memory-env" is a benchmark with made-up users, and "local:tiny" is a tiny model.
+"""
 
 import json
 import re
@@ -39,7 +47,7 @@ from ..scripted_engine import chat_fields
 
 PACKAGE = Path(mempiler.__file__).parent
 ENV = ["--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2"]
-"""Options for a small made-up world."""
+"""Options for a small made-up world of ten users; six of them are for training."""
 
 
 def export(folder: Path, *options: str) -> Path:
@@ -73,18 +81,19 @@ def test_an_exported_environment_gives_rewards_for_its_histories(tmp_path: Path)
 
     scored = score_nothing(environment)
 
-    # Those of the ten users that are to train.
+    # `ENV` has six users for training, each with one history.
     assert len(environment.histories) == 6
     # By default there is no penalty: the reward is the score of the answers.
     assert scored.reward == scored.value
 
 
 def test_an_exported_environment_subtracts_the_exported_penalties(tmp_path: Path) -> None:
+    """The user asks for a penalty of 0.5 for completions that cannot be read."""
     path = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5")
 
     scored = score_nothing(Environment.open(path))
 
-    # To write nothing is not to write in the right format.
+    # The model wrote nothing, which cannot be read.
     assert scored.reward == scored.value - 0.5
 
 
@@ -103,6 +112,7 @@ def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None
 
 
 def test_a_data_file_of_the_user_is_named_but_not_copied(tmp_path: Path) -> None:
+    """An export holds no data. The file is read where it lies, and must be unchanged."""
     (sample,) = (PACKAGE / "data" / "samples").glob("locomo*.json")
     data = tmp_path / "mine.json"
     shutil.copy(sample, data)
@@ -224,14 +234,17 @@ def test_an_export_that_is_impossible_is_refused_in_one_line(
 def test_the_optimizer_decides_the_groups_and_their_reward(
     optimizer: str, objective: str, session_reward: str
 ) -> None:
-    """A group are rollouts that are compared with one another: of a history, or of a session."""
+    """Rollouts are compared within a group: all of a history, or all of a session.
+
+    `session_reward` says which questions count as the reward of a session.
+    """
     training = TrainingConfig(objective=optimizer).training(seed=7)
     assert training.objective == objective
     assert training.session_reward == session_reward
     assert training.seed == 7
 
 
-def test_every_optimizer_that_trains_is_in_the_test_above() -> None:
+def test_the_groups_and_rewards_of_every_optimizer_that_trains_are_tested() -> None:
     assert list(OBJECTIVES) == ["grpo", "grpo-session", "grpo-cumulative", "local", "logo-grpo"]
 
 
@@ -292,12 +305,17 @@ def test_a_session_reward_that_the_optimizer_has_anyway_is_no_mistake() -> None:
     ],
 )
 def test_settings_in_one_object_may_repeat_the_defaults(settings: TrainingSettings) -> None:
+    """A user may give all settings as one object.
+
+    Its objective and session reward are only defaults here, so those of the optimizer hold.
+    """
     config = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
     expected = replace(settings, seed=7, objective="grpo", session_reward="session")
     assert config.training(seed=7) == expected
 
 
 def test_each_setting_goes_to_the_group_that_has_it() -> None:
+    """Users give all settings in one list, whatever part of a training they are for."""
     defaults = TrainingConfig.for_model("local:tiny")
     config = defaults.changed(
         {"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5}
@@ -326,6 +344,7 @@ def test_a_training_of_all_weights_has_the_released_numbers() -> None:
 
 
 def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own() -> None:
+    """A LoRA adapter has few weights, which are trained in the place of all weights."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
     trainer = Reinforcement.parse(config.trainer_settings)
     assert trainer.learning_rate == 1e-5
@@ -354,6 +373,10 @@ def test_a_training_of_the_tiny_model_has_numbers_of_its_own(changes: dict[str, 
 
 
 def test_a_setting_that_trl_does_not_decide_is_refused_before_the_model_is_made() -> None:
+    """TRL is a library that can take the place of our trainer.
+
+    Mempiler sets some of its settings itself.
+    """
     message = "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"
     with pytest.raises(mempiler.UserError, match=message):
         TrainingConfig.for_model("local:tiny").changed({"trainer": "trl", "trl": {"epsilon": 0.1}})
@@ -378,6 +401,7 @@ def values_after(words: list[str], option: str) -> list[str]:
 
 
 def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> None:
+    """The page of a run shows a command that would repeat it."""
     config = run_config("memory-env", lm="local:tiny", answer_lm="openai/reader", test=4, workers=1)
     changes = {"steps": 2, "tokens": None, "horizons": [2, 4], "lora": 4}
     training = make_training(config, "logo-grpo", changes, "local")
@@ -412,6 +436,7 @@ def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> Non
 def test_a_training_of_nothing_has_no_plan(
     program: str, options: dict[str, Any], message: str
 ) -> None:
+    """A plan says before a run how many calls it will make."""
     with pytest.raises(mempiler.UserError, match=message):
         mempiler.plan_training(
             program, **{"benchmark": "memory-env", "lm": "local:tiny", "progress": False, **options}
@@ -453,6 +478,10 @@ def examples_of_three_users() -> list[list[dspy.Example]]:
 def test_a_plan_counts_every_question_of_rollouts_and_reruns(
     examples_of_three_users: list[list[dspy.Example]], setting: str
 ) -> None:
+    """A training asks `questions` after each rollout.
+
+    A rerun writes a session once more, and is asked `local_questions`.
+    """
     trainset, valset, testset = examples_of_three_users
 
     def most_training_calls(**train_set: Any) -> float:
@@ -494,6 +523,10 @@ class CountingLM(dspy.BaseLM):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_model_object_answers_in_a_training_which_may_be_resumed(tmp_path: Path) -> None:
+    """Rewards need a model that answers questions.
+
+    It may be an object of the user, and another model than the trained one.
+    """
     pytest.importorskip(
         "torch", reason="the `local` extra is not installed: pip install '.[local]'"
     )
@@ -529,7 +562,10 @@ def test_a_model_object_answers_in_a_training_which_may_be_resumed(tmp_path: Pat
 
 
 def test_the_tiny_model_is_shown_demonstrations_of_every_session() -> None:
-    """It is warmed up on made-up conversations of eight sessions before it is trained."""
+    """The tiny model first learns from demonstrations, which are right completions.
+
+    They are about made-up conversations of eight sessions.
+    """
     method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
 
     shown = demonstrations.demonstrate(method, CompactAdapter(), conversations=4, sessions=8)
@@ -543,6 +579,7 @@ def test_the_tiny_model_is_shown_demonstrations_of_every_session() -> None:
 
 @pytest.mark.slow
 def test_the_tiny_model_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is kept in a folder of the cache."""
     pytest.importorskip(
         "torch", reason="the `local` extra is not installed: pip install '.[local]'"
     )

@@ -1,4 +1,8 @@
-"""Evaluations with `--workers`: result, budget and calls are those of one process."""
+"""Evaluations with `--workers`: result, budget and calls are the same as with one process.
+
+Workers are processes that answer a part of the questions each. The library Ray starts them on this
+machine, or in a cluster, whose address a user gives in place of the number of workers.
+"""
 
 from __future__ import annotations
 
@@ -87,6 +91,7 @@ def work(kind: int) -> Iterator[str]:
 def test_an_error_of_a_worker_is_raised_after_the_others_have_finished(
     failing_work: int, error: type[Exception], message: str, ray: Any
 ) -> None:
+    """One worker fails at once, while the other still has something to do."""
     outputs: list[str] = []
 
     def collect_outputs() -> None:
@@ -143,6 +148,7 @@ def test_any_error_of_pickling_is_one_line(ray: Any) -> None:
 
 
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray is only installed if a user asks for it."""
     monkeypatch.setitem(sys.modules, "ray", None)
     message = r"^ray is not installed; run: pip install '\.\[ray\]'$"
     with pytest.raises(MissingDependencyError, match=message):
@@ -150,7 +156,8 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part_count", [1, 2, 3, 100])
-def test_every_question_is_in_one_part_beside_those_of_its_conversation(part_count: int) -> None:
+def test_all_questions_about_a_conversation_are_in_the_same_part(part_count: int) -> None:
+    """A worker gets one part at a time, and writes the memories that its questions need."""
     locomo = benchmark("locomo")
     question_ids = sorted(str(example.id) for example in locomo.examples)
     conversations = {locomo.group(example) for example in locomo.examples}
@@ -204,6 +211,7 @@ def test_the_questions_of_a_killed_worker_are_asked_again(
 
 @pytest.mark.slow
 def test_a_budget_holds_over_all_processes(ray: Any, stub: Any, mempiler_cli: Any) -> None:
+    """Both workers together may make 15 calls, too few for 24 questions."""
     server = stub(delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
     evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
@@ -217,6 +225,7 @@ def test_a_budget_holds_over_all_processes(ray: Any, stub: Any, mempiler_cli: An
 def test_a_budget_holds_where_a_worker_is_killed(
     kill_worker_after: Any, stub: Any, mempiler_cli: Any
 ) -> None:
+    """Both workers together may make 15 calls, too few for 24 questions."""
     server = stub(kill_worker_after(4), delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
     evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
@@ -233,6 +242,7 @@ def test_a_budget_holds_where_a_worker_is_killed(
 def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(
     ray: Any, stub: Any, mempiler_cli: Any
 ) -> None:
+    """The server refuses the key from the seventh request on, until the run has ended."""
     key_is_refused = threading.Event()
 
     def refuse_key(request_number: int, prompt: str) -> str | None:

@@ -1,4 +1,8 @@
-"""Fakes for trainings: a policy with a single weight, its trainer, and people who name colours."""
+"""Fakes for trainings: a policy with a single weight, its trainer, and people who name colours.
+
+The policy is the model that is trained to write memories. It first extracts facts from a session,
+and then manages the memory by operations such as INSERT.
+"""
 
 import json
 import random

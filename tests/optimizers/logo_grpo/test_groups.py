@@ -1,4 +1,11 @@
-"""Groups of completions: who is compared with whom, and that nothing malformed is lost."""
+"""Groups of completions: who is compared with whom, and that nothing malformed is lost.
+
+In a rollout, the policy (the model that is trained) writes the sessions of a history into a memory.
+A training compares completions by their rewards, within a group. A global group has the completions
+of a session in several rollouts. A local group has completions of several reruns, which write the
+session again from the same memory. A role is a prompt that writes: `extract_facts` or `manage`.
+The objective "grpo" has only global groups, and "local" has only local ones.
+"""
 
 from typing import Any
 
@@ -61,6 +68,7 @@ def test_every_role_has_global_and_local_groups_for_every_session(make_world) ->
 
 
 def test_a_group_has_a_member_for_every_rollout_or_rerun(make_world) -> None:
+    """`collect_batch` makes four rollouts, and three reruns of each session."""
     batch = collect_batch(make_world(people=1))
 
     assert len(batch.groups) > 0
@@ -80,6 +88,7 @@ def test_an_objective_has_only_groups_of_its_kind(make_world, objective: str, ki
 
 
 def test_local_rewards_ask_the_questions_of_a_rerun_right_after_its_session(make_world) -> None:
+    """`person` asks one question about each of three sessions."""
     asked_evidence: list[str] = []
 
     def note_and_score(example: dspy.Example, prediction: dspy.Prediction) -> float:
@@ -124,6 +133,10 @@ def test_all_members_are_asked_the_same_questions_and_no_more_than_are_set(make_
 
 
 def test_groups_without_variance_are_dropped_and_counted(make_world) -> None:
+    """All completions are unreadable.
+
+    So all rewards are equal, and nothing can be learned from them.
+    """
     world = make_world(lambda call: "unreadable", people=1, parts=1)
 
     batch = collect_batch(world)
@@ -158,9 +171,10 @@ def test_a_group_varies_if_its_rewards_differ(rewards: list[float], varies: bool
     ("fault_weights", "varies"),
     [({}, False), ({"refused": 0.2}, False), ({"unreadable": 0.5}, True)],
 )
-def test_a_group_of_equal_rewards_varies_by_a_fault_that_costs_something(
+def test_equal_rewards_vary_if_a_member_has_a_fault_that_costs_something(
     fault_weights: dict[str, float], varies: bool
 ) -> None:
+    """The second completion could not be read, but its operations were not refused."""
     members = (
         Member(NO_COMPLETION, 0.3),
         Member(NO_COMPLETION, 0.3, Faults(unreadable=True)),
@@ -190,9 +204,11 @@ def test_a_group_of_equal_rewards_varies_by_a_fault_that_costs_something(
         pytest.param("", {"unreadable": 1.0, "refused": 0.0}, id="an empty completion"),
     ],
 )
-def test_a_bad_completion_is_trained_on_and_its_fault_is_no_part_of_its_reward(
+def test_a_bad_completion_is_trained_on_with_its_fault_beside_its_reward(
     make_world, bad_completion: str, faults: dict[str, float]
 ) -> None:
+    """The trainer subtracts the penalties for faults itself, so a reward is between 0 and 1."""
+
     def bad_half_of_the_time(call: PolicyCall) -> str:
         if call.kind == "operations" and call.rng.random() < 0.5:
             return bad_completion
@@ -227,6 +243,10 @@ def test_a_bad_completion_is_trained_on_and_its_fault_is_no_part_of_its_reward(
 def test_horizons_are_cut_to_the_longest_conversation(
     longest: int, stages: tuple[int, ...]
 ) -> None:
+    """A training has stages.
+
+    The horizon of a stage is how many sessions it writes: 8, 16 and 32.
+    """
     assert Curriculum().stages(longest) == stages
 
 
@@ -238,6 +258,7 @@ def test_a_stage_ends_after_its_steps() -> None:
 
 
 def test_a_stage_ends_when_its_share_of_the_tokens_is_used() -> None:
+    """Two stages share 100 tokens."""
     curriculum = Curriculum((1, 2), steps=None, tokens=100)
 
     assert not curriculum.stage_has_ended(0, 2, steps=9, generated_tokens=49)
@@ -262,6 +283,6 @@ def test_steps_are_one_number_or_one_for_each_stage(steps: Any, steps_of_stages:
     assert [curriculum.steps_of(stage) for stage in range(4)] == steps_of_stages
 
 
-def test_no_number_of_steps_is_refused() -> None:
+def test_an_empty_list_of_steps_is_refused() -> None:
     with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps"):
         Curriculum(steps=())

@@ -1,4 +1,9 @@
-"""Rewards worked by hand, and that training counts only questions that count for the score."""
+"""Rewards worked by hand, and that training counts only questions that count for the score.
+
+A rollout is a history whose sessions a model has written into a memory. Its reward is the mean
+score of the answers that the memory allows, less a penalty (`compression`) for a long memory. A
+memory is long if it has more than 0.7 times the words of the history.
+"""
 
 import json
 from pathlib import Path
@@ -67,9 +72,10 @@ def test_the_reward_is_the_mean_score_less_a_term_for_a_long_memory(
         pytest.param("trajectory", [0.5, 0.5], id="all questions"),
     ],
 )
-def test_a_session_is_rewarded_for_the_questions_of_its_kind_of_credit(
+def test_a_session_is_rewarded_for_its_own_questions_or_also_for_others(
     make_history, kind: Any, rewards: list[float]
 ) -> None:
+    """`kind` says which questions count for a session: its own, also the later ones, or all."""
     history = make_history(2, turns=1)
     sessions = [SimpleNamespace(item=item) for item in history.items]
     rollout: Any = SimpleNamespace(history=history, memory=FactMemory(), sessions=sessions)
@@ -97,14 +103,19 @@ def test_a_session_is_rewarded_for_the_questions_of_its_kind_of_credit(
         ("bad", 1, True, 0.7),
     ],
 )
-def test_a_completion_pays_for_bad_form_and_unknown_ids(
+def test_a_completion_has_a_penalty_for_bad_form_and_unknown_ids(
     error: str | None, refused_operations: int, is_last: bool, penalty: float
 ) -> None:
+    """A user may set penalties.
+
+    Here a completion that cannot be read costs 0.5. Operations on unknown memories
+    (`refused_operations`) cost 0.2, however many there are.
+    """
     call = PredictorCall(object(), {}, error=error, rejected_operations=refused_operations)
     settings = RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)
 
     assert fault_penalty(call, is_last, settings) == pytest.approx(penalty)
-    # By default nothing is paid.
+    # By default there are no penalties.
     assert fault_penalty(call, is_last, RewardSettings()) == 0.0
 
 
@@ -152,6 +163,7 @@ def scores_with_refusal(scripted: Any, error: Exception) -> QuestionScores:
 def test_a_question_whose_prompt_is_refused_scores_0_and_the_others_count(
     scripted, kind: str, error: Exception
 ) -> None:
+    """A server may refuse single prompts, such as one that a content filter flags."""
     with recording() as record:
         scores = scores_with_refusal(scripted, error)
 

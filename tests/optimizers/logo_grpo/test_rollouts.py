@@ -1,4 +1,9 @@
-"""Rollouts: every session begins from the memory before it, and no rollout changes another."""
+"""Rollouts: every session begins from the memory before it, and no rollout changes another.
+
+In a rollout, the model that is trained (the policy) writes the sessions of a history into a memory.
+A rerun writes one session of a rollout once more, from the same memory before it. A replay repeats
+a rollout with given completions in place of the policy, to compute their reward.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -126,6 +131,8 @@ def test_every_session_of_a_rollout_begins_with_the_memory_of_the_one_before(mak
 def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
     make_world, method: str
 ) -> None:
+    """The second session, D2, is rerun."""
+
     def short_answers(call: PolicyCall) -> str:
         if call.kind == "summary":
             return chat_fields(summary="a word")
@@ -148,10 +155,10 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
 
 
 @pytest.mark.parametrize("single_agent", [False, True])
-def test_a_rollout_shows_the_writer_relative_dates_with_their_dates(
+def test_in_a_rollout_prompts_show_a_date_beside_words_like_last_friday(
     make_world, single_agent: bool
 ) -> None:
-    # As in any other run; the session was on a Monday.
+    # The session was on a Monday.
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
     session = Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,))
     history = History(id="ann", items=(session,))
@@ -166,11 +173,13 @@ def test_a_rollout_shows_the_writer_relative_dates_with_their_dates(
 
 
 def test_a_rollout_never_asks_a_second_time(make_world) -> None:
+    """In other runs, a completion that cannot be read is asked for once more."""
     world = make_world(lambda call: "unreadable", parts=1)
 
     with dspy.context(lm=world.lm, adapter=single_attempt(world.program), trace=None):
         rollout = roll_out(world.program.method.writer, world.first_history, "a")
 
+    # One for each of the three sessions.
     assert len(rollout.calls) == 3
     for call in rollout.calls:
         assert len(call.completions) == 1
@@ -178,6 +187,8 @@ def test_a_rollout_never_asks_a_second_time(make_world) -> None:
 
 
 def test_the_first_failure_of_parallel_work_is_raised() -> None:
+    """Of three calls the last two fail."""
+
     def fail_unless_zero(number: int) -> int:
         if number > 0:
             raise ValueError(f"failure {number}")
@@ -248,7 +259,8 @@ def test_replayed_completions_write_the_same_memory_from_the_same_prompts(sample
     assert [call.prediction for call in replayed.calls] == predictions
 
 
-def test_the_reward_of_a_replay_is_that_of_the_rollout_less_the_mean_penalty(sampled) -> None:
+def test_a_replay_is_rewarded_like_its_rollout_less_the_mean_penalty(sampled) -> None:
+    """Each call has a penalty: 0.5 if it could not be read, 0.2 for unknown memories, or none."""
     world, rollout, completions = sampled
     history = world.first_history
     scorer = replay_scorer(world, format_penalty=0.5, unknown_id_penalty=0.2)
@@ -277,7 +289,7 @@ def test_completions_that_are_missing_in_a_replay_are_unreadable(sampled) -> Non
     assert not replayed.memory.entries()
 
 
-def test_too_many_completions_for_a_replay_are_refused(sampled) -> None:
+def test_a_replay_refuses_more_completions_than_it_has_calls(sampled) -> None:
     world, _, completions = sampled
 
     with pytest.raises(UserError, match=r"completions, but the writer of user0 asked \d+ times"):

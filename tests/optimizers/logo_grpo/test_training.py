@@ -1,4 +1,12 @@
-"""Whole trainings of a policy with one weight: stages, validation, collapse, and resuming."""
+"""Whole trainings of a policy with one weight: stages, validation, collapse, and resuming.
+
+The policy is the model that is trained to write memories. A training has stages; the horizon of a
+stage is how many sessions of a history it writes. In each step, the policy writes histories, and
+the trainer changes its weight by the rewards. A validation scores the policy on a person that it is
+not trained on, and saves a checkpoint of the weight.
+
+A policy may learn to write nothing readable: its format collapses.
+"""
 
 import json
 from collections import Counter
@@ -49,6 +57,10 @@ def validation_scores(world: World) -> dict[int, float]:
 
 @pytest.mark.slow
 def test_each_stage_trains_at_its_horizon_and_validates_after_every_step(make_world) -> None:
+    """`short_training` has two stages of two steps each.
+
+    The first one writes two sessions, the second one three.
+    """
     world = make_world()
 
     teleprompter = world.run_training(short_training(), valset=world.dev)
@@ -61,7 +73,7 @@ def test_each_stage_trains_at_its_horizon_and_validates_after_every_step(make_wo
 
 
 @pytest.mark.slow
-def test_validation_sees_whole_histories_sampled_and_greedy(make_world) -> None:
+def test_a_validation_writes_whole_histories_twice_sampled_and_once_greedily(make_world) -> None:
     world = make_world()
 
     world.run_training(short_training(), valset=world.dev)
@@ -79,6 +91,10 @@ def test_validation_sees_whole_histories_sampled_and_greedy(make_world) -> None:
 
 
 def test_the_checkpoint_is_chosen_by_the_mean_of_sampled_scores(make_world) -> None:
+    """A validation writes three memories with temperature 1, the samples.
+
+    It also writes one with temperature 0 (greedy), whose score is only noted.
+    """
     world = make_world()
     settings = short_training(curriculum=Curriculum((3,), steps=1), samples=3)
     world.run_training(settings, valset=world.dev)
@@ -124,6 +140,10 @@ def return_nothing(call: PolicyCall) -> str:
 def test_a_training_that_learns_nothing_says_why(
     make_world, policy: Any, local_fraction: float, reason: str
 ) -> None:
+    """Rewards are compared within a group.
+
+    `local_fraction` is the chance that a session gets a group.
+    """
     world = make_world(policy)
     settings = short_training(
         objective="local",
@@ -184,6 +204,10 @@ def world_with_best_step(make_world: Any, best_step: int) -> World:
 def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
     make_world, best_step: int
 ) -> None:
+    """There are two stages of two steps each.
+
+    A validation before the first step and after each step finds the best one.
+    """
     world = world_with_best_step(make_world, best_step)
 
     train_by_step_number(world, short_training(samples=3))
@@ -197,6 +221,7 @@ def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
 def test_the_best_of_the_last_stage_is_kept_although_an_earlier_one_scored_higher(
     make_world,
 ) -> None:
+    """There are two stages of two steps each. The policy is best after step 1."""
     world = world_with_best_step(make_world, 1)
 
     progress = train_by_step_number(world, short_training(samples=3))
@@ -217,6 +242,7 @@ def test_the_best_of_the_last_stage_is_kept_although_an_earlier_one_scored_highe
 
 
 def test_the_start_is_kept_if_the_only_stage_is_no_better(make_world) -> None:
+    """The policy of this world is best before the first step."""
     world = world_with_best_step(make_world, 0)
     settings = short_training(samples=3, curriculum=Curriculum((3,), steps=2))
 
@@ -240,6 +266,8 @@ def test_each_stage_has_its_own_number_of_steps(make_world) -> None:
 
 @pytest.mark.slow
 def test_a_format_collapse_ends_the_training_and_restores_the_best_weights(make_world) -> None:
+    """From the third step on, the policy returns mostly what cannot be read."""
+
     def collapse_after_two_updates(call: PolicyCall) -> str:
         if call.weight >= 2 and call.kind == "operations" and call.rng.random() < 0.8:
             return "unreadable"
@@ -318,7 +346,7 @@ def without_times(rows: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
-def test_a_killed_training_is_resumed_to_the_very_weights_of_an_uninterrupted_one(
+def test_a_killed_training_that_is_resumed_ends_with_the_same_weights_as_an_uninterrupted_one(
     make_world, tmp_path: Path
 ) -> None:
     uninterrupted_world = make_world()
@@ -364,6 +392,7 @@ def trained_folder(make_world: Any, one_step: TrainingSettings, tmp_path: Path) 
 
 
 def test_a_journal_of_other_settings_is_refused(make_world, trained_folder: Path) -> None:
+    """The journal is the file by which a training is resumed."""
     settings = short_training(curriculum=Curriculum((2,), steps=1), num_rollouts=4)
 
     with pytest.raises(UserError, match="num_rollouts = 3, not 4"):
@@ -416,18 +445,21 @@ def test_a_training_without_questions_is_refused(make_world) -> None:
 
 
 def test_a_method_without_writing_prompts_is_refused(make_world) -> None:
+    """Turn RAG stores turns as they are."""
     message = refuse_training(make_world(method="turn-rag"))
 
     assert "writes without a language model" in message
 
 
 def test_a_teacher_is_refused(make_world) -> None:
+    """DSPy lets some optimizers learn from another program, the teacher."""
     world = make_world()
 
     assert "takes no teacher" in refuse_training(world, teacher=world.program)
 
 
 def test_a_program_with_two_models_is_refused(make_world) -> None:
+    """One predictor gets a model of its own."""
     world = make_world()
     world.program.method.writer.extract_facts.lm = world.lm.copy()
 
@@ -435,6 +467,7 @@ def test_a_program_with_two_models_is_refused(make_world) -> None:
 
 
 def test_a_training_without_a_question_that_counts_is_refused(make_world) -> None:
+    """`in_headline` says which questions count."""
     world = make_world()
     teleprompter = world.teleprompter(short_training(), in_headline=lambda example: False)
 

@@ -157,6 +157,10 @@ def test_a_reader_gets_from_a_filter_to_a_question_its_evidence_and_its_prompt(
 def test_prompts_are_shown_of_a_program_that_reports_no_recall(
     browser: Browser, tmp_path: Path
 ) -> None:
+    """Some programs do not say what they recalled.
+
+    The page then says which evidence stood in their prompts: here D1:1, but not D4:2.
+    """
     unreported = row(score=0.0, trace=UNREPORTED)
     page = run_page("evaluate", "a-run", {"score": evaluation(unreported)})
     open_page(browser, page, tmp_path)

@@ -132,7 +132,12 @@ PARSE_FAILURE = Failure(kind="parse", where="x", message="y")
 def test_a_question_says_where_it_went_wrong(
     changes: dict[str, Any], reason: str, recall_extent: str
 ) -> None:
-    """A question is wrong by what was recalled ("missed", "part"), or by how it was "read"."""
+    """A wrong answer has a reason.
+
+    "missed" and "part": evidence was not recalled. "read": it was recalled, but the model answered
+    wrongly all the same. "prompted": nothing was reported as recalled, but the evidence stood in
+    the prompts.
+    """
     question = row(**changes)
     assert question.reason == reason
     assert question.recall_extent == recall_extent
@@ -165,7 +170,9 @@ def test_recalled_entries_are_named_by_the_numbers_of_their_lines(
     assert second_phase["entries"] == first_phase["entries"]
 
 
-def test_a_prompt_names_the_very_line_of_a_recalled_entry(script_data: dict[str, Any]) -> None:
+def test_a_prompt_and_a_recalled_entry_share_the_number_of_their_line(
+    script_data: dict[str, Any],
+) -> None:
     lines = script_data["lines"]
     (phase,) = script_data["questions"][0]["shown"]
     line_numbers = phase["calls"][0]["messages"][0]["content"]
@@ -215,7 +222,11 @@ def test_a_hostile_text_is_shown_as_text(text: str, tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
-def test_embedded_text_ends_no_element_and_comes_back(text: str) -> None:
+def test_any_text_can_be_embedded_in_a_page_and_read_back(text: str) -> None:
+    """A page holds its data as JSON within a <script> element.
+
+    A plain "</script>" in a text would end it.
+    """
     embedded = json_for_script({"text": text})
 
     for character in "<>&\u2028\u2029":
@@ -225,7 +236,8 @@ def test_embedded_text_ends_no_element_and_comes_back(text: str) -> None:
     assert json.loads(embedded)["text"] == expected
 
 
-def test_the_policy_of_a_page_allows_its_own_scripts_only() -> None:
+def test_the_security_policy_of_a_page_allows_only_its_own_scripts() -> None:
+    """A browser runs and loads only what the Content-Security-Policy of a page allows."""
     html = page_html(row())
     _, _, after_name = html.partition('Content-Security-Policy" content="')
     escaped_policy, _, _ = after_name.partition('"')
@@ -262,7 +274,11 @@ def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
 def test_a_prompt_of_any_length_is_shown_at_a_bounded_length(
     lengths: list[int], is_shown_completely: list[bool]
 ) -> None:
-    """The parameters are the lengths of the prompt's messages, and which of them are not cut."""
+    """The parameters are the lengths of a prompt's messages, and which of them are shown whole.
+
+    The first message has the instructions and the last one the question; between them are demos,
+    which are examples.
+    """
     contents = ["x" * length for length in lengths]
     messages = tuple({"role": "user", "content": content} for content in contents)
     call = PredictorCall(None, {}, completions=[Completion(messages, "yes")])
@@ -287,7 +303,7 @@ class UndrawablePage(Page):
         raise ValueError("half of\na page")
 
 
-def test_a_page_that_cannot_be_drawn_costs_the_run_nothing(
+def test_a_page_that_cannot_be_drawn_does_not_fail_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     page = UndrawablePage(command="evaluate", name="run", title="x")
@@ -348,6 +364,7 @@ def test_the_terminal_shows_categories_and_what_their_scores_rest_on() -> None:
 
 @pytest.mark.parametrize("comparable", [True, False])
 def test_the_first_line_says_if_scores_are_a_smoke_test_only(comparable: bool) -> None:
+    """Scores with the offline engine in place of a model can be compared with nothing."""
     long_name = "a-very-long-method-name-" * 4
     lines = terminal_lines(scored({"1": [0.5]}, comparable=comparable, program=long_name))
     assert (SMOKE_TEST in lines[0]) is not comparable
@@ -394,11 +411,12 @@ def evaluation_with_four_calls() -> Evaluation:
     return plain_evaluation([answered], construction=writing, cost=None)
 
 
-def test_calls_that_the_meter_of_the_run_counted_are_shown_as_its_own() -> None:
+def test_the_calls_that_the_meter_of_the_run_counted_are_shown() -> None:
+    """The meter counts calls of our models. It counted one call, although the rows report four."""
     assert evaluation_with_four_calls().metered_usage["calls"]["task"] == 1
 
 
-def test_calls_that_the_meter_of_the_run_did_not_count_are_marked_as_made_elsewhere() -> None:
+def test_reported_calls_are_shown_as_made_elsewhere_if_the_meter_counted_none() -> None:
     """A system of the user's may report calls that it made without our models."""
     no_metered_calls = {"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}}
     scored_elsewhere = evaluation_with_four_calls().model_copy(update=no_metered_calls)

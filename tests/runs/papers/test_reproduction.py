@@ -83,9 +83,9 @@ def rows(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def test_equal_variants_of_two_sections_are_one_run(rows: dict[str, Any]) -> None:
+    """The variants "three turns" and "k = 3" have the same program with the same settings."""
     assert list(rows) == ["three turns", "nothing", "k = 1", "k = 3"]
 
-    # These two have the same program with the same settings.
     assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
     all_runs = set()
     for row in rows.values():
@@ -157,6 +157,7 @@ def test_the_settings_of_a_variant_replace_the_presets_of_its_program() -> None:
 
 
 def test_the_heading_of_a_section_names_another_model_that_answers() -> None:
+    """Here one model writes the memories, and another one answers ("needs": "answers")."""
     section_with_other_answer_model = {**TURNS, "needs": "answers", "comparisons": []}
     paper = small_paper(sections=[section_with_other_answer_model])
 
@@ -205,6 +206,10 @@ def test_a_compile_starts_from_the_program_of_another_variant(
 
 @pytest.mark.slow
 def test_a_program_compiled_on_another_benchmark_is_asked_all_questions_of_this_one() -> None:
+    """The variant "demos of LoCoMo" has learned nothing from MSC.
+
+    So it may be asked all of its questions.
+    """
     demos = {**TURN_RAG, "tuned": LABELED}
     demos_of_locomo = {**TURN_RAG, "tuned": {**LABELED, "on": "locomo"}}
     on_locomo = {**TURNS, "variants": ["demos"], "baseline": "demos", "comparisons": []}
@@ -255,6 +260,7 @@ def paid_calls(meter: Meter) -> int:
 def test_a_reproduction_that_a_limit_stopped_is_resumed_and_pays_nothing_twice(
     max_calls: int,
 ) -> None:
+    """`max_calls` ends the first run early. A meter counts the calls that were paid for."""
     paper = paper_with_compiled_variants()
     complete_meter = Meter()
     stopped_meter = Meter()
@@ -333,7 +339,7 @@ def test_a_variant_that_is_not_installed_is_left_out(printed_reproduction: str) 
     assert f"the other is left out: {reason}" in printed_reproduction
 
 
-def test_what_is_not_reproduced_is_named_with_the_paper_s_numbers(
+def test_what_is_not_run_is_named_with_the_numbers_that_the_paper_prints(
     printed_reproduction: str,
 ) -> None:
     assert "As the paper prints it: Table 1; m; read in page 5" in printed_reproduction
@@ -413,8 +419,6 @@ MEASURED_ROWS = [
     row("1", 0.0, "user1", parts={"f1": 0.1}, context_tokens=30, calls=3, category="y"),
     row("2", 1.0, "user2", in_headline=False, category="y", calls=2),
 ]
-
-
 """Three questions of the categories x, y and y, of which the last is not in the headline score."""
 
 
@@ -561,6 +565,7 @@ def test_the_shares_of_a_paper_are_shown_in_points(section_of_all_units: Section
 
 
 def test_two_variants_are_compared_on_the_questions_that_both_were_asked() -> None:
+    """The baseline was asked 24 questions, and the variant only the first 22."""
     baseline = VariantResult("baseline", (scored([1.0] * 24),))
     variant = VariantResult("variant", (scored([0.0] * 21 + [1.0]),))
 
@@ -575,6 +580,7 @@ def test_two_variants_are_compared_on_the_questions_that_both_were_asked() -> No
 
 
 def test_a_variant_that_lost_too_many_calls_is_broken() -> None:
+    """A tenth of the calls may be lost; here it is half of them."""
     paper = small_paper()
     complete = VariantResult("nothing", (scored([1.0]),))
     half_lost = scored([1.0], call_outcomes={"task.answer": {"ok": 1, "lost": 1}})

@@ -1,9 +1,15 @@
 """The sections of papers: what they run on, what they show, and what a paper lacks or refuses.
 
+`mempiler reproduce PAPER` runs the experiments of a paper on memory again. RGMem, PGR, PraMem,
+H2Memory and Memory-R2 are such papers, and the methods that they propose.
+
 A section is a table of a paper, or the part of one that is on one benchmark. Its rows are variants
 (programs with settings), which `reproduce` runs. To resolve a section means to find out which of
 its variants can be run with the models that the user named, and on which questions; notes say what
 is left out, and why.
+
+Some sections are scored by a judge, a model that compares answers with gold answers. If the
+user names no model, the offline engine takes its place: it answers by rules, and costs nothing.
 """
 
 from __future__ import annotations
@@ -37,6 +43,7 @@ EVALUATE = run_config(benchmark="", test=8, threads=2)
 
 
 def test_the_usage_of_a_run_lies_within_its_plan() -> None:
+    """A plan says before a run how many calls and tokens it will take, at least and at most."""
     paper = small_paper()
     meter = Meter()
 
@@ -191,7 +198,11 @@ def test_an_option_of_a_benchmark_goes_to_the_benchmarks_that_have_it() -> None:
 def test_answers_are_scored_by_f1_where_the_user_names_no_judge(
     judge: str | None, benchmark_settings: dict[str, str]
 ) -> None:
-    """Table 2 of RGMem is scored by a judge; its description says what may stand in for one."""
+    """Table 2 of RGMem is scored by a judge.
+
+    Without one, our description of the paper takes F1 instead, the overlap of words, and the
+    categories 1 to 4 of LoCoMo.
+    """
     config = run_config(benchmark="", judge_lm=judge, lm="openai/x")
 
     (section,), _ = resolve_sections(read_paper("rgmem"), config, Selection(["table2"]))
@@ -200,6 +211,7 @@ def test_answers_are_scored_by_f1_where_the_user_names_no_judge(
 
 
 def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> None:
+    """`table1-transfer` is about memories that one model writes and another one reads."""
     config = run_config(benchmark="", lm="openai/x")
     sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
     assert [section.section.name for section in sections] == ["table1"]
@@ -225,6 +237,7 @@ def test_another_answer_model_answers_only_in_the_section_that_is_about_it() -> 
 
 
 def test_the_offline_engine_answers_in_place_of_another_model() -> None:
+    """A user who names no model only wants to see how the section looks."""
     selection = Selection(["table1-transfer"])
     (section,), _ = resolve_sections(read_paper("pramem"), run_config(benchmark=""), selection)
     assert section.config.models.answer.name == "offline"
@@ -251,6 +264,7 @@ def test_variants_of_pramem_practise_as_in_the_paper() -> None:
 
 
 def test_figure_4_of_pramem_reads_one_run_after_several_rounds() -> None:
+    """PraMem practises in 80 rounds. The figure shows its score after some of them."""
     settings_by_label = pramem_settings()
     (figure,) = read_paper("pramem").select_sections(["fig4"])
 
@@ -300,6 +314,7 @@ def test_rows_of_printed_tables_are_as_long_as_their_heads(paper_name: str) -> N
 
 @pytest.mark.parametrize("paper_name", PAPERS)
 def test_every_printed_table_of_a_paper_is_shown_somewhere(paper_name: str) -> None:
+    """A section shows it, or it stands among what is not reproduced."""
     paper = read_paper(paper_name)
     shown_keys: set[str] = set()
     for section in paper.sections:
@@ -370,6 +385,7 @@ def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(section_n
 
 
 def test_pgr_asks_the_opposed_questions_of_implexconv() -> None:
+    """The benchmark ImplexConv has two kinds of questions, opposed and supportive."""
     config = run_config(benchmark="", lm="openai/x")
     (section,), _ = resolve_sections(read_paper("pgr"), config, Selection(["implexconv"]))
     examples = RunInputs(section.config).benchmark.examples
@@ -420,7 +436,6 @@ def test_no_variant_writes_dates_beside_words_like_yesterday(paper_name: str) ->
 @pytest.mark.parametrize(
     ("paper_name", "section_name", "label", "column_name", "cells"),
     [
-        # A paper may print a number in several places: then a cell names the place.
         ("rgmem", "table2", "RGMem", "all", (78.92, 86.17)),
         ("rgmem", "table4", "w/o RG", "context tokens", ("8,479",)),
         ("h2memory", "table3", "against RecurSum", "req. win", ("421 / 29 / 376",)),
@@ -470,6 +485,11 @@ def test_the_numbers_of_a_paper_stand_beside_the_right_cells_of_our_tables(
     column_name: str,
     cells: tuple[float | str, ...],
 ) -> None:
+    """The last column is what the paper prints.
+
+    It may print a number in several places: then the cell names the place, such as a figure or the
+    notes of the authors.
+    """
     paper = read_paper(paper_name)
     (section,) = [section for section in paper.sections if section.name == section_name]
     (column,) = [column for column in section.columns if column.name == column_name]
@@ -533,7 +553,8 @@ def test_a_row_that_is_about_a_certain_model_is_run_with_no_other() -> None:
     assert f"start, Qwen2.5-7B answers is left out: {reason}" in notes
 
 
-def test_a_section_all_of_whose_rows_are_about_other_models_is_refused() -> None:
+def test_a_section_whose_rows_are_all_about_other_models_is_refused() -> None:
+    """The rows are about Qwen2.5-3B and Qwen2.5-7B, and the user has the tiny model."""
     config = run_config(benchmark="", lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b")
     with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
         resolve_sections(read_paper("memory-r2"), config, Selection(["sizes"]))
@@ -554,7 +575,7 @@ def test_with_a_model_behind_an_endpoint_only_rows_without_a_training_are_run() 
     assert f"32 sessions is left out: {reason}" in notes
 
 
-def test_sections_with_other_judges_and_answer_models_share_a_training() -> None:
+def test_sections_that_differ_in_judge_or_answer_model_share_a_training() -> None:
     """A training takes hours, so it is done once for all sections that have it in a row."""
     config = run_config(
         benchmark="",

@@ -1,7 +1,8 @@
 """What a user may choose of a paper's trainings: trainer, settings, and the rewarding model.
 
 The paper is Memory-R2. Some rows of its tables are models that it trained. The rewards of a
-training come from the answers of a model, which may be another one than the trained.
+training come from the answers of a model, which may be another one than the trained. `horizons` are
+how many sessions are written in each stage of a training; `lora` makes it smaller.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ON_32_SESSIONS_AT_ONCE = PAPER.variants["32 sessions at once"].tuned
 TRAINING_PAGE = Path(mempiler.__file__).parent / "docs" / "training.md"
 
 
-def test_a_setting_of_the_user_replaces_that_of_the_paper() -> None:
+def test_a_setting_of_the_user_replaces_the_setting_of_the_paper() -> None:
     choices = TrainingChoices({"horizons": [4], "lora": 8})
 
     config = choices.training_config(ON_32_SESSIONS, "local:x")
@@ -41,7 +42,8 @@ def test_a_setting_of_the_user_replaces_that_of_the_paper() -> None:
     assert config.lora == 8
 
 
-def test_a_setting_that_a_row_is_about_is_not_replaced_by_the_users() -> None:
+def test_the_user_does_not_replace_the_setting_that_a_row_is_about() -> None:
+    """The row "32 sessions at once" is about horizons = [32]."""
     choices = TrainingChoices({"horizons": [4], "lora": 8})
 
     config = choices.training_config(ON_32_SESSIONS_AT_ONCE, "local:x")
@@ -51,6 +53,7 @@ def test_a_setting_that_a_row_is_about_is_not_replaced_by_the_users() -> None:
 
 
 def test_a_note_names_the_row_that_does_not_take_a_setting_of_the_user() -> None:
+    """One row of this section, "32 sessions at once", is about its horizons, so it keeps them."""
     choices = TrainingChoices({"horizons": [4], "lora": 8})
     selection = Selection(["curriculum"], trainings=choices)
 
@@ -91,6 +94,7 @@ def test_the_trained_model_gives_the_rewards_where_no_other_model_answers() -> N
 
 
 def test_addresses_and_settings_of_plans_may_change_when_a_run_is_resumed() -> None:
+    """The numbers of GPUs and their memory only matter to the plan."""
     choices = TrainingChoices(
         {
             "lora": 8,
@@ -131,6 +135,7 @@ def test_a_training_that_could_not_begin_is_refused_before_anything_is_made(
 
 
 def test_a_plan_says_nothing_of_gpu_memory_if_the_size_of_the_model_is_not_known() -> None:
+    """The plan of a training says if it fits into the memory of the GPUs."""
     config = run_config(benchmark="", lm="local:nobody/x")
 
     plan, _ = plan_paper(PAPER, config, Selection(["main"]))
@@ -177,6 +182,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
 def test_the_recipe_for_eight_gpus_is_planned_and_fits(
     recipe: Recipe, tmp_path: Path, cli: Any
 ) -> None:
+    """A plan says what each GPU is for, and if the model fits into its memory."""
     exit_code, output, error_output = cli(*recipe.command, "--plan", "--json")
 
     assert exit_code == 0, error_output
@@ -199,13 +205,15 @@ def test_the_plan_of_the_recipe_shows_the_memory_of_each_gpu(recipe: Recipe, cli
 
 
 def test_a_recipe_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
+    """All weights of the 7B model are to be trained on one GPU of 80 GB."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     command = ["reproduce", "memory-r2", "--section", "main", "--lm", QWEN_7B]
     _, output, _ = cli(*command, "--train-set", "gpu_memory=80", "--plan")
     assert "80: does not fit" in " ".join(output.split())
 
 
-def test_a_setting_that_does_not_fit_is_refused_where_the_rows_are_resolved() -> None:
+def test_horizons_that_shrink_are_refused_when_the_rows_are_resolved() -> None:
+    """Horizons must grow."""
     shrinking_horizons = TrainingChoices({"horizons": [9, 3]})
     selection = Selection(["main"], trainings=shrinking_horizons)
     with pytest.raises(UserError, match="horizons"):
