@@ -134,6 +134,10 @@ def test_processes_share_their_metrics(served: Served) -> None:
 
 
 def test_a_process_that_is_killed_is_replaced_and_nothing_is_lost(served: Served) -> None:
+    """A service of two workers stores forty sessions before one worker is killed, and forty later.
+
+    With the one of the fixture, 41 were stored before.
+    """
     workers = worker_processes(served.process.pid)
     assert len(workers) == 2
     assert add_forty_sessions(served, "fridge") == 40
@@ -176,6 +180,7 @@ def test_a_signal_to_the_parent_ends_all_workers_in_order(served: Served) -> Non
 
 
 def test_workers_end_when_their_parent_is_killed(served: Served) -> None:
+    """Otherwise they would go on, and nobody would replace or stop them."""
     workers = worker_processes(served.process.pid)
     assert len(workers) == 2
 
@@ -186,6 +191,7 @@ def test_workers_end_when_their_parent_is_killed(served: Served) -> None:
 
 
 def test_an_error_that_keeps_all_processes_from_starting_is_printed_once(tmp_path: Path) -> None:
+    """The token of the tenant `acme` is too short. Each of the three processes would find that."""
     (tmp_path / "tokens").write_text("acme short\n")
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
     command = [
@@ -373,6 +379,10 @@ def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_i
 
 
 def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) -> None:
+    """Each user stores secret words and asks for them.
+
+    A word that comes to another user is a leak.
+    """
     with Served(tmp_path, workers=2) as service:
         counts = asyncio.run(
             crowd(service.address, users=200, seconds=CROWD_SECONDS, tokens=service.tokens)
@@ -390,7 +400,11 @@ def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) 
 def test_a_hostile_tenant_delays_no_other_and_nothing_is_lost_doubled_or_disclosed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Module `soak` says what that tenant does. The service is killed several times meanwhile."""
+    """Module `soak` says what that tenant does. The service is killed several times meanwhile.
+
+    `good` checks the report: how long the other tenant waited, and whether each of its sessions is
+    stored once.
+    """
     store_address = None
     if kind == "postgres":
         # Not a parameter of the test, since the other case needs no server.
