@@ -146,9 +146,7 @@ ACCEPT_STREAMS = {"Accept": "application/json, text/event-stream"}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_only_post_is_allowed_so_nobody_opens_a_stream_that_does_not_end(
-    connect: Connect, method: str
-) -> None:
+def test_a_get_or_delete_request_to_the_tools_is_refused(connect: Connect, method: str) -> None:
     """MCP lets a server send events to a `GET` for ever; here that would hold a connection."""
     client = connect(mcp=True)
 

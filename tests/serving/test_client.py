@@ -251,6 +251,7 @@ def test_a_memory_without_sessions_has_no_entries(memory_of: MemoryOf) -> None:
 
 
 def test_entries_are_listed_page_by_page_with_their_sessions(ada_with_two_sessions: Any) -> None:
+    """The fixture has written two sessions of one turn. Each turn is an entry of the memory."""
     lisbon_entry = ListedEntry(
         id="chat-1:1",
         text="Ada: I moved to Lisbon.",
@@ -308,7 +309,8 @@ def ada_with_changes(ada_with_two_sessions: Any) -> Any:
     return ada_with_two_sessions
 
 
-def test_changes_of_an_entry_are_undone_until_there_is_none(ada_with_changes: Any) -> None:
+def test_an_undo_does_nothing_when_all_changes_are_undone(ada_with_changes: Any) -> None:
+    """The fixture has made two changes of the entry, and has undone both."""
     assert ada_with_changes.entries.undo("chat-1:1") is None
     assert ada_with_changes.entries.get("chat-1:1").text == "Ada: I moved to Lisbon."
 
@@ -325,6 +327,7 @@ def test_the_history_of_an_entry_begins_with_its_writing(ada_with_two_sessions: 
 
 
 def test_the_history_of_an_entry_has_all_its_changes(ada_with_changes: Any) -> None:
+    """The fixture has updated the entry, has deleted it, and has undone both."""
     history = ada_with_changes.entries.history("chat-1:1")
 
     assert [change.what for change in history] == ["written", "update", "delete", "undo", "undo"]
@@ -443,6 +446,10 @@ def test_an_unknown_user_has_no_status_no_sessions_and_no_memory(acme: Client) -
 
 
 def test_a_client_reads_status_sessions_and_memory(client: Any, acme: Client) -> None:
+    """A session that was added is queued: it waits to be written into the memory.
+
+    A chat keeps its session open until the session is ended.
+    """
     ada = acme.memory("ada")
     ada.add(LISBON_MESSAGES, id="chat-1")
     client.chat("Hello there.", metadata={"session": "tuesday"})
@@ -596,7 +603,7 @@ def test_an_id_of_an_entry_that_no_store_could_hold_is_refused(
         pytest.param(["I moved."], id="list of texts"),
     ],
 )
-def test_what_is_no_session_is_refused(offline_client: Client, session: Any) -> None:
+def test_a_value_that_is_no_session_is_refused(offline_client: Client, session: Any) -> None:
     with pytest.raises(UserError, match="session"):
         offline_client.memory("ada").add(session)
 
@@ -604,7 +611,7 @@ def test_what_is_no_session_is_refused(offline_client: Client, session: Any) -> 
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x\0", None]
 )
-def test_what_is_no_address_is_refused(url: Any) -> None:
+def test_a_value_that_is_no_address_is_refused(url: Any) -> None:
     with pytest.raises(UserError, match="is no address; give one such as"):
         Client(url)
 

@@ -328,10 +328,13 @@ def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_o
     assert files_with_secret(home) == []
 
 
-def test_a_question_in_progress_at_the_forgetting_leaves_no_embedding_when_it_ends(
+def test_a_question_that_ends_after_the_forgetting_leaves_no_embedding(
     store: Store, background: ThreadPoolExecutor
 ) -> None:
-    """Embedders keep the vectors of texts. Here a question is embedded after the forgetting."""
+    """Embedders turn texts into vectors, and keep the vectors.
+
+    Here the embedder hangs at the question, and goes on when the user is forgotten.
+    """
     embedded_texts: list[str] = []
     is_held_up = threading.Event()
     may_embed = threading.Event()

@@ -45,6 +45,7 @@ def scrape(client: Api, tmp_path: Path) -> Scrape:
 def test_metrics_count_requests_model_calls_and_users_but_name_nobody(
     client: Api, scrape: Scrape
 ) -> None:
+    """One question is answered. Two are about a user who is not there (404)."""
     client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
     assert client.ask("Where did Ada move?", user="ada-lovelace").status_code == 200
     assert client.ask("Where?", user="nobody").status_code == 404

@@ -280,6 +280,8 @@ def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
 
 
 def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
+    """`check_outage` asks for the state of the service, and ends the outage after some seconds."""
+
     def limit_file_size(size: int) -> None:
         # To the service a limit for its files is like a disk that is full.
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -326,6 +328,7 @@ def postgres_processes(server: Postgres) -> list[int]:
 def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
+    """`check_outage` asks for the state of the service, and ends the outage after some seconds."""
     with Served(tmp_path, store=own_postgres.emptied()) as service:
         processes = postgres_processes(own_postgres)
 
@@ -344,7 +347,7 @@ def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
             send_signal(signal.SIGCONT)
 
 
-def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_it(
+def test_a_killed_process_is_replaced_while_the_database_is_down(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
     with Served(tmp_path, store=own_postgres.emptied(), workers=2) as service:
@@ -378,7 +381,7 @@ def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_i
 # Many users, and a hostile one
 
 
-def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) -> None:
+def test_two_hundred_users_at_once_get_no_error_and_no_word_of_each_other(tmp_path: Path) -> None:
     """Each user stores secret words and asks for them.
 
     A word that comes to another user is a leak.

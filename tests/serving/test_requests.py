@@ -460,9 +460,13 @@ def test_a_failing_store_is_reported_without_its_address(client: Api) -> None:
         pytest.param({"cursor": ""}, "cursor: ", id="an empty cursor"),
     ],
 )
-def test_a_malformed_list_of_entries_is_refused(
+def test_a_malformed_request_for_entries_is_refused(
     filled: Api, parameters: dict[str, str], message_start: str
 ) -> None:
+    """`where` is a condition on metadata, as JSON.
+
+    `cursor` is the last entry of the page before.
+    """
     response = filled.get("/v1/users/ada/entries", params=parameters)
 
     assert response.status_code == 400

@@ -109,6 +109,7 @@ def client_without_dollars(connect: Any, make_priced_lm: Any, stopped_clock: Sto
 def test_a_question_is_refused_until_midnight_when_the_budget_is_spent(
     client_without_dollars: Api,
 ) -> None:
+    """The fixture has spent a budget of 2 dollars by noon, half a day before midnight."""
     refused = client_without_dollars.ask("Where?")
 
     assert refused.status_code == 429
@@ -120,6 +121,7 @@ def test_a_question_is_refused_until_midnight_when_the_budget_is_spent(
 def test_a_chat_is_refused_until_midnight_when_the_budget_is_spent(
     client_without_dollars: Api, is_streamed: bool
 ) -> None:
+    """The fixture has spent a budget of 2 dollars by noon, half a day before midnight."""
     refused = client_without_dollars.chat("Where do I live?", stream=is_streamed)
 
     assert refused.status_code == 429
@@ -133,6 +135,7 @@ def test_sessions_are_stored_though_the_budget_is_spent(client_without_dollars: 
 
 
 def test_a_spent_budget_refuses_no_other_tenant(client_without_dollars: Api) -> None:
+    """The tenant `acme` has spent its budget, and `globex` has not."""
     globex = client_without_dollars.as_tenant("globex")
     globex.add("I moved to Lisbon.")
 
@@ -275,6 +278,10 @@ def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
     scripted: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Prices come from a table of litellm, a library, unless an operator gives them.
+
+    No tenant has a budget at first, so the service starts without a price for its model.
+    """
     lm = scripted(
         lambda field, prompt, call_number: {field: "Lisbon"}, guard=Breaker(), max_tokens=100
     )
@@ -306,6 +313,7 @@ def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
 def test_a_budget_needs_a_model_with_a_known_price(
     store: Store, tmp_path: Path, scripted: Any
 ) -> None:
+    """The table of litellm, a library that knows prices of models, has none for `scripted/test`."""
     unpriced_lm = scripted(lambda field, prompt, call_number: {field: "x"}, guard=Breaker())
 
     with pytest.raises(UserError, match="price of scripted/test is not known") as raised:
@@ -471,6 +479,8 @@ def test_a_call_that_may_have_been_answered_costs_the_dollars_that_were_reserved
 def test_a_call_that_ends_without_an_answer_and_without_an_error_costs_nothing(
     store: Store, breaker: Breaker, is_async: bool
 ) -> None:
+    """A call ends like that if the endpoint says that it does not serve such requests."""
+
     async def call() -> None:
         CALLER.set(ADA)
         if is_async:

@@ -108,6 +108,7 @@ def test_a_limit_in_the_token_file_overrides_the_option(connect: Any, tmp_path: 
 def test_a_higher_limit_in_the_token_file_holds_also_for_the_current_minute(
     connect: Any, tmp_path: Path
 ) -> None:
+    """The option allows one request in a minute. Then the token file allows five."""
     client = connect(tenant_requests_per_minute=1)
     assert list_users_repeatedly(client, times=4) == [200, 429, 429, 429]
 

@@ -175,6 +175,10 @@ def test_a_missing_token_file_is_refused(token_file: Path) -> None:
 def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(
     token_file: Path,
 ) -> None:
+    """A program may set the times of a file.
+
+    The system also keeps one (ctime) that nobody can set.
+    """
     token_file.write_text(f"acme {TOKEN}-1\n")
     first_status = token_file.stat()
     tokens = Tokens(token_file)
@@ -295,6 +299,7 @@ BODY_OF_NEW_SESSION = json.dumps({"messages": [{"role": "user", "content": "hi"}
 def test_without_tokens_this_machine_is_served(
     connect: Any, store: Store, headers: dict[str, str]
 ) -> None:
+    """A service without tokens serves its own machine. Browsers tell in these headers who asks."""
     client = connect(tokens=False).as_tenant(None)
 
     assert client.get("/v1/users", headers=headers).status_code == 200

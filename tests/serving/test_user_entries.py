@@ -133,8 +133,9 @@ def exported_text(memory: UserMemory) -> str:
 
 
 def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
+    """A page has at most `limit` entries, here a hundred, and at most a million characters."""
     memory = memory_of_ada(store, "turn-rag")
-    # A page has a million characters at most, but at least one entry.
+    # A page has one entry at least, however long that is.
     add_session(memory, "D1", *[f"{number} " + "x" * 300_000 for number in range(8)])
     add_session(memory, "D2", "y" * 1_100_000)
 
@@ -262,10 +263,10 @@ def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(
     assert SECRET in text_visible_to(deletion.memory, QUESTION)
 
 
-def test_a_turn_that_is_deleted_before_it_is_written_is_not_found_before_or_after(
+def test_a_turn_that_is_deleted_while_it_waits_is_found_neither_then_nor_later(
     store: Store,
 ) -> None:
-    """A turn that waits is searched as it was said; later facts are made of it."""
+    """A turn that waits is searched as it was said. Later a model makes facts of it."""
     memory = memory_of_ada(store, "memory-r2")
     add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET, remember=False)
     waiting_entry = memory.entries.get("D1:2")
@@ -394,10 +395,13 @@ class MemoriesBeforeForgetting(Memories):
         return view
 
 
-def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_stores_nothing(
+def test_deleting_an_entry_stores_nothing_if_its_session_is_forgotten_meanwhile(
     store: Store,
 ) -> None:
-    """The change quotes the entry, and would bring back what was forgotten."""
+    """Another process forgets the session after the entry was read.
+
+    A deletion quotes the entry, so it would bring back what was forgotten.
+    """
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
     add_session(memory, "D2", PIANO_SENTENCE)
@@ -409,12 +413,12 @@ def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_store
     assert store.amendments.list_all(memory.owner) == []
 
 
-def test_a_request_changes_an_entry_though_a_session_was_forgotten_since_the_request_came(
+def test_an_entry_is_deleted_though_another_session_was_forgotten_meanwhile(
     store: Store,
 ) -> None:
-    """The entry is read after the forgetting, so it quotes nothing of the session.
+    """`bind_view` marks the moment at which a request comes. Then session D1 is forgotten.
 
-    `bind_view` marks the moment at which the request comes.
+    The entry of D2 is read after that, so its deletion quotes nothing of D1.
     """
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
@@ -553,7 +557,9 @@ class ReaderWithoutEdits(EntryReader[TurnMemory]):
         return memory
 
 
-def test_a_method_that_cannot_leave_entries_out_refuses_what_would_need_that(store: Store) -> None:
+def test_a_method_that_ignores_changes_refuses_to_delete_and_to_update_entries(
+    store: Store,
+) -> None:
     """The reader of a method recalls what may answer a question. This one ignores all changes.
 
     It would go on showing an entry that was deleted, so nothing can be deleted or updated.

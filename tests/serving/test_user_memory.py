@@ -251,8 +251,11 @@ With `fallback=True` a search without hits finds what a question would be answer
 """
 
 
-def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -> None:
-    """No turn shares a word with the question."""
+def test_a_search_without_hits_falls_back_on_the_newest_entries(ada: UserMemory) -> None:
+    """No turn shares a word with the question.
+
+    With `fallback=True` a search finds something all the same.
+    """
     ada.add([message("I moved to Lisbon.")], metadata={"year": 2024})
     ada.add([message("My cat is called Momo.")], metadata={"year": 2025})
     assert ada.search("Where do I live?") == NOTHING
@@ -306,7 +309,7 @@ def memory_of_a_month(ada: UserMemory) -> UserMemory:
 
 
 def test_all_entries_in_a_span_of_time_are_found(memory_of_a_month: UserMemory) -> None:
-    """Entries outside of it are nearer to the query, but take no place among the five hits."""
+    """Entries of later days are nearer to the query, but take no place among the five hits."""
     second_of_march = datetime(2025, 3, 2)
     fourth_of_march = datetime(2025, 3, 4)
 

@@ -150,6 +150,7 @@ def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: A
 def test_a_tenant_whose_model_is_slow_holds_only_its_share_of_the_writers(
     store: Store, scripted: Any
 ) -> None:
+    """The model does not answer prompts with the word "slow", which only `acme` sends."""
     may_answer = threading.Event()
 
     def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
