@@ -139,7 +139,7 @@ def test_a_model_may_be_an_object_of_dspy_whose_calls_are_counted(store: Store, 
 
 
 def test_a_model_may_be_named_and_its_calls_are_counted(store: Store) -> None:
-    """The name "offline" is that of the offline engine, which needs no key and no network."""
+    """ "offline" names the offline engine, which needs no key and no network."""
     memories = Memories(build_program("turn-rag"), store, "offline")
 
     assert UserMemory(memories, Owner("bo")).ask("Where?") is not None
