@@ -278,7 +278,7 @@ def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
     scripted: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Prices come from a table of litellm, a library, unless an operator gives them.
+    """The service looks up the price of a model in a table of the library litellm.
 
     No tenant has a budget at first, so the service starts without a price for its model.
     """
