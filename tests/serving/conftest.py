@@ -1,6 +1,9 @@
 """Services that run in this process, for two tenants with tokens.
 
-Unless a test says otherwise, their program is turn RAG and their model the offline engine.
+A tenant is a customer of the service, and has users: Ada is the user "ada" of the tenant "acme".
+Unless a test says otherwise, the program is turn RAG, by which each turn of a conversation can be
+found as it was said, and the model is the offline engine, which answers with the sentence that fits
+best.
 """
 
 import threading

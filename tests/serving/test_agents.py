@@ -1,6 +1,8 @@
-"""Memories for agents: tools of MCP over HTTP, and a tool of DSPy.
+"""Agents use the memory of a user as a tool: over HTTP by the protocol MCP, or in Python with DSPy.
 
-Of a request to MCP the token names the tenant, and the header `Mempiler-User` the user.
+Of a request to MCP the token names the tenant, and the header `Mempiler-User` the user. A session
+that is stored waits until it is written into the memory. Until then its turns are found as they
+were said. An entry is a piece of a memory that a search can find.
 """
 
 import asyncio
@@ -53,6 +55,7 @@ def text_of(result: Any) -> str:
 
 
 def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(connect: Connect) -> None:
+    """The offline model answers with the sentence that fits the question best."""
     client = connect(mcp=True, writers=1)
 
     added = call_tool(client, "add_memory", text="My code word is falcon.")
@@ -66,6 +69,7 @@ def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(connect: Connec
 
 
 def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Connect) -> None:
+    """Only Ada, a user of the tenant `acme`, has said something."""
     acme = connect(mcp=True, writers=1)
     globex = acme.as_tenant("globex")
     call_tool(acme, "add_memory", text="My code word is falcon.")
@@ -142,9 +146,7 @@ ACCEPT_STREAMS = {"Accept": "application/json, text/event-stream"}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_only_post_is_allowed_so_nobody_opens_a_stream_that_does_not_end(
-    connect: Connect, method: str
-) -> None:
+def test_a_get_or_delete_request_to_the_tools_is_refused(connect: Connect, method: str) -> None:
     """MCP lets a server send events to a `GET` for ever; here that would hold a connection."""
     client = connect(mcp=True)
 
@@ -154,7 +156,8 @@ def test_only_post_is_allowed_so_nobody_opens_a_stream_that_does_not_end(
         assert response.headers["content-type"] == "application/json"
 
 
-def test_a_call_that_wants_a_stream_that_does_not_end_is_refused(connect: Connect) -> None:
+def test_a_call_that_subscribes_to_endless_events_is_refused(connect: Connect) -> None:
+    """MCP has such calls, and this service does not offer them, so it says 404."""
     client = connect(mcp=True)
     headers = {**ACCEPT_STREAMS, **LISTEN_HEADERS}
 
@@ -207,7 +210,10 @@ def test_the_tool_returns_an_entry_of_several_lines_on_one_line_with_its_date(
 def test_the_tool_returns_k_entries_of_the_memory_and_the_turns_that_wait(
     memory: mempiler.UserMemory,
 ) -> None:
-    """A session that was only stored so far waits to be written into the memory."""
+    """With `k=2` it returns two entries, and besides them the turn that waits.
+
+    With `remember=False` a session is only stored, so it waits to be written into the memory.
+    """
     memory.add(
         [
             message_of_ada("I moved to Lisbon."),
@@ -243,10 +249,11 @@ TEXT_PIECES = (
 
 
 @given(st.lists(st.sampled_from(TEXT_PIECES), max_size=12).map("".join))
-def test_no_entry_ends_the_block_in_which_it_stands(entry_text: str) -> None:
-    """Entries stand between `<memory>` and `</memory>` before the prompt of somebody else.
+def test_the_text_of_an_entry_cannot_close_the_memory_block_of_a_prompt(entry_text: str) -> None:
+    """What was recalled stands between `<memory>` and `</memory>` before the prompt of an agent.
 
-    An entry that could end this block would be read as a part of the prompt.
+    If the text of an entry closed this block, its other words would be read as a part of the
+    prompt.
     """
     (first_part,) = prepend_text(f"- Ada: {entry_text}", content=[])
     block = first_part["text"]
@@ -257,6 +264,7 @@ def test_no_entry_ends_the_block_in_which_it_stands(entry_text: str) -> None:
 
 
 def test_an_agent_reads_when_an_entry_was_said_if_that_is_known() -> None:
+    """`data_lines` writes each hit of a search as a line of JSON, which an agent reads."""
     dated_hit = Hit(
         id="D1:1",
         text="I moved.",
@@ -276,6 +284,7 @@ def test_an_agent_reads_when_an_entry_was_said_if_that_is_known() -> None:
 
 
 def test_turns_that_wait_are_among_the_hits_for_a_message(memory: mempiler.UserMemory) -> None:
+    """`hits_with_fallback` returns what is put before a user's message to an agent."""
     memory.add([message_of_ada("I moved to Lisbon.")])
     # This one is stored, but not written into the memory yet.
     memory.add([message_of_ada("Lisbon is warm.")], remember=False)

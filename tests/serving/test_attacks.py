@@ -1,6 +1,8 @@
 """No single client, with a token or without, makes another tenant wait for long.
 
-Ninety-five of a hundred requests of the other tenant, the victim, take less than a second.
+The other tenant is called the victim. It stores and searches while a service is attacked, and
+ninety-five of a hundred of its requests take less than a second. `attackers` says what each attack
+sends.
 """
 
 import sys
@@ -78,6 +80,7 @@ def wait_until_all_is_written(served: Served) -> None:
 def test_no_request_without_a_token_holds_up_a_victim(
     served: Served, attack: Attack, connections: int
 ) -> None:
+    """The service refuses all of these requests, because their sender has no token."""
     check_victim(served, attack, token="", connections=connections, is_valid=False)
 
 
@@ -92,6 +95,7 @@ def test_no_request_without_a_token_holds_up_a_victim(
     ],
 )
 def test_no_invalid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
+    """The attacker is a tenant with a token. The service refuses all of its bodies."""
     token = served.tokens["globex"]
 
     check_victim(served, attack, token, connections=6, is_valid=False)
@@ -109,6 +113,7 @@ def test_no_invalid_body_holds_up_a_victim(served: Served, attack: Attack) -> No
     ],
 )
 def test_no_large_valid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
+    """The attacker is a tenant with a token. Its bodies are large, and the service accepts them."""
     token = served.tokens["globex"]
 
     check_victim(served, attack, token, connections=16, is_valid=True)

@@ -5,7 +5,12 @@ send more requests than its share: the service goes on for everybody else.
 
 Four settings say how many requests are in progress: `threads` of them ask the model at the same
 time, and `queue` wait for their turn; `store_threads` and `store_queue` are the same for requests
-that only need the store. A request has a *place* in the service from its arrival to its end.
+that only need the store. A request has a *place* in the service from its arrival to its end, and a
+*slot* while it is worked on. `timeout` is the time of a request in seconds.
+
+A *breaker* stands before each model. After five failures in a row it opens: calls are refused at
+once, so that nobody waits for a model that is down. `/health` tells an operator whether the service
+runs, and `/ready` which of its parts work.
 """
 
 import asyncio
@@ -98,7 +103,10 @@ def hung_service(connect: Connect, scripted: Any, **settings: Any) -> Iterator[H
 def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
     connect: Connect, fault: str
 ) -> None:
-    """One request at a time may ask the model, so the second one waits for the end of the first."""
+    """One request at a time may ask the model, so the second one waits for the end of the first.
+
+    A call of the model may take half a second (`deadline`). A chat with a longer one fails (502).
+    """
     with StubServer(every(fault)) as model_server:
         lm = language_model(
             model_server.model,
@@ -124,7 +132,9 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
         assert seconds < 15
 
 
-def test_requests_of_the_store_do_not_wait_for_the_model(connect: Connect, scripted: Any) -> None:
+def test_sessions_are_stored_while_all_chats_wait_for_the_model(
+    connect: Connect, scripted: Any
+) -> None:
     # Of two chats in progress one asks the model, and the other waits for its turn. Without tokens
     # there is one tenant only, so it may have both.
     settings = {"threads": 1, "queue": 1, "store_threads": 1, "tokens": False}
@@ -149,9 +159,10 @@ def test_requests_of_the_store_do_not_wait_for_the_model(connect: Connect, scrip
     assert within(20, lambda: client.get("/ready").status_code == 200)
 
 
-def test_a_late_answer_is_a_504_and_not_stored(
+def test_a_chat_whose_model_is_too_slow_gets_504_and_its_answer_is_not_stored(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
+    """A request has 0.3 seconds. The model answers only when the block has ended."""
     with hung_service(connect, scripted, timeout=0.3) as service:
         client = service.api
         response = client.chat("I moved.")
@@ -263,7 +274,10 @@ def test_streams_that_nobody_reads_count_as_requests_of_their_tenant_until_they_
 def test_a_request_ends_soon_after_its_client_has_left(
     connect: Connect, path: str, body: Any
 ) -> None:
-    """Otherwise clients that give up and try again would fill the service with requests."""
+    """Otherwise clients that give up and try again would fill the service with requests.
+
+    The model never answers ("stall"), and each client leaves after 0.2 seconds.
+    """
     pytest.importorskip("mcp", reason="needs the extra mcp")
     headers = {"Accept": "application/json", "Mempiler-User": "ada"}
     with StubServer(every("stall")) as model_server:
@@ -311,7 +325,11 @@ def test_a_request_ends_soon_after_its_client_has_left(
 def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
     connect: Connect, data: bytes, response_start: bytes
 ) -> None:
-    """Otherwise a client could hold ever more connections without doing anything."""
+    """Otherwise a client could hold ever more connections without doing anything.
+
+    A request has half a second to come (`timeout`). A connection without a request is closed after
+    a second (`keep_alive`).
+    """
     client = connect(tokens=False, keep_alive=1.0, timeout=0.5)
 
     with connect_socket(client, timeout=10) as connection:
@@ -328,7 +346,10 @@ def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
 
 
 def test_a_tenant_whose_embeddings_hang_leaves_room_for_those_of_another(connect: Connect) -> None:
-    """Texts are embedded in a few slots, and each tenant may hold its share of them."""
+    """To search for a question, its text is embedded, i.e. turned into a vector of numbers.
+
+    That happens in a few slots, and each tenant may hold its share of them.
+    """
     may_embed = threading.Event()
 
     @compute_slot()
@@ -386,7 +407,10 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) 
 def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(
     connect: Connect,
 ) -> None:
-    """After five failures in a row its breaker opens: requests fail at once, without waiting."""
+    """Embedding a text may take half a second. After five failures in a row the breaker opens.
+
+    Then requests fail at once, without waiting.
+    """
     is_hanging = threading.Event()
     is_hanging.set()
 
@@ -489,6 +513,8 @@ def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
 def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
     connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """`/ready` tells apart whether the store can be read (`store`) and written (`disk`)."""
+
     def forbid_writing(connection: Any) -> None:
         connection.exec_driver_sql("PRAGMA query_only=ON")
 
@@ -512,6 +538,7 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
 def test_a_service_with_a_broken_token_file_is_not_ready_and_the_log_says_why(
     connect: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The service reads the file of tokens again when it changes."""
     client = connect().as_tenant(None)
     assert client.get("/ready").status_code == 200
 

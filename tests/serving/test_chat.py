@@ -1,6 +1,8 @@
 """The OpenAI-compatible chat: sessions, repeated requests, and streamed answers.
 
-What the user says is stored before the model is asked, and the answer before the client has it.
+What the user says is stored before the model is asked, and the answer before the client has it. A
+session is "open" while its chat goes on. When it has ended it is "queued": it waits to be written
+into the memory of its user.
 
 The service offers two models: the program ("my-model"), which answers questions from the memory in
 few words, and the language model itself, whose prompt is completed by what was recalled
@@ -358,12 +360,17 @@ def test_a_question_that_states_a_fact_is_recalled(client: Api) -> None:
         pytest.param(-31, [("queued", 2), ("open", 2)], id="the last turn lies in the future"),
     ],
 )
-def test_a_session_ends_after_the_gap(
+def test_a_chat_after_a_long_pause_begins_a_new_session(
     connect: Connect,
     store: Store,
     minutes_since_last_turn: int,
     sessions: list[tuple[str, int]],
 ) -> None:
+    """A session ends when nothing was said in it for half an hour (`session_gap`).
+
+    Ada's session has two turns of an earlier time, and her chat adds two: her message and its
+    answer.
+    """
     client = connect(session_gap=30)
     last_time = utc_now() - timedelta(minutes=minutes_since_last_turn)
     earlier_turns = [
@@ -394,6 +401,10 @@ def test_an_idle_session_is_ended_by_the_background_worker(client: Api) -> None:
 def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
     client: Api, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A sweep ends idle sessions of all users.
+
+    The stored session of Ada is damaged, and Bob's is not.
+    """
     for user in ("ada", "bob"):
         turn = Turn(id="", speaker="Ada", text="the code is falcon")
         store.open_sessions.append(Owner(user, "acme"), "chat", [turn])
@@ -418,6 +429,7 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
 def test_an_answer_is_stored_though_its_session_ended_while_the_model_was_asked(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
+    """The model of this test ends the session before it answers, as another request could."""
     ended_sessions: list[Any] = []
 
     def end_session_and_answer(field: str, prompt: str, call_number: int) -> dict[str, str]:
@@ -480,6 +492,7 @@ IMAGE_PART = {"type": "image_url", "image_url": {}}
 def test_an_unsupported_request_is_refused_and_changes_nothing(
     client: Api, store: Store, fields: dict[str, Any], message: str
 ) -> None:
+    """`message` is a part of the error, which names the wrong field."""
     body = {"user": "ada", "messages": [{"role": "user", "content": "hi"}], **fields}
 
     response = client.post("/v1/chat/completions", json=body)
@@ -533,6 +546,10 @@ def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
 def test_settings_that_the_program_ignores_are_named_in_its_reply(
     reach: Reach, stream: bool
 ) -> None:
+    """A program chooses the settings of its model itself, and ignores those of a request.
+
+    Its reply names them in the field `mempiler`.
+    """
     settings: dict[str, Any] = {
         "temperature": 0,
         "top_p": 0.5,
@@ -555,6 +572,7 @@ def test_settings_that_the_program_ignores_are_named_in_its_reply(
 
 @STREAMED_OR_NOT
 def test_labels_that_the_program_ignores_are_named_in_its_reply(reach: Reach, stream: bool) -> None:
+    """Labels are the field `metadata` of a request of OpenAI's protocol."""
     client = reach(lambda body: in_chat_format("To Lisbon.")).openai_client
 
     # The session is used by the service, but another label is of no use to the program.
@@ -564,6 +582,7 @@ def test_labels_that_the_program_ignores_are_named_in_its_reply(reach: Reach, st
 
 
 def test_settings_with_their_default_values_are_not_named_as_ignored(client: Api) -> None:
+    """Such a setting asks for nothing, so nothing is ignored."""
     settings = {
         "temperature": 1.0,
         "top_p": 1,
@@ -588,6 +607,7 @@ def test_settings_with_their_default_values_are_not_named_as_ignored(client: Api
 def test_the_language_model_gets_all_settings_and_its_reply_names_none_as_ignored(
     reach: Reach,
 ) -> None:
+    """Only a program ignores settings. The language model itself follows them."""
     _, client, model_server = reach()
 
     completion = ask(client, model=LANGUAGE_MODEL, stream=False, temperature=0, seed=7)
@@ -610,6 +630,7 @@ def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
 
 
 def test_a_service_whose_model_has_no_endpoint_lists_only_the_program(client: Api) -> None:
+    """The offline engine is no server, so no chat can be passed on to it."""
     models = client.get("/v1/models").json()["data"]
 
     assert [model["id"] for model in models] == [PROGRAM]
@@ -712,7 +733,7 @@ def test_an_answer_that_follows_a_schema_is_streamed(reach: Reach, store: Store)
         pytest.param("dead", 502, id="the model is gone"),
     ],
 )
-def test_a_failure_before_the_first_word_is_a_status(
+def test_a_stream_that_fails_before_its_first_word_gets_the_status_of_an_error(
     reach: Reach, store: Store, fault: str | None, status: int
 ) -> None:
     """Once a stream has begun, its status is 200 for good, so it begins with the first word."""
@@ -727,7 +748,13 @@ def test_a_failure_before_the_first_word_is_a_status(
     assert turns_of_ada(store) == ["user: Where did I move?"]
 
 
-def test_a_late_answer_ends_in_an_error_and_is_not_stored(reach: Reach, store: Store) -> None:
+def test_a_stream_that_takes_too_long_ends_in_an_error_and_its_answer_is_not_stored(
+    reach: Reach, store: Store
+) -> None:
+    """A request has a second (`timeout`).
+
+    The model begins its answer, and then pauses for longer.
+    """
     may_go_on = threading.Event()
 
     def pause_within_answer(event_number: int) -> None:
@@ -804,6 +831,7 @@ def test_a_repeated_request_gets_the_stored_answer_and_costs_nothing(
 def test_a_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(
     reach: Reach, store: Store, model: str
 ) -> None:
+    """The model sends some words of its answer, and not the `[DONE]` that ends a stream."""
     texts = ["To Lisbon", " and"]
     if model == PROGRAM:
         texts.insert(0, "[[ ## answer ## ]]\n")

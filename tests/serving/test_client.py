@@ -1,7 +1,8 @@
 """The clients of a service.
 
 `Client` and `AsyncClient` do over HTTP what a memory in this process does. They send requests again
-where that is safe, and turn replies into errors.
+where that is safe, and turn replies into errors. Each test with the fixture `memory_of` runs three
+times: with a memory in this process, with a `Client`, and with an `AsyncClient`.
 """
 
 import asyncio
@@ -158,6 +159,7 @@ def test_a_session_is_stored_once_under_its_id(memory_of: MemoryOf) -> None:
 
 
 def test_a_session_gets_an_id_unless_it_has_one(memory_of: MemoryOf) -> None:
+    """`OSLO_SESSION` has the id "chat-2". Messages have none, so the call may name one."""
     ada = memory_of("ada")
     ada.add(LISBON_MESSAGES, id="chat-1")
 
@@ -187,6 +189,7 @@ def test_a_search_finds_what_the_user_said_and_nothing_of_other_users(
 def test_a_search_finds_only_what_was_said_in_the_given_time(
     memory_of: MemoryOf,
 ) -> None:
+    """`LISBON_MESSAGES` are of March 2025, and `OSLO_SESSION` is of June."""
     ada = memory_of("ada")
     ada.add(LISBON_MESSAGES, id="chat-1")
     ada.add(OSLO_SESSION)
@@ -202,6 +205,7 @@ def test_a_search_for_no_hits_is_refused(memory_of: MemoryOf) -> None:
 
 
 def test_an_answer_comes_with_what_was_recalled_for_it(memory_of: MemoryOf) -> None:
+    """The offline model answers with the sentence that fits the question best."""
     ada = memory_of("ada")
     ada.add(LISBON_MESSAGES, id="chat-1")
     ada.add(OSLO_SESSION)
@@ -216,6 +220,7 @@ def test_an_answer_comes_with_what_was_recalled_for_it(memory_of: MemoryOf) -> N
 def test_a_forgotten_session_and_a_forgotten_user_are_gone(
     memory_of: MemoryOf,
 ) -> None:
+    """To forget is to delete for good. The receipt says how much was deleted."""
     ada = memory_of("ada")
     ada.add(LISBON_MESSAGES, id="chat-1")
     ada.add(OSLO_SESSION)
@@ -246,6 +251,7 @@ def test_a_memory_without_sessions_has_no_entries(memory_of: MemoryOf) -> None:
 
 
 def test_entries_are_listed_page_by_page_with_their_sessions(ada_with_two_sessions: Any) -> None:
+    """The fixture has written two sessions of one turn. Each turn is an entry of the memory."""
     lisbon_entry = ListedEntry(
         id="chat-1:1",
         text="Ada: I moved to Lisbon.",
@@ -267,6 +273,7 @@ def test_entries_are_listed_page_by_page_with_their_sessions(ada_with_two_sessio
 
 
 def test_an_entry_is_updated(ada_with_two_sessions: Any) -> None:
+    """An entry is a piece of a memory: here the turn `chat-1:1`. `by` says who changes it."""
     change = ada_with_two_sessions.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
 
     assert change.what == "update"
@@ -302,7 +309,8 @@ def ada_with_changes(ada_with_two_sessions: Any) -> Any:
     return ada_with_two_sessions
 
 
-def test_changes_of_an_entry_are_undone_until_there_is_none(ada_with_changes: Any) -> None:
+def test_an_undo_does_nothing_when_all_changes_are_undone(ada_with_changes: Any) -> None:
+    """The fixture has made two changes of the entry, and has undone both."""
     assert ada_with_changes.entries.undo("chat-1:1") is None
     assert ada_with_changes.entries.get("chat-1:1").text == "Ada: I moved to Lisbon."
 
@@ -319,6 +327,7 @@ def test_the_history_of_an_entry_begins_with_its_writing(ada_with_two_sessions: 
 
 
 def test_the_history_of_an_entry_has_all_its_changes(ada_with_changes: Any) -> None:
+    """The fixture has updated the entry, has deleted it, and has undone both."""
     history = ada_with_changes.entries.history("chat-1:1")
 
     assert [change.what for change in history] == ["written", "update", "delete", "undo", "undo"]
@@ -412,6 +421,7 @@ def test_malformed_conditions_and_metadata_are_refused(ada_with_two_sessions: An
 def test_a_session_under_a_stored_id_with_other_metadata_is_refused(
     ada_with_two_sessions: Any,
 ) -> None:
+    """The fixture has stored `OSLO_SESSION` with the channel "mail"."""
     with pytest.raises(ConflictError, match="chat-2"):
         ada_with_two_sessions.add(OSLO_SESSION, metadata={"channel": "phone"})
 
@@ -436,6 +446,10 @@ def test_an_unknown_user_has_no_status_no_sessions_and_no_memory(acme: Client) -
 
 
 def test_a_client_reads_status_sessions_and_memory(client: Any, acme: Client) -> None:
+    """A session that was added is queued: it waits to be written into the memory.
+
+    A chat keeps its session open until the session is ended.
+    """
     ada = acme.memory("ada")
     ada.add(LISBON_MESSAGES, id="chat-1")
     client.chat("Hello there.", metadata={"session": "tuesday"})
@@ -558,6 +572,7 @@ def offline_client() -> Iterator[Client]:
     "name", ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600]
 )
 def test_an_invalid_name_of_a_user_is_refused(offline_client: Client, name: str) -> None:
+    """A name is a part of addresses, and none may lead to another address."""
     with pytest.raises(UserError, match="user"):
         offline_client.memory(name)
 
@@ -566,6 +581,7 @@ def test_an_invalid_name_of_a_user_is_refused(offline_client: Client, name: str)
 def test_an_id_of_an_entry_that_cannot_stand_in_an_address_is_refused(
     offline_client: Client, entry_id: Any
 ) -> None:
+    """A client asks for an entry at an address that ends in its id."""
     with pytest.raises(UserError, match="entry"):
         offline_client.memory("ada").entries.get(entry_id)
 
@@ -587,7 +603,7 @@ def test_an_id_of_an_entry_that_no_store_could_hold_is_refused(
         pytest.param(["I moved."], id="list of texts"),
     ],
 )
-def test_what_is_no_session_is_refused(offline_client: Client, session: Any) -> None:
+def test_a_value_that_is_no_session_is_refused(offline_client: Client, session: Any) -> None:
     with pytest.raises(UserError, match="session"):
         offline_client.memory("ada").add(session)
 
@@ -595,7 +611,7 @@ def test_what_is_no_session_is_refused(offline_client: Client, session: Any) -> 
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x\0", None]
 )
-def test_what_is_no_address_is_refused(url: Any) -> None:
+def test_a_value_that_is_no_address_is_refused(url: Any) -> None:
     with pytest.raises(UserError, match="is no address; give one such as"):
         Client(url)
 
@@ -751,6 +767,7 @@ def test_an_error_does_not_show_the_token_though_the_service_repeats_it(
 def test_a_question_is_sent_again_until_it_is_answered(
     serve_replies: ServeReplies, replies: list[Reply | None]
 ) -> None:
+    """A question changes nothing, so it may be sent twice. `retries=2` allows three attempts."""
     server = serve_replies(*replies)
 
     with Client(server.url, retries=2) as client:
@@ -790,6 +807,7 @@ def test_a_question_is_sent_again_until_it_is_answered(
 def test_a_failure_that_another_try_cannot_help_is_raised_at_once(
     serve_replies: ServeReplies, reply: Reply, error_class: type[Exception], message: str
 ) -> None:
+    """Two retries are allowed, and none is made: the same request would fail again."""
     server = serve_replies(reply)
 
     with Client(server.url, retries=2) as client, pytest.raises(MempilerError) as raised:
@@ -810,6 +828,7 @@ def test_a_failure_that_another_try_cannot_help_is_raised_at_once(
 def test_a_question_fails_when_no_retry_is_left(
     serve_replies: ServeReplies, reply: Reply | None, message: str
 ) -> None:
+    """With `retries=2` a question is sent three times, and the server answers none of them."""
     server = serve_replies(reply, reply, reply)
 
     with Client(server.url, retries=2) as client, pytest.raises(MempilerError) as raised:
@@ -866,12 +885,14 @@ def test_a_request_that_may_have_been_done_is_not_sent_again(
 def test_a_request_is_sent_again_when_a_busy_service_did_nothing_for_it(
     serve_replies: ServeReplies,
 ) -> None:
+    """A service that is busy (503) has stored nothing, so the session cannot be stored twice."""
     assert count_attempts(serve_replies(BUSY, BUSY), add_without_id) == 2
 
 
 def test_a_request_that_did_not_reach_the_service_is_sent_again(
     serve_replies: ServeReplies,
 ) -> None:
+    """At the first attempt the server does not listen yet, so nothing can have been stored."""
     stored = Reply(201, {"id": "D1", "position": 1, "new": True})
     server = serve_replies(stored, listens=False)
     start_after_first_attempt = threading.Timer(0.1, server.start)
@@ -916,6 +937,7 @@ print(json.dumps({{"seconds": seconds, "heavy_modules": heavy}}))
 
 
 def test_a_client_is_imported_fast_and_without_what_runs_a_model() -> None:
+    """A script that only talks to a service should start at once."""
     process = subprocess.run(
         [sys.executable, "-c", IMPORT_SCRIPT], capture_output=True, text=True, check=True
     )

@@ -61,7 +61,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
         pytest.param([0.0, 60.0, -60.0], id="forth and back"),
     ],
 )
-def test_a_chat_keeps_its_order(
+def test_messages_of_a_chat_stay_in_order_though_the_clock_is_set_back(
     client: Api, store: Store, set_clock: SetClock, clock_settings: list[float]
 ) -> None:
     """Before each message the clock is set so many seconds ahead of the real one, or behind it."""
@@ -79,6 +79,7 @@ def test_a_chat_keeps_its_order(
 def test_a_session_that_ends_after_a_jump_is_stored_in_order(
     client: Api, store: Store, set_clock: SetClock
 ) -> None:
+    """Each message has an answer, so the messages are the turns `s:1` and `s:3`."""
     client.chat("Message 0.", metadata={"session": "s"})
     set_clock(-60.0)
     client.chat("Message 1.", metadata={"session": "s"})
@@ -95,6 +96,7 @@ def test_a_session_that_ends_after_a_jump_is_stored_in_order(
 def test_sessions_are_queued_in_the_order_in_which_they_came(
     client: Api, store: Store, set_clock: SetClock, jump: float
 ) -> None:
+    """Sessions are written into the memory in the order of their positions."""
     client.add("First.", id="a")
     set_clock(jump)
     client.add("Second.", id="b")
@@ -107,11 +109,11 @@ def test_sessions_are_queued_in_the_order_in_which_they_came(
 
 @A_DAY_FORTH_OR_BACK
 def test_a_repeated_session_is_recognised(client: Api, set_clock: SetClock, jump: float) -> None:
+    """A session with an id is stored once. Another one under its id is a conflict (409)."""
     assert client.add("I moved.", id="a").status_code == 201
 
     set_clock(jump)
 
-    # The same session again, and another one under the same name.
     assert client.add("I moved.", id="a").json()["new"] is False
     assert client.add("I stayed.", id="a").status_code == 409
 
@@ -120,6 +122,7 @@ def test_a_repeated_session_is_recognised(client: Api, set_clock: SetClock, jump
 def test_a_session_queued_before_a_jump_is_written_into_the_memory(
     connect: Connect, set_clock: SetClock, jump: float
 ) -> None:
+    """With `writers=1` a thread of the service writes queued sessions into memories."""
     client = connect(writers=1)
 
     set_clock(jump)
@@ -165,6 +168,7 @@ def test_a_claim_of_a_user_outlasts_small_jumps_and_no_large_one(
 def test_changes_of_an_entry_are_undone_latest_first(
     client: Api, set_clock: SetClock, jump: float
 ) -> None:
+    """An entry is a piece of a memory: here the first turn of session `a`. It is changed twice."""
     client.add("I moved to Lisbon.", id="a")
     entry = "/v1/users/ada/entries/a:1"
     assert client.patch(entry, json={"text": "I moved to Oslo."}).status_code == 200

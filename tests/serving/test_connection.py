@@ -89,6 +89,10 @@ SHORT_LINGER = pytest.mark.usefixtures("short_linger")
 def test_a_well_framed_body_is_read_and_so_is_the_request_behind_it(
     filled: Api, request_data: bytes
 ) -> None:
+    """The service finds the end of the body.
+
+    So it also answers the request that follows on the same connection.
+    """
     assert response_statuses(filled, request_data + HEALTH_REQUEST) == [200, 200]
 
 
@@ -186,6 +190,10 @@ def test_an_ill_framed_request_is_refused_and_nothing_behind_it_is_read(
     ],
 )
 def test_no_spelling_of_a_path_leads_around_the_token(filled: Api, path: str) -> None:
+    """The paths are odd spellings of `/v1/users`, and the requests have no token.
+
+    A proxy and the service may read such a path in different ways.
+    """
     request_data = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
 
     (status,) = response_statuses(filled, request_data)
@@ -207,6 +215,7 @@ def test_no_spelling_of_a_path_leads_around_the_token(filled: Api, path: str) ->
 def test_a_request_has_at_most_a_hundred_headers(
     filled: Api, header_count: int, status: int
 ) -> None:
+    """The status 431 says that a request has too many headers."""
     # Two of them are `Host` and `Connection`.
     further_headers = "".join(f"X-{number}: x\r\n" for number in range(header_count - 2))
     head = f"GET /health HTTP/1.1\r\nHost: x\r\n{further_headers}Connection: close\r\n\r\n"
@@ -280,6 +289,7 @@ def test_the_extensions_of_chunks_count_in_the_size_of_the_body(
 
 @SHORT_LINGER
 def test_a_refused_request_whose_body_never_ends_is_read_no_further(filled: Api) -> None:
+    """The service closes the connection, so sending more fails."""
     # It is refused because it has no token.
     head = b"POST /v1/users/ada/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -316,6 +326,7 @@ def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Conne
 
 
 def test_a_request_whose_body_is_cut_off_stores_nothing(connect: Connect) -> None:
+    """Its header announces one byte more than the client sends."""
     client = connect()
     body = json.dumps({"messages": [{"role": "user", "content": "I moved."}]}).encode()
     length_with_missing_byte = len(body) + 1
@@ -401,6 +412,7 @@ def test_a_request_that_asks_for_http_2_is_answered_over_http_1_and_the_connecti
 
 @SHORT_LINGER
 def test_no_upgrade_leads_around_the_token(filled: Api) -> None:
+    """A request that asks for HTTP/2 needs a token like any other."""
     lines = ["POST /v1/users/ada/search HTTP/1.1", "Host: x", LENGTH, *TO_HTTP_2]
     head_without_token = "\r\n".join([*lines, "", ""])
 
@@ -409,6 +421,7 @@ def test_no_upgrade_leads_around_the_token(filled: Api) -> None:
 
 @SHORT_LINGER
 def test_the_service_is_no_proxy_to_other_servers(filled: Api) -> None:
+    """By `CONNECT` a client asks a proxy for a connection to another server."""
     request_data = request_bytes(line="CONNECT 127.0.0.1:80 HTTP/1.1", body=b"")
 
     assert response_statuses(filled, request_data) == [404]

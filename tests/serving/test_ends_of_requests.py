@@ -1,6 +1,7 @@
 """How work and streams end that nobody waits for any more, and what the log says of it.
 
-A `Pool` does the work of requests. A service that ends waits for that work, but not for ever.
+A `Pool` does the work of requests. When a request ends early, e.g. because its client has left, its
+work may go on for a while. A service that ends waits for that work, but not for ever.
 """
 
 import asyncio
@@ -71,6 +72,8 @@ def test_a_pool_without_work_is_not_waited_for() -> None:
 
 
 def test_a_pool_is_waited_for_no_longer_than_the_given_time() -> None:
+    """The work of the request does not end before the test lets it."""
+
     async def wait_for_hanging_work() -> bool:
         pool = Pool(slots=1, queue=1, timeout=20)
         may_end = asyncio.Event()
@@ -122,6 +125,7 @@ async def read_stream(work: Coroutine[Any, Any, Any], is_cut_off: bool) -> list[
 
 
 def test_a_stream_that_is_cut_off_ends_with_an_error_event() -> None:
+    """A service that ends cuts off its streams. The client gets to know why."""
     (event,) = run_within(20, read_stream(wait_for_ever(), is_cut_off=True))
 
     error = json.loads(event.removeprefix("data: "))["error"]
@@ -132,6 +136,8 @@ def test_a_stream_that_is_cut_off_ends_with_an_error_event() -> None:
 def test_a_client_that_leaves_a_stream_is_not_logged_as_a_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """`GONE` is the error by which the work of a request ends when its client has left."""
+
     async def notice_that_client_left() -> None:
         raise GONE()
 

@@ -1,6 +1,7 @@
 """Forgetting a user for whom work is in progress, in this process or in another one.
 
-Nothing of that work is stored afterwards, and no word of the user stays on disk or in memory.
+To forget a user is to delete all that the user has said. Nothing of the work in progress is stored
+afterwards, and no word of the user stays on disk or in memory.
 """
 
 import asyncio
@@ -93,7 +94,7 @@ def bound_requests() -> Iterator[list[str]]:
         pytest.param(None, id="unnamed sessions"),
     ],
 )
-def test_the_answer_of_a_chat_before_the_forgetting_is_not_stored_in_a_session_after_it(
+def test_the_answer_of_a_chat_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
     connect: Connect,
     scripted: Any,
     store: Store,
@@ -101,6 +102,7 @@ def test_the_answer_of_a_chat_before_the_forgetting_is_not_stored_in_a_session_a
     model: PausingModel,
     metadata: dict[str, str] | None,
 ) -> None:
+    """The model does not answer a prompt with the word "wait" before the test lets it."""
     client = connect(scripted(model.reply))
     old_chat = background.submit(client.chat, "wait, my PIN is 4711", metadata=metadata)
     assert model.is_held_up.wait(15)
@@ -117,7 +119,7 @@ def test_the_answer_of_a_chat_before_the_forgetting_is_not_stored_in_a_session_a
     assert [turn.text for turn in open_session.turns] == ["hello", "answer 2"]
 
 
-def test_a_chat_that_waits_for_its_slot_is_answered_but_not_stored(
+def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
     connect: Connect,
     scripted: Any,
     store: Store,
@@ -125,6 +127,7 @@ def test_a_chat_that_waits_for_its_slot_is_answered_but_not_stored(
     model: PausingModel,
     bound_requests: list[str],
 ) -> None:
+    """A request needs a slot to be worked on. With `threads=1` there is one slot for chats."""
     client = connect(scripted(model.reply), threads=1)
     # Bob's chat holds the only slot, so Ada's chat waits; it is bound to the store by then.
     chat_of_bob = background.submit(client.chat, "wait", user="bob")
@@ -141,12 +144,16 @@ def test_a_chat_that_waits_for_its_slot_is_answered_but_not_stored(
     assert [status.owner.user for status in store.users.list_all()] == ["bob"]
 
 
-def test_a_session_that_waits_for_its_slot_is_refused(
+def test_a_waiting_session_of_a_user_who_is_forgotten_is_refused(
     connect: Connect,
     store: Store,
     background: ThreadPoolExecutor,
     bound_requests: list[str],
 ) -> None:
+    """A request needs a slot to be worked on.
+
+    With `store_threads=1` there is one slot for requests that ask no model.
+    """
     client = connect(store_threads=1)
     client.add("hello", user="bob")
     is_held_up = threading.Event()
@@ -284,6 +291,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_of_a_user_who_is_forgotten_here_stays_in_the_process_or_on_disk(
     store: Store, home: Path, method: str
 ) -> None:
+    """`use_memory` lets a secret word of Ada's go through the Python API and a chat.
+
+    Before she is forgotten, the word is in files of the store and in objects of this process.
+    """
     program = build(method, embedder=embedder())
     lm = language_model("offline", cache=True)
     use_memory(program, store, lm)
@@ -301,6 +312,7 @@ def test_nothing_of_a_user_who_is_forgotten_here_stays_in_the_process_or_on_disk
 def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_on_disk(
     store: Store, home: Path
 ) -> None:
+    """`use_memory` lets a secret word of Ada's go through the Python API and a chat."""
     program = build("memory-r2", embedder=embedder())
     lm = language_model("offline", cache=True)
     worker = Worker(Memories(program, store, lm), session_gap=30)
@@ -316,10 +328,13 @@ def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_o
     assert files_with_secret(home) == []
 
 
-def test_a_question_in_progress_at_the_forgetting_leaves_no_embedding_when_it_ends(
+def test_a_question_that_ends_after_the_forgetting_leaves_no_embedding(
     store: Store, background: ThreadPoolExecutor
 ) -> None:
-    """Embedders keep the vectors of texts. Here a question is embedded after the forgetting."""
+    """Embedders turn texts into vectors, and keep the vectors.
+
+    Here the embedder hangs at the question, and goes on when the user is forgotten.
+    """
     embedded_texts: list[str] = []
     is_held_up = threading.Event()
     may_embed = threading.Event()

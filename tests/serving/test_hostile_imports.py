@@ -120,9 +120,10 @@ def texts_of_user(store: Store, owner: Owner) -> list[str]:
         ),
     ],
 )
-def test_a_hostile_line_keeps_the_whole_file_out_and_the_error_names_it(
+def test_a_file_with_a_hostile_line_is_refused_and_the_error_names_the_line(
     import_lines: Import, hostile_line: str, reason: str, options: tuple[str, ...]
 ) -> None:
+    """The hostile line is line 3, behind the header and the line of Ada."""
     result = import_lines(user_line("ada"), hostile_line, user_line("zoe"), options=options)
 
     assert result.exit_code == 2
@@ -132,9 +133,10 @@ def test_a_hostile_line_keeps_the_whole_file_out_and_the_error_names_it(
     assert stored_texts() == {}
 
 
-def test_a_hostile_line_leaves_users_who_were_to_be_replaced_as_they_were(
+def test_a_file_with_a_hostile_line_replaces_no_user(
     import_lines: Import,
 ) -> None:
+    """With `--replace` an import puts the users of the file in the place of stored ones."""
     assert import_lines(user_line("ada")).exit_code == 0
 
     replacing_line = user_line("ada", "I never moved.")
@@ -145,7 +147,7 @@ def test_a_hostile_line_leaves_users_who_were_to_be_replaced_as_they_were(
     assert stored_texts() == {("acme", "ada"): ["I moved to Lisbon."]}
 
 
-def test_bytes_that_are_not_utf_8_keep_the_whole_file_out(import_lines: Import) -> None:
+def test_a_file_that_is_not_utf_8_is_refused(import_lines: Import) -> None:
     result = import_lines(user_line("ada"), b'{"user": "\xed\xa0\xbd"}')
 
     assert result.exit_code == 2
@@ -163,7 +165,7 @@ def test_users_of_two_tenants_with_the_same_name_are_kept_apart(import_lines: Im
     }
 
 
-def test_a_zero_byte_that_json_escapes_is_text_like_any_other(import_lines: Import) -> None:
+def test_a_text_with_an_escaped_zero_byte_is_imported(import_lines: Import) -> None:
     # `user_line` writes the zero byte as \\u0000.
     result = import_lines(user_line("ada", "a\0b"))
 

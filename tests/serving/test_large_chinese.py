@@ -115,6 +115,10 @@ def search_meanwhile(api: Api) -> Iterator[list[float]]:
 def test_a_large_chinese_request_ends_and_another_tenant_is_served(
     connect: Connect, path: str, make_body: MakeBody, make_text: Callable[[], str]
 ) -> None:
+    """Ada of the tenant `acme` sends the large text.
+
+    Ben of the tenant `globex` searches meanwhile.
+    """
     acme = connect(max_text=CHARACTERS)
     # Both tenants have said "I moved to Lisbon" before.
     acme.add("我搬到了里斯本。")
@@ -138,6 +142,10 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
 def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
     connect: Connect, make_text: Callable[[], str]
 ) -> None:
+    """Ada of the tenant `acme` stores the large text.
+
+    Ben of the tenant `globex` searches meanwhile.
+    """
     acme = connect(writers=1, max_text=CHARACTERS)
     globex = acme.as_tenant("globex")
     globex.add("我搬到了里斯本。", user="ben")

@@ -45,6 +45,7 @@ def scrape(client: Api, tmp_path: Path) -> Scrape:
 def test_metrics_count_requests_model_calls_and_users_but_name_nobody(
     client: Api, scrape: Scrape
 ) -> None:
+    """One question is answered. Two are about a user who is not there (404)."""
     client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
     assert client.ask("Where did Ada move?", user="ada-lovelace").status_code == 200
     assert client.ask("Where?", user="nobody").status_code == 404
@@ -86,6 +87,7 @@ def test_metrics_count_requests_model_calls_and_users_but_name_nobody(
 
 
 def test_only_the_operators_token_reads_the_metrics(client: Api, scrape: Scrape) -> None:
+    """The status 401 says that there is no valid token, and 403 that the token does not suffice."""
     assert scrape() != {}
 
     without_token = httpx.get(f"{client.address}/metrics")
@@ -96,6 +98,7 @@ def test_only_the_operators_token_reads_the_metrics(client: Api, scrape: Scrape)
 
 
 def test_the_operators_token_opens_nothing_else(client: Api, scrape: Scrape) -> None:
+    """The operator, who reads metrics, is no tenant and has no users."""
     assert scrape() != {}
 
     response = httpx.get(f"{client.address}/v1/users", headers=OPERATOR_HEADERS)
@@ -104,6 +107,8 @@ def test_the_operators_token_opens_nothing_else(client: Api, scrape: Scrape) -> 
 
 
 def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape) -> None:
+    """Every statement that is sent to the database fails here."""
+
     def fail(*_arguments: Any) -> None:
         raise SQLAlchemyError("the database is gone")
 
@@ -300,7 +305,7 @@ def add_session(client: Api, number: int) -> httpx.Response:
         (add_session, 7),
     ],
 )
-def test_a_request_takes_few_statements(
+def test_a_request_takes_few_sql_statements(
     connect: Connect, send_request: Callable[[Api, int], httpx.Response], max_statements: int
 ) -> None:
     """These are the numbers of today, so that a change that needs more of them is noticed."""

@@ -134,6 +134,10 @@ def test_processes_share_their_metrics(served: Served) -> None:
 
 
 def test_a_process_that_is_killed_is_replaced_and_nothing_is_lost(served: Served) -> None:
+    """A service of two workers stores forty sessions before one worker is killed, and forty later.
+
+    With the one of the fixture, 41 were stored before.
+    """
     workers = worker_processes(served.process.pid)
     assert len(workers) == 2
     assert add_forty_sessions(served, "fridge") == 40
@@ -176,6 +180,7 @@ def test_a_signal_to_the_parent_ends_all_workers_in_order(served: Served) -> Non
 
 
 def test_workers_end_when_their_parent_is_killed(served: Served) -> None:
+    """Otherwise they would go on, and nobody would replace or stop them."""
     workers = worker_processes(served.process.pid)
     assert len(workers) == 2
 
@@ -186,6 +191,7 @@ def test_workers_end_when_their_parent_is_killed(served: Served) -> None:
 
 
 def test_an_error_that_keeps_all_processes_from_starting_is_printed_once(tmp_path: Path) -> None:
+    """The token of the tenant `acme` is too short. Each of the three processes would find that."""
     (tmp_path / "tokens").write_text("acme short\n")
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "program")
     command = [
@@ -274,6 +280,8 @@ def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
 
 
 def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
+    """`check_outage` asks for the state of the service, and ends the outage after some seconds."""
+
     def limit_file_size(size: int) -> None:
         # To the service a limit for its files is like a disk that is full.
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -320,6 +328,7 @@ def postgres_processes(server: Postgres) -> list[int]:
 def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
+    """`check_outage` asks for the state of the service, and ends the outage after some seconds."""
     with Served(tmp_path, store=own_postgres.emptied()) as service:
         processes = postgres_processes(own_postgres)
 
@@ -338,7 +347,7 @@ def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
             send_signal(signal.SIGCONT)
 
 
-def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_it(
+def test_a_killed_process_is_replaced_while_the_database_is_down(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
     with Served(tmp_path, store=own_postgres.emptied(), workers=2) as service:
@@ -372,7 +381,11 @@ def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_i
 # Many users, and a hostile one
 
 
-def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) -> None:
+def test_two_hundred_users_at_once_get_no_error_and_no_word_of_each_other(tmp_path: Path) -> None:
+    """Each user stores secret words and asks for them.
+
+    A word that comes to another user is a leak.
+    """
     with Served(tmp_path, workers=2) as service:
         counts = asyncio.run(
             crowd(service.address, users=200, seconds=CROWD_SECONDS, tokens=service.tokens)
@@ -390,7 +403,11 @@ def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) 
 def test_a_hostile_tenant_delays_no_other_and_nothing_is_lost_doubled_or_disclosed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Module `soak` says what that tenant does. The service is killed several times meanwhile."""
+    """Module `soak` says what that tenant does. The service is killed several times meanwhile.
+
+    `good` checks the report: how long the other tenant waited, and whether each of its sessions is
+    stored once.
+    """
     store_address = None
     if kind == "postgres":
         # Not a parameter of the test, since the other case needs no server.

@@ -1,7 +1,8 @@
 """Requests that are handed on to the language model itself, together with the recalled memory.
 
 These are requests for the model "my-model-chat", and those that the program cannot answer, such as
-requests with tools. Most of them are made by OpenAI's own client.
+requests with tools. Most of them are made by OpenAI's own client. The model is a stub server
+(`reach`), which answers "fine" unless a test says otherwise.
 """
 
 import base64
@@ -113,6 +114,10 @@ def call_tool_then_repeat_its_result(body: dict[str, Any]) -> Any:
 def test_an_agent_calls_its_tool_and_only_what_was_said_is_remembered(
     reach: Reach, store: Store, stream: bool
 ) -> None:
+    """A model calls a tool by asking for its result, which the agent sends with its next request.
+
+    The memory gets what the user and the model say. It does not get the call and its result.
+    """
     api, client, model_server = reach(call_tool_then_repeat_its_result)
     api.add("I moved to Lisbon.")
     question = {"role": "user", "content": "How is the weather where I moved to?"}
@@ -295,6 +300,10 @@ def test_a_reply_that_repeats_the_operators_key_is_handed_back_without_it(
 def test_an_error_within_a_stream_is_handed_back_without_the_operators_key(
     reach: Reach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The operator of the service pays for the model with this key.
+
+    Clients must not get to know it.
+    """
     monkeypatch.setenv("OPENAI_API_KEY", OPERATOR_KEY)
     error = {"error": {"message": f"you sent {OPERATOR_KEY}"}}
     events = b"data: " + json.dumps(error).encode() + b"\n\ndata: [DONE]\n\n"
@@ -344,6 +353,7 @@ def test_an_odd_completion_is_handed_back(reach: Reach, completion: bytes) -> No
 
 @pytest.mark.parametrize("completion", UNREADABLE_COMPLETIONS)
 def test_an_unreadable_completion_is_a_fault_of_the_model(reach: Reach, completion: bytes) -> None:
+    """The status 502 says that the service is well, and its model is not."""
     api = reach(lambda body: completion).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL)
@@ -446,6 +456,10 @@ class CallerRecorder(Breaker):
 
 
 def test_a_relayed_chat_takes_its_turn_at_the_model_as_its_user(reach: Reach) -> None:
+    """A model's endpoint serves a limited number of calls at once, and callers take turns.
+
+    So the call has to say for whom it is made: for Ada of the tenant `acme`.
+    """
     guard = CallerRecorder()
     api = reach(guard=guard).api
 

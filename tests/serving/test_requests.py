@@ -118,6 +118,7 @@ def test_no_request_makes_the_service_fail(
     ],
 )
 def test_hostile_names_are_refused_and_change_nothing(filled: Api, name: str) -> None:
+    """The fixture `filled` holds one session of Ada's, which stays as it is."""
     contents_before = contents(filled.service.store)
     session = {"messages": [{"role": "user", "content": "hi"}]}
     requests: list[tuple[str, str, Any]] = [
@@ -271,7 +272,7 @@ def test_a_large_body_must_be_utf_8(client: Api, encoding: str, status: int) -> 
     assert response.status_code == status
 
 
-def test_a_poisoned_session_is_data_in_every_prompt(
+def test_text_that_imitates_a_prompt_stays_data_in_every_prompt(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
     """What somebody said to the service can look like a part of a prompt, and must not become one.
@@ -341,6 +342,10 @@ def test_a_search_of_long_texts_returns_fewer_hits_than_asked_for(connect: Conne
 
 
 def test_a_queued_session_is_remembered_in_the_background(connect: Connect) -> None:
+    """A session that is stored is queued.
+
+    The only writer of this service writes it into the memory.
+    """
     client = connect(writers=1)
 
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": [DATED_MESSAGE]})
@@ -356,7 +361,10 @@ def test_a_queued_session_is_remembered_in_the_background(connect: Connect) -> N
 
 
 def test_an_entry_of_a_remembered_session_can_be_changed_and_deleted(connect: Connect) -> None:
-    """An entry of this program is a turn: "s:1" is the first one of the session "s"."""
+    """An entry is a piece of a memory that a search can find. In this program it is a turn.
+
+    "s:1" is the first turn of the session "s".
+    """
     client = connect(writers=1)
     client.post("/v1/users/ada/sessions", json={"id": "s", "messages": [DATED_MESSAGE]})
     assert within(20, lambda: client.get("/v1/users/ada").json()["queued"] == 0)
@@ -379,6 +387,7 @@ def multiple_choice(connect: Connect, scripted: Any) -> Api:
 
 
 def test_a_program_that_chooses_answers_a_question_with_options(multiple_choice: Api) -> None:
+    """A program of the task `multiple-choice` answers with one of the options of a question."""
     question = {"question": "Where?", "options": ["(a) Oslo", "(b) Lisbon"]}
 
     answer = multiple_choice.post("/v1/users/ada/ask", json=question).json()["answer"]
@@ -405,6 +414,7 @@ def test_a_program_that_chooses_refuses_a_question_without_options(
 
 
 def test_a_program_that_chooses_does_not_chat(multiple_choice: Api) -> None:
+    """A chat has no options to choose from."""
     response = multiple_choice.chat("Where?")
 
     assert response.status_code == 400
@@ -414,7 +424,10 @@ def test_a_program_that_chooses_does_not_chat(multiple_choice: Api) -> None:
 def test_a_memory_that_another_program_wrote_is_a_conflict_and_the_error_has_no_addresses(
     connect: Connect, store: Store
 ) -> None:
-    # The program of the service is turn RAG.
+    """Only the program that wrote a memory reads it. Session RAG wrote it, and turn RAG is asked.
+
+    The error says how the memory is written anew, and does not show where the store is.
+    """
     build("session-rag").memory(store, "ada", "acme").add([DATED_MESSAGE])
 
     response = connect().post("/v1/users/ada/ask", json={"question": "Where?"})
@@ -425,6 +438,8 @@ def test_a_memory_that_another_program_wrote_is_a_conflict_and_the_error_has_no_
 
 
 def test_a_failing_store_is_reported_without_its_address(client: Api) -> None:
+    """The error of the database names its address, which clients must not read."""
+
     def fail(*_arguments: Any) -> None:
         raise SQLAlchemyError("postgresql://secret is gone")
 
@@ -445,9 +460,13 @@ def test_a_failing_store_is_reported_without_its_address(client: Api) -> None:
         pytest.param({"cursor": ""}, "cursor: ", id="an empty cursor"),
     ],
 )
-def test_a_malformed_list_of_entries_is_refused(
+def test_a_malformed_request_for_entries_is_refused(
     filled: Api, parameters: dict[str, str], message_start: str
 ) -> None:
+    """`where` is a condition on metadata, as JSON.
+
+    `cursor` is the last entry of the page before.
+    """
     response = filled.get("/v1/users/ada/entries", params=parameters)
 
     assert response.status_code == 400

@@ -1,4 +1,8 @@
-"""A collector of spans that is gone, fails or never answers delays no request."""
+"""A collector of spans that is gone, fails or never answers delays no request.
+
+Spans are records of requests and of what was done for them. A service sends them to a server of its
+operator, the collector, by OpenTelemetry.
+"""
 
 import threading
 import time

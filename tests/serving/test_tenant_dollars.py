@@ -2,6 +2,10 @@
 
 Before a call of a model, the dollars that it may cost at most are reserved. When it has ended, what
 it cost takes their place. What is refused costs nothing, and what is given up costs all of them.
+
+The models of these tests cost a tenth of a cent per token, and answer with 100 tokens at most
+(`make_priced_lm`). So 10 cents are reserved for an answer, and more for its prompt: twice what its
+tokens are estimated to cost.
 """
 
 import asyncio
@@ -70,11 +74,15 @@ def ask_until_refused(client: Api) -> None:
 def test_dollars_are_limited_over_all_processes(
     connect: Any, store: Store, make_priced_lm: Any
 ) -> None:
+    """Two services over one store stand for two processes, and share a budget of 2 dollars a day.
+
+    The clock stands at noon, so a refused client may try again after half a day.
+    """
     first_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
     second_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
     first_process.add("I moved to Lisbon.")
 
-    # Two services stand for two processes. They answer in turns until one of them refuses.
+    # They answer in turns until one of them refuses.
     status_codes: list[int] = []
     while 429 not in status_codes:
         client = first_process if len(status_codes) % 2 == 0 else second_process
@@ -101,6 +109,7 @@ def client_without_dollars(connect: Any, make_priced_lm: Any, stopped_clock: Sto
 def test_a_question_is_refused_until_midnight_when_the_budget_is_spent(
     client_without_dollars: Api,
 ) -> None:
+    """The fixture has spent a budget of 2 dollars by noon, half a day before midnight."""
     refused = client_without_dollars.ask("Where?")
 
     assert refused.status_code == 429
@@ -112,6 +121,7 @@ def test_a_question_is_refused_until_midnight_when_the_budget_is_spent(
 def test_a_chat_is_refused_until_midnight_when_the_budget_is_spent(
     client_without_dollars: Api, is_streamed: bool
 ) -> None:
+    """The fixture has spent a budget of 2 dollars by noon, half a day before midnight."""
     refused = client_without_dollars.chat("Where do I live?", stream=is_streamed)
 
     assert refused.status_code == 429
@@ -120,10 +130,12 @@ def test_a_chat_is_refused_until_midnight_when_the_budget_is_spent(
 
 
 def test_sessions_are_stored_though_the_budget_is_spent(client_without_dollars: Api) -> None:
+    """To store a session asks no model, so it costs nothing."""
     assert client_without_dollars.add("I moved to Porto.").status_code == 201
 
 
 def test_a_spent_budget_refuses_no_other_tenant(client_without_dollars: Api) -> None:
+    """The tenant `acme` has spent its budget, and `globex` has not."""
     globex = client_without_dollars.as_tenant("globex")
     globex.add("I moved to Lisbon.")
 
@@ -142,6 +154,7 @@ def test_a_new_budget_begins_at_midnight(
 def test_dollars_stay_counted_after_a_restart(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
+    """A second service over the same store stands for the service after its restart."""
     first_service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=2.0)
     with serving(first_service) as client:
         client.add("I moved to Lisbon.")
@@ -159,6 +172,11 @@ def test_dollars_stay_counted_after_a_restart(
 def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
     connect: Any, make_priced_lm: Any
 ) -> None:
+    """The budget of 1.5 dollars suffices for what one question may cost at most, and not for two.
+
+    So the second question is refused while the first one waits for its answer. The first one may
+    turn out cheaper, so the second may be sent again after two seconds.
+    """
     model_is_asked = threading.Event()
     model_may_answer = threading.Event()
 
@@ -167,7 +185,6 @@ def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
         model_may_answer.wait(20)
         return {field: "Lisbon"}
 
-    # The budget suffices for one call at a time, by what a call may cost at most.
     client = connect(make_priced_lm(wait), tenant_max_usd_per_day=1.5)
     client.add("I moved to Lisbon.")
     with ThreadPoolExecutor(1) as executor:
@@ -192,6 +209,10 @@ def queued_sessions(store: Store, tenant: str) -> int:
 def test_background_writing_waits_for_the_next_day(
     store: Store, tmp_path: Path, make_priced_lm: Any, stopped_clock: StoppedClock
 ) -> None:
+    """Writers put stored sessions into memories, and ask a model for that, which costs something.
+
+    With a budget of 1.5 dollars a day, the sessions of twelve users are written over several days.
+    """
     lm = make_priced_lm()
     service = service_over(store, tmp_path, lm, build("recursive-summary"), writers=4)
     write_limits(tmp_path, acme="usd-per-day=1.5")
@@ -224,6 +245,10 @@ def test_background_writing_waits_for_the_next_day(
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_a_budget_holds_for_relayed_chats(start_relay: StartRelay, store: Store) -> None:
+    """A relayed chat is one that the service passes on to the language model itself.
+
+    The tenant `acme` may spend 1 dollar a day.
+    """
     relay = start_relay(usd_per_day=1)
     # With this name of a model the service passes a chat on to the model itself.
     fields = {"model": "my-model-chat", "max_tokens": 10}
@@ -253,6 +278,10 @@ def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
     scripted: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The service looks up the price of a model in a table of the library litellm.
+
+    No tenant has a budget at first, so the service starts without a price for its model.
+    """
     lm = scripted(
         lambda field, prompt, call_number: {field: "Lisbon"}, guard=Breaker(), max_tokens=100
     )
@@ -284,6 +313,7 @@ def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
 def test_a_budget_needs_a_model_with_a_known_price(
     store: Store, tmp_path: Path, scripted: Any
 ) -> None:
+    """The table of litellm, a library that knows prices of models, has none for `scripted/test`."""
     unpriced_lm = scripted(lambda field, prompt, call_number: {field: "x"}, guard=Breaker())
 
     with pytest.raises(UserError, match="price of scripted/test is not known") as raised:
@@ -292,6 +322,7 @@ def test_a_budget_needs_a_model_with_a_known_price(
 
 
 def test_a_budget_needs_a_model_with_a_guard(store: Store, tmp_path: Path, scripted: Any) -> None:
+    """The guard of a model reserves dollars before each call, so no budget holds without it."""
     unguarded_lm = scripted(lambda field, prompt, call_number: {field: "x"}, prices=PRICES)
 
     with pytest.raises(UserError, match="guard=Breaker"):
@@ -422,6 +453,7 @@ CHARGED_ERRORS = [
 def test_a_call_that_the_endpoint_refuses_costs_nothing(
     store: Store, breaker: Breaker, error: Exception, is_async: bool
 ) -> None:
+    """Half a dollar is reserved for a call. It ends with an error for which no endpoint charges."""
     asyncio.run(make_failing_call(breaker, error, is_async))
 
     assert store.tenant_usage.spent_today("acme") == 0.0
@@ -430,9 +462,13 @@ def test_a_call_that_the_endpoint_refuses_costs_nothing(
 
 @pytest.mark.parametrize("error", CHARGED_ERRORS)
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_call_that_is_given_up_counts_as_what_was_reserved(
+def test_a_call_that_may_have_been_answered_costs_the_dollars_that_were_reserved(
     store: Store, breaker: Breaker, error: BaseException, is_async: bool
 ) -> None:
+    """Half a dollar is reserved for a call.
+
+    After its error nobody knows what the endpoint charges.
+    """
     asyncio.run(make_failing_call(breaker, error, is_async))
 
     assert store.tenant_usage.spent_today("acme") == RESERVED_USD
@@ -443,6 +479,8 @@ def test_a_call_that_is_given_up_counts_as_what_was_reserved(
 def test_a_call_that_ends_without_an_answer_and_without_an_error_costs_nothing(
     store: Store, breaker: Breaker, is_async: bool
 ) -> None:
+    """A call ends like that if the endpoint says that it does not serve such requests."""
+
     async def call() -> None:
         CALLER.set(ADA)
         if is_async:
@@ -460,10 +498,13 @@ def test_a_call_that_ends_without_an_answer_and_without_an_error_costs_nothing(
 
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_call_costs_something_if_the_endpoint_hangs_up_and_nothing_if_nobody_listens(
+def test_a_call_costs_dollars_if_the_server_hangs_up_and_nothing_if_no_server_listens(
     start_relay: StartRelay, store: Store, model: str, is_streamed: bool
 ) -> None:
-    # The endpoint hangs up on the first request. From then on nobody listens.
+    """A server that took a request may charge for it. Nothing is done without a connection.
+
+    The fault "dead" cuts the connection of the first request. From then on no server listens.
+    """
     relay = start_relay(script=every("dead"))
     fields = {"model": model, "stream": is_streamed, "max_tokens": 100}
 
@@ -476,10 +517,11 @@ def test_a_call_costs_something_if_the_endpoint_hangs_up_and_nothing_if_nobody_l
     assert store.tenant_usage.spent_today("acme") == spent
 
 
-def test_a_call_costs_something_if_the_endpoint_hung_up_on_any_of_its_tries(
+def test_a_call_costs_dollars_if_the_server_hung_up_on_its_first_try(
     start_relay: StartRelay, store: Store
 ) -> None:
-    # The endpoint hangs up on the first try. At the second one nobody listens, which costs nothing.
+    """With `retries = 1` a call that fails is tried once more."""
+    # The server hangs up on the first try. At the second one no server listens.
     relay = start_relay(script=every("dead"))
     relay.client.service.lm.engine.retries = 1
 
@@ -489,7 +531,10 @@ def test_a_call_costs_something_if_the_endpoint_hung_up_on_any_of_its_tries(
 
 
 def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
-    """What it may cost was not estimated when it began, so nothing can be reserved for it."""
+    """Without budgets nobody estimates what a call may cost. A budget comes after this call began.
+
+    So nothing can be reserved for it, and the client has to try again.
+    """
     CALLER.set(ADA)
     not_estimated = Usage(unpriced=1)
 
@@ -507,9 +552,14 @@ def test_nothing_is_estimated_without_a_limit(make_priced_lm: Any) -> None:
     assert lm_without_limit.expected_usage(None) == Usage(unpriced=1)
 
 
-def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
+def test_an_answered_call_costs_its_price_though_its_answer_is_not_stored(
     store: Store, breaker: Breaker
 ) -> None:
+    """Half a dollar is reserved for the call, and it costs 12.5 cents.
+
+    An error follows its answer.
+    """
+
     async def make_call_whose_answer_is_not_stored() -> None:
         async with breaker.areserve(Usage(cost=RESERVED_USD)):
             breaker.record_success(tokens=10, cost=0.125)
@@ -519,7 +569,7 @@ def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
         CALLER.set(ADA)
         with pytest.raises(BudgetError, match="could not be stored"):
             await make_call_whose_answer_is_not_stored()
-        # What the call cost is missing now, so these are too many.
+        # 12.5 cents of 10 dollars are spent, so 9.90 dollars are too many.
         with pytest.raises(TenantBudgetError):
             async with breaker.areserve(Usage(cost=USD_PER_DAY - 0.1)):
                 pass
@@ -532,6 +582,8 @@ def test_an_answered_call_counts_what_it_cost_whatever_happens_next(
 def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
     store: Store, breaker: Breaker, usage: UsageThatCanFail
 ) -> None:
+    """The database is locked when the first two calls end. Each call costs 25 cents."""
+
     def make_call() -> None:
         with breaker.reserve(Usage(cost=1.0)):
             breaker.record_success(tokens=10, cost=0.25)
@@ -553,6 +605,10 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
 def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
     store: Store, tmp_path: Path, make_priced_lm: Any, usage: UsageThatCanFail
 ) -> None:
+    """The database is locked while a question is answered.
+
+    The service stops when the block ends.
+    """
     store.tenant_usage = usage
     with serving(
         service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
@@ -567,9 +623,13 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
     assert usage.spent_today("acme") > 0
 
 
-def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reserved(
+def test_a_call_in_progress_when_the_service_stops_costs_its_reserved_dollars_once(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
+    """A writer asks its model to write a session into a memory. The service waits a second for it.
+
+    10 cents and more are reserved for the call.
+    """
     model_is_asked = threading.Event()
     model_may_answer = threading.Event()
 
@@ -604,10 +664,13 @@ def test_a_call_of_a_writer_that_the_stop_cuts_off_counts_once_as_what_was_reser
     assert can_reserve(store, USD_PER_DAY - spent_at_stop)
 
 
-def test_a_store_that_fails_once_at_the_stop_loses_none_of_the_calls_in_progress(
+def test_calls_in_progress_are_counted_though_the_store_fails_once_when_the_service_stops(
     limiter: TenantLimiter, usage: UsageThatCanFail
 ) -> None:
-    """A service that stops counts the calls in progress as what was reserved for them."""
+    """A service that stops counts each call in progress as the dollars that were reserved for it.
+
+    Three calls have reserved 1, 2 and 4 dollars here, and the store fails at the first attempt.
+    """
     for usd in (1.0, 2.0, 4.0):
         limiter.reserve("acme", usd)
 
@@ -620,9 +683,10 @@ def test_a_store_that_fails_once_at_the_stop_loses_none_of_the_calls_in_progress
     assert usage.spent_today("acme") == 1.0 + 2.0 + 4.0
 
 
-def test_no_call_begins_after_the_calls_in_progress_were_counted(
+def test_no_call_begins_after_a_stopping_service_has_counted_its_calls(
     store: Store, limiter: TenantLimiter
 ) -> None:
+    """A service calls `count_cut_off_calls` when it stops. Nobody would count a later call."""
     limiter.count_cut_off_calls()
 
     with pytest.raises(TenantBudgetError, match="this service ends"):
@@ -647,10 +711,10 @@ class UsageDuringStop(TenantUsage):
         return outcome
 
 
-def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
+def test_a_call_whose_dollars_are_being_reserved_when_the_service_stops_costs_nothing(
     store: Store, database: Database, make_priced_lm: Any
 ) -> None:
-    """`count_cut_off_calls` is what a service calls when it stops."""
+    """A service calls `count_cut_off_calls` when it stops, here during a reservation."""
     usage = UsageDuringStop(database)
     limiter = TenantLimiter(usage, None, TenantLimits(usd_per_day=USD_PER_DAY))
     limiter.guard_models(make_priced_lm(), None)
@@ -663,10 +727,13 @@ def test_a_call_that_was_reserving_at_the_stop_does_not_begin_and_costs_nothing(
     assert can_reserve(store, USD_PER_DAY)
 
 
-def test_calls_that_the_stop_cuts_off_are_counted_before_spans_are_sent(
+def test_a_stopping_service_counts_calls_in_progress_before_it_sends_spans(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
-    """Sending spans may take so long that the process is killed before it ends."""
+    """Spans are records of requests, which a service sends to a server of its operator.
+
+    Sending them may take so long that the process is killed before it ends.
+    """
     pytest.importorskip("opentelemetry.instrumentation.fastapi")
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
@@ -701,9 +768,10 @@ class WorkerThatFailsToStop(Worker):
         raise RuntimeError("a bug")
 
 
-def test_calls_that_the_stop_cuts_off_are_counted_though_the_worker_fails_to_stop(
+def test_a_stopping_service_counts_calls_in_progress_though_its_worker_fails(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
+    """The worker, which writes sessions in the background, raises an error when it is stopped."""
     service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
     worker = WorkerThatFailsToStop(service.memories, session_gap=30, writers=0)
     service.worker = worker

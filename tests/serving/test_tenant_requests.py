@@ -1,4 +1,8 @@
-"""How many requests a tenant may send in a minute, over all processes of a service."""
+"""How many requests a tenant may send in a minute, over all processes of a service.
+
+`tenant_requests_per_minute` is the limit of every tenant, unless the token file has another one. A
+request that is one too many gets the status 429. The clock of most tests stands still.
+"""
 
 import threading
 import time
@@ -45,6 +49,7 @@ def test_requests_are_limited_over_all_processes(connect: Any, stopped_clock: St
 def test_requests_are_allowed_again_in_the_next_minute(
     connect: Any, stopped_clock: StoppedClock
 ) -> None:
+    """Two services over one store stand for two processes, which share the limit."""
     first_process = connect(tenant_requests_per_minute=1)
     second_process = connect(tenant_requests_per_minute=1)
     stopped_clock.move_to(20)
@@ -70,6 +75,7 @@ def test_the_limit_of_a_tenant_refuses_no_other_tenant_and_no_health_check(conne
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_a_refused_request_stores_nothing(connect: Any, store: Store) -> None:
+    """With a limit of 0 every request is refused."""
     client = connect(tenant_requests_per_minute=0)
 
     assert client.add("I moved.").status_code == 429
@@ -79,6 +85,7 @@ def test_a_refused_request_stores_nothing(connect: Any, store: Store) -> None:
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_requests_of_this_minute_stay_counted_after_a_restart(store: Store, tmp_path: Path) -> None:
+    """A second service over the same store stands for the service after its restart."""
     with serving(service_over(store, tmp_path, tenant_requests_per_minute=1)) as client:
         assert client.get("/v1/users").status_code == 200
 
@@ -88,6 +95,7 @@ def test_requests_of_this_minute_stay_counted_after_a_restart(store: Store, tmp_
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_a_limit_in_the_token_file_overrides_the_option(connect: Any, tmp_path: Path) -> None:
+    """The option allows one request in a minute, and the token file allows `globex` three."""
     acme = connect(tenant_requests_per_minute=1)
     globex = acme.as_tenant("globex")
     write_limits(tmp_path, globex="requests-per-minute=3")
@@ -100,6 +108,7 @@ def test_a_limit_in_the_token_file_overrides_the_option(connect: Any, tmp_path: 
 def test_a_higher_limit_in_the_token_file_holds_also_for_the_current_minute(
     connect: Any, tmp_path: Path
 ) -> None:
+    """The option allows one request in a minute. Then the token file allows five."""
     client = connect(tenant_requests_per_minute=1)
     assert list_users_repeatedly(client, times=4) == [200, 429, 429, 429]
 
@@ -110,6 +119,7 @@ def test_a_higher_limit_in_the_token_file_holds_also_for_the_current_minute(
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_without_tokens_all_requests_of_the_machine_share_one_limit(connect: Any) -> None:
+    """Without tokens a service cannot tell tenants apart. It serves its own machine only."""
     client = connect(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
     assert list_users_repeatedly(client, times=2) == [200, 429]
 
@@ -161,6 +171,10 @@ def test_a_store_that_hangs_while_it_counts_holds_up_nobody_else(
 
 @pytest.mark.slow
 def test_requests_are_limited_over_processes_of_their_own(tmp_path: Path) -> None:
+    """Sixty requests are sent to two processes, and twenty in a minute are allowed.
+
+    If a new minute begins meanwhile, twenty more are allowed.
+    """
     with Served(tmp_path, ["--grace", "5"], workers=2) as served:
         acme_line = f"acme {served.tokens['acme']} requests-per-minute=20\n"
         globex_line = f"globex {served.tokens['globex']}\n"

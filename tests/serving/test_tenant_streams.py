@@ -1,8 +1,12 @@
 """What a relayed stream of a model counts for the budget of its tenant, also if it breaks off.
 
-A token costs a tenth of a cent here. Before a call the most that it may cost is reserved: for each
-answer `max_tokens` times that, and something for the prompt. In a stream that has begun, an error
-of the endpoint has the code 502, and an error of the store 503.
+A relayed chat is one that the service passes on to the language model itself. A token costs a tenth
+of a cent here. Before a call the most that it may cost is reserved: for each answer `max_tokens`
+times that, and something for the prompt. In a stream that has begun, an error of the endpoint has
+the code 502, and an error of the store 503.
+
+A stream consists of events. An answer has ended when an event has its `finish_reason`, and `[DONE]`
+is the last event. "Usage" is what OpenAI calls the numbers of tokens, which a model reports.
 """
 
 import json
@@ -72,9 +76,10 @@ ANSWER_WITH_USAGE = (
 )
 
 
-def test_a_stream_counts_its_usage_though_the_client_did_not_ask_for_it(
+def test_a_stream_costs_what_its_usage_says_though_the_client_did_not_ask_for_usage(
     start_relay: StartRelay, store: Store
 ) -> None:
+    """The stub reports 400 tokens, which cost 40 cents."""
     relay = start_relay(answer=lambda body: ANSWER_WITH_USAGE)
 
     response = relay.client.post("/v1/chat/completions", json=streamed_chat(max_tokens=100))
@@ -90,6 +95,7 @@ def test_a_stream_counts_its_usage_though_the_client_did_not_ask_for_it(
 def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(
     start_relay: StartRelay, store: Store
 ) -> None:
+    """By `include_usage` a client asks for it. The stub reports 400 tokens: 40 cents."""
     response = relay_stream(start_relay, ANSWER_WITH_USAGE, stream_options={"include_usage": True})
 
     assert '"usage"' in response.text
@@ -100,6 +106,7 @@ def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(
 def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
     start_relay: StartRelay, store: Store
 ) -> None:
+    """Two answers and a tool call have 400 words each. A word counts as a token at least."""
     words = "word " * 400
     usd_of_words = 0.4
     tool_call = {"index": 0, "function": {"name": "f", "arguments": json.dumps({"x": words})}}
@@ -112,13 +119,14 @@ def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
 
     relay_stream(start_relay, answer, n=3)
 
-    # Two answers and a tool call have 400 words each. Without usage their tokens are estimated.
+    # The tokens are estimated, so the upper bound is generous.
     assert 3 * usd_of_words <= store.tenant_usage.spent_today("acme") < 3
 
 
-def test_a_stream_that_breaks_off_counts_as_what_was_reserved(
+def test_a_stream_that_breaks_off_costs_the_dollars_that_were_reserved(
     start_relay: StartRelay, store: Store
 ) -> None:
+    """The answer breaks off after "Lis": neither a `finish_reason` nor `[DONE]` comes."""
     response = relay_stream(start_relay, events(chunk({"content": "Lis"})))
 
     assert '"code": 502' in response.text
@@ -218,9 +226,10 @@ def read_two_answers_then_break_off(
     return "".join(lines)
 
 
-def test_a_stream_that_breaks_off_after_all_answers_counts_what_was_written(
+def test_a_stream_that_breaks_off_after_all_its_answers_costs_what_was_written(
     start_relay: StartRelay, store: Store
 ) -> None:
+    """The client asks for two answers, "Lisbon" and "Porto", and gets the whole of both."""
     text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto="stop")
 
     assert '"code": 502' not in text
@@ -228,9 +237,10 @@ def test_a_stream_that_breaks_off_after_all_answers_counts_what_was_written(
     assert 0 < store.tenant_usage.spent_today("acme") < 0.5
 
 
-def test_a_stream_that_breaks_off_before_an_answer_ends_counts_as_what_was_reserved(
+def test_a_stream_that_breaks_off_before_an_answer_ends_costs_the_reserved_dollars(
     start_relay: StartRelay, store: Store
 ) -> None:
+    """Of two answers only "Lisbon" has ended. More of "Porto" may have been written."""
     text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto=None)
 
     assert '"code": 502' in text
@@ -274,6 +284,10 @@ def sessions_without_answers(store: Store, database: Database) -> OpenSessionsWi
 def test_an_answer_that_cannot_be_stored_is_an_error_though_the_connection_stays_open(
     start_relay: StartRelay, store: Store, answer: str | bytes
 ) -> None:
+    """The store fails for answers. The endpoint keeps its connection open after the answer.
+
+    The client gets the error all the same, and the answer costs what was written of it.
+    """
     may_close = threading.Event()
     relay = start_relay(
         answer=lambda body: answer,
@@ -295,6 +309,7 @@ def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_end
     store: Store,
     sessions_without_answers: OpenSessionsWithoutAnswers,
 ) -> None:
+    """The store fails first. So the client gets its error (503), and not the later one (502)."""
     answer = BROKEN_OFF + events(chunk({"content": "Lisbon"}, finish_reason="stop"))
     relay = start_relay(
         answer=lambda body: answer,
@@ -312,9 +327,10 @@ def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_end
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.usefixtures("sessions_without_answers")
-def test_an_answer_that_cannot_be_stored_counts_what_it_cost(
+def test_an_answer_that_cannot_be_stored_costs_what_its_usage_says(
     start_relay: StartRelay, store: Store, is_streamed: bool
 ) -> None:
+    """The stub reports 400 tokens, which cost 40 cents. The store fails for answers."""
     relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE)
 
     response = relay.client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)

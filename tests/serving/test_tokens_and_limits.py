@@ -1,4 +1,9 @@
-"""Tokens, limits of requests, settings of `mempiler serve`, and the separation of tenants."""
+"""Tokens, limits of requests, settings of `mempiler serve`, and the separation of tenants.
+
+A tenant is a customer of the service, and has users. Each line of the token file names a tenant,
+and a token by which its clients prove that they belong to it. The service reads the file again when
+it changes.
+"""
 
 import hashlib
 import json
@@ -62,6 +67,7 @@ def test_tokens_may_be_written_as_digests(
 
 
 def test_a_line_may_limit_its_tenant(token_file: Path) -> None:
+    """A tenant may have two tokens. Both of its lines have the same limits."""
     token_file.write_text(
         f"acme {TOKEN} usd-per-day=2.5 requests-per-minute=60\n"
         f"globex {TOKEN}-2\n"
@@ -77,6 +83,7 @@ def test_a_line_may_limit_its_tenant(token_file: Path) -> None:
 
 
 def test_limits_change_with_the_file_and_hold_while_it_is_wrong(token_file: Path) -> None:
+    """A wrong file makes every token invalid, and leaves the limits as they were."""
     token_file.write_text(f"acme {TOKEN}\n")
     tokens = Tokens(token_file)
     assert not tokens.has_budgets
@@ -90,7 +97,11 @@ def test_limits_change_with_the_file_and_hold_while_it_is_wrong(token_file: Path
 
 
 def test_the_operator_who_reads_metrics_is_no_second_tenant(token_file: Path) -> None:
-    """With several tenants, failures of one tenant's calls must not stop those of the others."""
+    """With several tenants, failures of one tenant's calls must not stop those of the others.
+
+    A line with the name `metrics` is not of a tenant. It holds the token by which the operator
+    reads metrics.
+    """
     token_file.write_text(f"acme {TOKEN}\nmetrics {TOKEN}-2\n")
     assert not Tokens(token_file).several
 
@@ -164,6 +175,10 @@ def test_a_missing_token_file_is_refused(token_file: Path) -> None:
 def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(
     token_file: Path,
 ) -> None:
+    """A program may set the times of a file.
+
+    The system also keeps one (ctime) that nobody can set.
+    """
     token_file.write_text(f"acme {TOKEN}-1\n")
     first_status = token_file.stat()
     tokens = Tokens(token_file)
@@ -211,6 +226,7 @@ def test_a_second_change_within_one_tick_of_the_clock_is_read_later(
 def test_a_token_file_that_becomes_a_pipe_refuses_all_tokens_and_blocks_nothing(
     token_file: Path,
 ) -> None:
+    """To read a pipe is to wait until somebody writes to it."""
     token_file.write_text(f"acme {TOKEN}\n")
     tokens = Tokens(token_file)
 
@@ -231,6 +247,7 @@ def test_a_device_is_refused_as_token_file() -> None:
 def test_a_warning_is_logged_when_everybody_can_read_the_token_file(
     token_file: Path, caplog: pytest.LogCaptureFixture, mode: int, has_warning: bool
 ) -> None:
+    """0o644 lets all users of the machine read a file, and 0o640 does not."""
     token_file.write_text("acme a-long-random-token\n")
     token_file.chmod(mode)
 
@@ -282,6 +299,7 @@ BODY_OF_NEW_SESSION = json.dumps({"messages": [{"role": "user", "content": "hi"}
 def test_without_tokens_this_machine_is_served(
     connect: Any, store: Store, headers: dict[str, str]
 ) -> None:
+    """A service without tokens serves its own machine. Browsers tell in these headers who asks."""
     client = connect(tokens=False).as_tenant(None)
 
     assert client.get("/v1/users", headers=headers).status_code == 200
@@ -358,6 +376,7 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(
 def test_too_many_messages_are_refused(
     connect: Any, store: Store, path: str, fields: dict[str, str]
 ) -> None:
+    """With `max_turns=3` a request may hold three messages."""
     client = connect(max_turns=3)
     messages = [{"role": "user", "content": "hi"}] * 4
 
@@ -369,6 +388,7 @@ def test_too_many_messages_are_refused(
 
 
 def test_texts_that_are_too_long_are_refused(connect: Any, store: Store) -> None:
+    """With `max_text=100` a text may have a hundred characters."""
     client = connect(max_text=100)
     long_text = "x" * 101
 
@@ -434,12 +454,14 @@ def option_defaults() -> dict[str, Any]:
 
 
 def test_the_options_have_the_defaults_of_the_settings() -> None:
+    """Each field of `Settings` is an option of `mempiler serve`."""
     defaults = option_defaults()
     for setting, default in Settings().model_dump().items():
         assert defaults[setting] == default, setting
 
 
-def test_the_page_has_the_defaults_of_all_settings() -> None:
+def test_the_documentation_has_the_defaults_of_all_settings() -> None:
+    """The page docs/production/http.md has a table of options and their defaults."""
     defaults = option_defaults()
     documented_options: set[str] = set()
     for row in documented_rows():
@@ -478,6 +500,7 @@ def test_a_port_that_is_taken_is_refused_at_the_start(fail_to_serve: Callable[..
 
 
 def test_a_model_without_its_key_is_refused_at_the_start(fail_to_serve: Callable[..., str]) -> None:
+    """OpenAI's model needs a key, and no key is in the environment."""
     error = fail_to_serve("--port", "0", "--lm", "openai/gpt-4.1-mini")
     assert "set OPENAI_API_KEY" in error
 
@@ -485,6 +508,7 @@ def test_a_model_without_its_key_is_refused_at_the_start(fail_to_serve: Callable
 def test_a_budget_for_a_model_without_a_price_is_refused_at_the_start(
     fail_to_serve: Callable[..., str],
 ) -> None:
+    """Without a price nobody knows what a call costs, so no budget could hold."""
     model = ["--lm", "openai/unknown", "--api-base", "http://127.0.0.1:9/v1"]
     error = fail_to_serve("--port", "0", *model, "--tenant-max-usd-per-day", "1")
     assert "the price of openai/unknown is not known, so --tenant-max-usd-per-day" in error
@@ -676,7 +700,10 @@ STEPS = some.builds(
 def test_no_request_shows_a_tenant_what_users_of_another_one_said(
     clients: dict[str, Client], steps: list[Step]
 ) -> None:
-    """Both tenants have users and sessions with the same names."""
+    """Both tenants have users and sessions with the same names, and each has a flower.
+
+    Users of a tenant say its flower in all their texts, so it must not come to the other tenant.
+    """
     for step in steps:
         other_tenant = "globex" if step.tenant == "acme" else "acme"
         user = TenantUser(
@@ -701,6 +728,10 @@ def test_all_methods_of_a_client_are_among_the_verbs() -> None:
 
 
 def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, Client]) -> None:
+    """Users of each tenant say its flower in all their texts.
+
+    So a result with another flower is a leak.
+    """
     # Both tenants have a user "cleo" with a session "s1".
     both_users = [
         TenantUser(

@@ -1,4 +1,9 @@
-"""The entries of a memory, one by one: listing, deleting, updating, and choosing by conditions."""
+"""The entries of a memory, one by one: listing, deleting, updating, and choosing by conditions.
+
+An entry is a piece of a memory that a search can find. What it is depends on the method by which
+the memory is written: a turn ("D1:2" is the second turn of session "D1"), a session, or a fact that
+a model has made of them. A user may delete it, update its text, and undo such a change.
+"""
 
 import json
 from collections.abc import Callable
@@ -128,8 +133,9 @@ def exported_text(memory: UserMemory) -> str:
 
 
 def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
+    """A page has at most `limit` entries, here a hundred, and at most a million characters."""
     memory = memory_of_ada(store, "turn-rag")
-    # A page has a million characters at most, but at least one entry.
+    # A page has one entry at least, however long that is.
     add_session(memory, "D1", *[f"{number} " + "x" * 300_000 for number in range(8)])
     add_session(memory, "D2", "y" * 1_100_000)
 
@@ -208,6 +214,7 @@ def deletion(request: pytest.FixtureRequest, store: Store) -> MemoryWithDeletion
 
 
 def test_a_deleted_entry_is_gone_in_every_method(deletion: MemoryWithDeletion) -> None:
+    """An export, which shows all that is stored of a user, has "(deleted)" in its place."""
     deletion.assert_secret_is_gone()
 
     exported = exported_text(deletion.memory)
@@ -216,6 +223,7 @@ def test_a_deleted_entry_is_gone_in_every_method(deletion: MemoryWithDeletion) -
 
 
 def test_nothing_is_deleted_but_the_entry(deletion: MemoryWithDeletion) -> None:
+    """`deletion` has deleted the entries with the secret. The bakery and the piano are left."""
     entry_ids = set(entries_by_id(deletion.memory))
 
     assert deletion.entry_ids_before - entry_ids == deletion.deleted_ids
@@ -227,6 +235,7 @@ def test_nothing_is_deleted_but_the_entry(deletion: MemoryWithDeletion) -> None:
 def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
     deletion: MemoryWithDeletion,
 ) -> None:
+    """To rebuild a memory is to write it anew from all sessions, also the one with the secret."""
     add_session(deletion.memory, "D4", MOUNTAIN_SENTENCE)
     deletion.assert_secret_is_gone()
     deletion.memory.rebuild(force=True)
@@ -240,6 +249,10 @@ def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
 def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(
     deletion: MemoryWithDeletion, store: Store
 ) -> None:
+    """Each deletion is stored beside the sessions, as an amendment.
+
+    So it can be undone at any time.
+    """
     add_session(deletion.memory, "D4", MOUNTAIN_SENTENCE)
     deletion.memory.rebuild(force=True)
     assert SECRET not in text_visible_to(deletion.memory, QUESTION)
@@ -250,10 +263,10 @@ def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(
     assert SECRET in text_visible_to(deletion.memory, QUESTION)
 
 
-def test_a_turn_that_is_deleted_before_it_is_written_is_not_found_before_or_after(
+def test_a_turn_that_is_deleted_while_it_waits_is_found_neither_then_nor_later(
     store: Store,
 ) -> None:
-    """A turn that waits is searched as it was said; later facts are made of it."""
+    """A turn that waits is searched as it was said. Later a model makes facts of it."""
     memory = memory_of_ada(store, "memory-r2")
     add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET, remember=False)
     waiting_entry = memory.entries.get("D1:2")
@@ -273,6 +286,7 @@ def test_a_turn_that_is_deleted_before_it_is_written_is_not_found_before_or_afte
 
 
 def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
+    """Each change of a memory gets the next number, from 1."""
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", *[f"note {number}" for number in range(8)])
 
@@ -295,6 +309,7 @@ def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
 def test_an_updated_entry_has_its_new_text_and_no_longer_its_old_one(
     method: str, store: Store
 ) -> None:
+    """The new text of each entry with the secret is that the code is mk-new."""
     memory = memory_of_ada(store, method)
     add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
     add_session(memory, "D2", PIANO_SENTENCE)
@@ -337,6 +352,7 @@ def test_an_entry_gets_no_text_that_a_store_could_not_hold(store: Store, text: A
 
 
 def test_the_new_text_of_an_entry_is_one_line(store: Store) -> None:
+    """In a prompt of DSPy a line such as `[[ ## tea ## ]]` begins a field."""
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", "I like tea.")
 
@@ -347,6 +363,7 @@ def test_the_new_text_of_an_entry_is_one_line(store: Store) -> None:
 
 
 def test_a_session_whose_text_is_that_of_its_turns_cannot_be_updated(store: Store) -> None:
+    """An entry of this method is a whole session. Its turns can be updated."""
     memory = memory_of_ada(store, "session-rag")
     add_session(memory, "D1", "I like tea.", "I like rum.")
 
@@ -355,6 +372,7 @@ def test_a_session_whose_text_is_that_of_its_turns_cannot_be_updated(store: Stor
 
 
 def test_the_entry_of_a_session_loses_the_text_of_a_deleted_turn(store: Store) -> None:
+    """An entry of this method is a whole session: here D1, with two turns."""
     memory = memory_of_ada(store, "session-rag")
     add_session(memory, "D1", "I like tea.", "I like rum.")
 
@@ -377,10 +395,13 @@ class MemoriesBeforeForgetting(Memories):
         return view
 
 
-def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_stores_nothing(
+def test_deleting_an_entry_stores_nothing_if_its_session_is_forgotten_meanwhile(
     store: Store,
 ) -> None:
-    """The change quotes the entry, and would bring back what was forgotten."""
+    """Another process forgets the session after the entry was read.
+
+    A deletion quotes the entry, so it would bring back what was forgotten.
+    """
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
     add_session(memory, "D2", PIANO_SENTENCE)
@@ -392,10 +413,13 @@ def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_store
     assert store.amendments.list_all(memory.owner) == []
 
 
-def test_a_request_changes_an_entry_though_a_session_was_forgotten_since_the_request_came(
+def test_an_entry_is_deleted_though_another_session_was_forgotten_meanwhile(
     store: Store,
 ) -> None:
-    """The entry is read after the forgetting, so it quotes nothing of the session."""
+    """`bind_view` marks the moment at which a request comes. Then session D1 is forgotten.
+
+    The entry of D2 is read after that, so its deletion quotes nothing of D1.
+    """
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
     add_session(memory, "D2", PIANO_SENTENCE)
@@ -458,6 +482,10 @@ def memory_of_a_year(store: Store) -> UserMemory:
 def test_the_pages_of_a_choice_have_all_chosen_entries_in_order(
     memory_of_a_year: UserMemory, choice: dict[str, Any], numbers: Any, limit: int
 ) -> None:
+    """A page has at most `limit` entries.
+
+    Conditions on metadata and time choose among twelve sessions.
+    """
     pages = pages_of_entries(memory_of_a_year, limit, **choice)
 
     for full_page in pages[:-1]:
@@ -529,7 +557,13 @@ class ReaderWithoutEdits(EntryReader[TurnMemory]):
         return memory
 
 
-def test_a_method_that_cannot_leave_entries_out_refuses_what_would_need_that(store: Store) -> None:
+def test_a_method_that_ignores_changes_refuses_to_delete_and_to_update_entries(
+    store: Store,
+) -> None:
+    """The reader of a method recalls what may answer a question. This one ignores all changes.
+
+    It would go on showing an entry that was deleted, so nothing can be deleted or updated.
+    """
     method = Method(TurnWriter(), ReaderWithoutEdits(hybrid=True))
     program = MemoryProgram(method, QuestionAnswering())
     memory = program.memory(store, "ada", lm=language_model("offline"))

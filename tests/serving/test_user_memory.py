@@ -1,4 +1,9 @@
-"""A user's memory in Python: durable, as in a benchmark, and safe under threads and asyncio."""
+"""A user's memory in Python: durable, as in a benchmark, and safe under threads and asyncio.
+
+A session that is added is stored, and then written into the memory ("remembered") by the method of
+the program. With `remember=False` it waits, and its turns are found as they were said. Sessions
+without an id are called D1, D2 and so on, and "D2:1" is the first turn of D2.
+"""
 
 import asyncio
 import sqlite3
@@ -71,9 +76,10 @@ METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_stored_memory_is_what_remembering_the_history_writes(
+def test_sessions_that_arrive_one_by_one_give_the_memory_of_the_whole_history(
     method: str, store: Store, make_history: Any
 ) -> None:
+    """A benchmark writes a whole history at once (`program.remember`). The memory is the same."""
     lm = language_model("offline")
     program = build_program(method)
     memory = program.memory(store, "ada", lm=lm)
@@ -117,6 +123,7 @@ def test_a_search_asks_no_model_and_is_the_same_under_asyncio(
 
 
 def test_a_model_may_be_an_object_of_dspy_whose_calls_are_counted(store: Store, stub: Any) -> None:
+    """With `recursive-summary` the model adds each session to a summary, in one call."""
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="k")
     memory = build_program("recursive-summary").memory(store, "ada", lm=lm)
@@ -132,6 +139,7 @@ def test_a_model_may_be_an_object_of_dspy_whose_calls_are_counted(store: Store, 
 
 
 def test_a_model_may_be_named_and_its_calls_are_counted(store: Store) -> None:
+    """ "offline" names the offline engine, which needs no key and no network."""
     memories = Memories(build_program("turn-rag"), store, "offline")
 
     assert UserMemory(memories, Owner("bo")).ask("Where?") is not None
@@ -182,6 +190,10 @@ def test_messages_keep_their_time_in_utc(ada: UserMemory, time: str, stored_time
 def test_turns_that_are_not_in_the_memory_yet_are_found_as_they_were_said(
     method: str, store: Store
 ) -> None:
+    """D2 waits to be written into the memory.
+
+    The session "chat" goes on, so it is not written either.
+    """
     memory = memory_of_ada(store, method)
     memory.add([message("I moved to Lisbon.")])
     memory.add([message("My cat is called Momo.")], remember=False)
@@ -196,7 +208,7 @@ def test_turns_that_are_not_in_the_memory_yet_are_found_as_they_were_said(
 def test_turns_that_a_model_failed_to_write_are_found_as_those_that_wait(
     store: Store, scripted: Any
 ) -> None:
-    """Nothing of them is in the memory, since the answer of the model could not be read."""
+    """The model's answer to D1 could not be read, so nothing of D1 is in the memory. D2 waits."""
     unreadable = scripted(lambda field, prompt, call_number: "I cannot help with that.")
     memory = build_program("pgr").memory(store, "ada", lm=unreadable)
     memory.add([message("I moved to Lisbon.")])
@@ -239,8 +251,11 @@ With `fallback=True` a search without hits finds what a question would be answer
 """
 
 
-def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -> None:
-    """No turn shares a word with the question."""
+def test_a_search_without_hits_falls_back_on_the_newest_entries(ada: UserMemory) -> None:
+    """No turn shares a word with the question.
+
+    With `fallback=True` a search finds something all the same.
+    """
     ada.add([message("I moved to Lisbon.")], metadata={"year": 2024})
     ada.add([message("My cat is called Momo.")], metadata={"year": 2025})
     assert ada.search("Where do I live?") == NOTHING
@@ -265,6 +280,7 @@ def test_a_search_that_finds_something_needs_no_fallback(ada: UserMemory) -> Non
 
 
 def test_the_fallback_of_a_search_leaves_out_the_question_itself(ada: UserMemory) -> None:
+    """The turns D3:1 and chat:1 are the question, and D3:2 and chat:2 are the replies to it."""
     ada.add([message("I moved to Lisbon.")])
     ada.add([message("My cat is called Momo.")])
     # The question and what was replied to it are stored by the time it is asked again.
@@ -293,7 +309,7 @@ def memory_of_a_month(ada: UserMemory) -> UserMemory:
 
 
 def test_all_entries_in_a_span_of_time_are_found(memory_of_a_month: UserMemory) -> None:
-    """Entries outside of it are nearer to the query, but take no place among the five hits."""
+    """Entries of later days are nearer to the query, but take no place among the five hits."""
     second_of_march = datetime(2025, 3, 2)
     fourth_of_march = datetime(2025, 3, 4)
 
@@ -332,6 +348,10 @@ def test_a_search_for_too_few_or_too_many_hits_is_refused(ada: UserMemory, k: in
 def test_the_sources_of_a_hit_are_shown_until_another_process_forgets_them(
     ada: UserMemory, store_path: Path
 ) -> None:
+    """The sources of a hit are the turns on which it rests.
+
+    `evidence` reads their texts from the store.
+    """
     ada.add([message("I moved to Lisbon.")], id="s")
     ada.add([message("I moved to Porto.")], id="t")
     hit = Hit(
@@ -440,6 +460,7 @@ def set_document_version(store_path: Path) -> Any:
 def test_a_memory_of_an_older_version_is_refused_until_it_is_rebuilt(
     store_path: Path, set_document_version: Any
 ) -> None:
+    """The format of stored memories has a version. To rebuild a memory is to write it anew."""
     memory = memory_of_ada(store_path)
     memory.add([message("I moved to Lisbon.")])
     set_document_version(0)
@@ -454,6 +475,7 @@ def test_a_memory_of_an_older_version_is_refused_until_it_is_rebuilt(
 def test_a_memory_of_a_newer_version_is_refused(
     store_path: Path, set_document_version: Any
 ) -> None:
+    """The format of stored memories has a version. An older Mempiler cannot read a newer one."""
     memory = memory_of_ada(store_path)
     memory.add([message("I moved to Lisbon.")])
     set_document_version(99)
@@ -491,6 +513,10 @@ class EngineOfTwoHundred:
 def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
     store: Store, scripted: Any
 ) -> None:
+    """The engine answers nobody until two hundred questions are there at once.
+
+    There are fewer threads (`MAX_THREADS`), so a question must hold none while it waits.
+    """
     threads_before = threading.active_count()
     async_engine = EngineOfTwoHundred(
         scripted(lambda field, prompt, call_number: {"answer": "Lisbon"}).engine
@@ -535,6 +561,7 @@ OPTIONS = {"options": ["(a) Lisbon", "(b) Oslo"]}
 def test_asyncio_answers_as_a_thread_does(
     store: Store, method: str, task: str, fields: dict[str, Any]
 ) -> None:
+    """`aask` is `ask` for asyncio."""
     program = build(method, task=task)
     memory = program.memory(store, "ada", lm=language_model("offline"))
     memory.add([message("I moved to Lisbon.")])

@@ -108,7 +108,10 @@ def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
 
 
 def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Connect) -> None:
-    """An embedder is called in a thread. For one tenant it hangs here, and for the other not."""
+    """An embedder turns texts into vectors, by which they are found. It is called in a thread.
+
+    Here it hangs at texts with the word "hang", which only one of the two tenants sends.
+    """
     may_embed = threading.Event()
     hanging_texts: list[str] = []
 

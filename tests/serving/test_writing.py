@@ -82,6 +82,7 @@ def worker_of(store: Store, lm: Any, interval: float = 1.0) -> Worker:
 def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_queued(
     store: Store, scripted: Any
 ) -> None:
+    """`grace` is the time that a worker has to finish a session when it is stopped, in seconds."""
     is_writing = threading.Event()
     may_answer = threading.Event()
 
@@ -109,6 +110,7 @@ def test_a_stop_finishes_the_session_that_is_being_written_and_leaves_the_rest_q
 
 
 def test_a_worker_goes_on_after_a_failed_call(store: Store, scripted: Any) -> None:
+    """The model fails at its first call only."""
     queue_note(store, "note 1")
     queue_note(store, "note 2")
     first_call_fails = failing(lambda prompt, call_number: call_number == 1)
@@ -122,6 +124,10 @@ def test_a_worker_goes_on_after_a_failed_call(store: Store, scripted: Any) -> No
 
 
 def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:
+    """The model fails at prompts with the word "bad": for twelve users of the tenant `acme`.
+
+    Bob of another tenant comes later.
+    """
     for number in range(12):
         queue_note(store, "bad", user=f"user {number}")
     breaker = Breaker()
@@ -144,6 +150,7 @@ def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: A
 def test_a_tenant_whose_model_is_slow_holds_only_its_share_of_the_writers(
     store: Store, scripted: Any
 ) -> None:
+    """The model does not answer prompts with the word "slow", which only `acme` sends."""
     may_answer = threading.Event()
 
     def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
@@ -281,6 +288,7 @@ NINE_BAD_OF_OTHER = [Owner(f"bad {number}", "other") for number in range(9)]
 
 
 def test_with_one_tenant_only_the_user_whose_calls_fail_is_refused() -> None:
+    """One user makes nine calls, which fail until the breaker refuses them."""
     breaker = breaker_after_failures([BAD_OF_ACME] * 9, has_several_tenants=False)
 
     assert not is_admitted(breaker, BAD_OF_ACME)
@@ -288,6 +296,7 @@ def test_with_one_tenant_only_the_user_whose_calls_fail_is_refused() -> None:
 
 
 def test_with_several_tenants_all_users_of_the_tenant_whose_calls_fail_are_refused() -> None:
+    """Nine users of one tenant make a call each. These fail until the breaker refuses them."""
     breaker = breaker_after_failures(NINE_BAD_OF_OTHER, has_several_tenants=True)
 
     for user in NINE_BAD_OF_OTHER:
@@ -305,6 +314,7 @@ def test_everybody_is_refused_when_the_calls_of_two_tenants_fail() -> None:
 
 
 def test_nobody_is_refused_after_four_failures() -> None:
+    """A breaker opens after the fifth failure."""
     breaker = breaker_after_failures(NINE_BAD_OF_OTHER[:4], has_several_tenants=True)
 
     for user in (*NINE_BAD_OF_OTHER[:4], FINE_OF_OTHER, FINE_OF_ACME):
@@ -349,6 +359,7 @@ def test_failures_in_a_row_are_counted_for_each_user() -> None:
 
 
 def test_only_the_failures_of_the_latest_users_are_counted() -> None:
+    """With `limit=3` failures of three users are counted."""
     first = Owner("first", "acme")
     second = Owner("second", "acme")
     third = Owner("third", "acme")
@@ -374,6 +385,10 @@ def texts_below(root: Any) -> list[str]:
 def test_counts_of_failures_hold_no_name_and_go_with_a_forgotten_user(
     store: Store, scripted: Any
 ) -> None:
+    """The worker and the breaker count how often calls for each user failed in a row.
+
+    Zoe's failures no longer count when she is forgotten.
+    """
     zoe = Owner("zoe-4711", "acme")
     queue_note(store, "bad", user=zoe.user, tenant=zoe.tenant)
     breaker = Breaker()
@@ -419,6 +434,7 @@ class WriterWithFault(Writer):
 def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_aside(
     store: Store,
 ) -> None:
+    """The writer of this program fails at sessions with the word "odd", of which one is queued."""
     program = MemoryProgram(Method(WriterWithFault(), EntryReader()), QuestionAnswering())
     memories = Memories(program, store)
     queue_note(store, "an odd note")
@@ -494,6 +510,7 @@ def log_text(caplog: pytest.LogCaptureFixture) -> Iterator[io.StringIO]:
 def test_the_log_has_a_line_for_each_request_and_holds_no_contents(
     connect: Any, scripted: Any, store: Store, log_text: io.StringIO
 ) -> None:
+    """All that users say, names of users, and texts of errors have the word SECRET here."""
     second_call_fails = failing(lambda prompt, call_number: call_number == 2, "SECRET-answer")
     client = connect(scripted(second_call_fails))
 
@@ -536,6 +553,7 @@ def backlog(store: Store) -> Store:
 
 
 def test_all_users_are_written_at_the_same_time(backlog: Store, scripted: Any) -> None:
+    """The model answers nobody until it was asked for all twelve users."""
     call_of_each_user = threading.Barrier(12, timeout=10)
 
     def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
@@ -551,6 +569,7 @@ def test_all_users_are_written_at_the_same_time(backlog: Store, scripted: Any) -
 
 
 def test_a_slow_user_holds_up_nobody_who_comes_later(backlog: Store, scripted: Any) -> None:
+    """The model answers for user 3 only when it was asked for a user who comes later."""
     late_user_is_written = threading.Event()
 
     def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
@@ -571,6 +590,10 @@ def test_a_slow_user_holds_up_nobody_who_comes_later(backlog: Store, scripted: A
 def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(
     backlog: Store, scripted: Any
 ) -> None:
+    """Whoever writes the sessions of a user claims the user, so that nobody else writes them.
+
+    The model fails for user 3.
+    """
     program = build("recursive-summary")
     lm_that_fails_for_user_3 = scripted(failing(lambda prompt, call_number: " of 3" in prompt))
     with pytest.raises(LMServerError):
