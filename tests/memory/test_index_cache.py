@@ -1,4 +1,8 @@
-"""One search index for all versions of a memory (`memory.search.index_cache`)."""
+"""One search index for all versions of a memory (`memory.search.index_cache`).
+
+A memory is frozen: each change makes a new version. An index for each version would take long to
+make, so all versions share one. A search of a version first brings the index up to it.
+"""
 
 import gc
 import sys
@@ -218,6 +222,10 @@ def frequent_thread_switches() -> Iterator[None]:
 
 @pytest.mark.usefixtures("frequent_thread_switches")
 def test_threads_search_different_versions_at_once() -> None:
+    """All threads use the one index, which holds a single version at a time.
+
+    A search must not find notes of a version that another thread searches.
+    """
     cache = IndexCache()
     first_version = notebook_of("rye")
     # Each of these versions has one note that the others lack.
@@ -279,6 +287,10 @@ def test_queries_of_several_threads_are_embedded_and_reranked_at_once() -> None:
 
 
 def test_filter_may_search_the_same_memory() -> None:
+    """The index has a lock.
+
+    A search inside of a filter must not wait for the search that called it.
+    """
     cache = IndexCache(RecordingEmbedder(), hybrid=True)
     memory = notebook_of("rye bread", "oat milk")
 

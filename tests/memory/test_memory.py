@@ -1,4 +1,9 @@
-"""Memories as values: the entries of turns, what finalizing leaves, and their search index."""
+"""Memories as values: the entries of turns, what finalizing leaves, and their search index.
+
+A writer adds one item after the other to a memory: a session of turns, device logs, a profile, or
+records of actions. Then it finalizes the memory, which makes the form that questions are answered
+from. `continue_from` says into which of the two the next item is written.
+"""
 
 import pickle
 from typing import Any
@@ -17,11 +22,15 @@ class NoteMemory(Memory[Entry]):
     notes: tuple[str, ...] = ()
 
 
-# A memory of logs holds an inner memory of another method.
+# The method `logs+METHOD` keeps device logs beside the memory of another method, the inner memory.
 
 
 @pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
 def test_inner_memory_of_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
+    """The next item is written into a `NoteMemory` as it was before it was finalized.
+
+    An `ExperienceMemory` goes on with the finalized form.
+    """
     logged_class: Any = logged_memory_class(inner_class)
     before = logged_class(answered=True)
     finalized = logged_class(inner=inner_class())
@@ -33,6 +42,7 @@ def test_inner_memory_of_logs_decides_how_it_continues(inner_class: type[Memory[
 
 
 def test_empty_inner_memories_of_logs_share_no_search_index() -> None:
+    """The two memories may belong to two users. The lineage holds the search index."""
     logged_class: Any = logged_memory_class(TurnMemory)
 
     memory = logged_class()
@@ -105,7 +115,7 @@ def test_two_sessions_of_the_same_id_are_two_dialogues() -> None:
     assert dialogues == ["x:0", "x:0", "x:2"]
 
 
-# Versions with the same lineage share one search index.
+# Versions with the same lineage share one search index. A changed memory is a new version.
 
 
 def test_next_version_shares_the_search_index() -> None:

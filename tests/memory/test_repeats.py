@@ -1,4 +1,8 @@
-"""Turns that only ask again, or say the same again, stand behind all others in a ranking."""
+"""Turns that only ask again, or say the same again, stand behind all others in a ranking.
+
+If a user has asked a question ten times, these ten turns are more similar to it than any answer. A
+search that ranked by similarity alone would find the questions, and not the answer.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -169,6 +173,7 @@ def test_fewer_hits_are_the_first_of_more(signals: str, k: int) -> None:
 
 
 def test_same_question_in_other_words_counts_once() -> None:
+    """Fifteen turns ask, in three wordings. At most one turn of each may stand before the fact."""
     questions = [
         "Which city do I live in?",
         "Do I live in a city?",
@@ -187,6 +192,7 @@ def test_same_question_in_other_words_counts_once() -> None:
     ],
 )
 def test_question_that_tells_something_keeps_its_place(telling_question: str, query: str) -> None:
+    """The question has words that the query does not have, so it tells something."""
     index = index_of([*turns([query] * 10), turn(50, telling_question)])
 
     assert search_ids(index, query, 1) == ["t50"]
@@ -222,6 +228,7 @@ def test_turn_of_another_day_or_speaker_or_in_other_words_keeps_its_place(
 
 
 def test_text_that_an_assistant_repeats_on_another_day_counts_once() -> None:
+    """What people say again on another day is news. What an assistant says again is not."""
     text = "I do not know where you live."
     replies = [turn(day, text, speaker="assistant", day=day) for day in range(1, 11)]
     index = index_of([*replies, FACT])
@@ -230,6 +237,10 @@ def test_text_that_an_assistant_repeats_on_another_day_counts_once() -> None:
 
 
 def test_entries_that_are_no_turns_keep_their_places() -> None:
+    """Only turns can be repeats.
+
+    These entries are facts, and the ones like the query come first.
+    """
     facts = [entry.model_copy(update={"kind": "fact"}) for entry in turns([QUESTION] * 3)]
     index = index_of([*facts, FACT])
 
@@ -237,6 +248,7 @@ def test_entries_that_are_no_turns_keep_their_places() -> None:
 
 
 def test_index_that_is_not_hybrid_leaves_repeats_at_their_places() -> None:
+    """Only a hybrid index, which adds several signals to one score, moves repeats back."""
     index = Index()
     index.add([*turns([QUESTION] * 3), FACT])
 
@@ -244,6 +256,7 @@ def test_index_that_is_not_hybrid_leaves_repeats_at_their_places() -> None:
 
 
 def test_turn_that_a_filter_hides_makes_no_other_one_a_repeat() -> None:
+    """The filter hides t1, which says the same as t2. So t2 is the first turn that says it."""
     index = index_of([turn(1, RUN), turn(2, RUN), BOATS])
 
     (hits,) = index.search([WHO_RAN], 9, where=lambda entry: entry.id != "t1")
@@ -260,6 +273,7 @@ def test_filter_leaves_repeats_behind_what_it_shows() -> None:
 
 
 def test_question_as_long_as_a_book_is_no_repeat() -> None:
+    """Turns longer than `MAX_COMPARED_CHARS` are not compared, so both stay in front."""
     book = "Where do I live, " * MAX_COMPARED_CHARS + "?"
     index = index_of([*turns([book, book]), FACT])
 

@@ -80,6 +80,7 @@ QUESTION = "What did Bob say of jazz in May 2023?"
 
 @pytest.mark.parametrize("embedder", [None, SAME_VECTOR], ids=["words", "words and vectors"])
 def test_turn_of_the_speaker_and_the_month_comes_first(embedder: TextEmbedder | None) -> None:
+    """Four turns say the same. The question names Bob and May 2023, so it asks for one of them."""
     index = index_of([*JAZZ_TURNS, RAIN_TURN], embedder)
 
     ids = search_ids(index, QUESTION, 5)
@@ -194,6 +195,7 @@ def test_reranker_reads_the_question_without_names_and_how_rare_its_words_are(
 
     assert reranker.queries == ["jazz"]
     (weights,) = reranker.word_weights
+    # Three of the ten entries have "jazz", all have "fine", and none has "of".
     assert weights["jazz"] > weights["fine"] > weights["of"] == 0
 
 

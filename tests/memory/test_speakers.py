@@ -1,4 +1,8 @@
-"""The speakers whose turns a question asks for, by their names (`memory.search.speakers`)."""
+"""The speakers whose turns a question asks for, by their names (`memory.search.speakers`).
+
+"What did Bob say?" asks for turns of Bob, so a search prefers them. The index registers a speaker
+with each entry that it adds, and unregisters one with each that it removes.
+"""
 
 import time
 
