@@ -1,4 +1,8 @@
-"""An SQLite store that cannot be written is read all the same, and left as it is."""
+"""An SQLite store that cannot be written is read all the same, and left as it is.
+
+Somebody may look into memories that belong to another user of the machine, or lie on a read-only
+disk. `read_only` takes away the right to write.
+"""
 
 import os
 import sqlite3

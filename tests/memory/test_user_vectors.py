@@ -1,6 +1,8 @@
 """The vectors of a user's texts are stored beside the memory.
 
-A new process computes none of them again, and forgetting leaves none behind.
+A search compares vectors, which an embedder computes of texts; a hosted one is paid for that. So a
+new process computes none of them again, and forgetting leaves none behind. Vectors of texts that
+are no user's are kept in a file for all, the file of vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -121,6 +123,7 @@ def test_vector_of_a_text_of_two_users_is_computed_once(process_of_two_users: Pr
 def test_vector_of_a_text_of_two_users_stays_with_the_one_who_is_not_forgotten(
     process_of_two_users: Process, start_process: StartProcess
 ) -> None:
+    """Bob's copy of the vector must not be deleted with Ada's. Only the query is computed anew."""
     process_of_two_users.memory(ADA).forget()
 
     second_process = start_process("turn-rag")

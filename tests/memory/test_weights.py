@@ -1,4 +1,8 @@
-"""The weights of a search: 0 turns a signal off, and a weight out of its range is refused."""
+"""The weights of a search: 0 turns a signal off, and a weight out of its range is refused.
+
+Besides words and vectors, a search may prefer turns of the speaker or the month that the question
+names, and turns whose neighbours score high. A reranker orders the best hits again.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -35,7 +39,10 @@ def search_scores(
 
 
 def test_defaults_are_the_weights_that_recalled_most_of_locomo() -> None:
-    # `perf/retrieval.py` measures the recall; whoever changes a default measures it again.
+    """`perf/retrieval.py` measures how much of the evidence in LoCoMo a search finds.
+
+    Whoever changes a default measures it again.
+    """
     assert SignalWeights().model_dump() == {
         "speaker": 2.0,
         "month": 2.0,
@@ -249,6 +256,10 @@ SHORT_ENTRIES = [
 
 
 def test_words_and_cosines_count_beside_a_reranker(embedder_with_reranker: TextEmbedder) -> None:
+    """The query is "jazz".
+
+    The reranker scores by length alone, so it likes "jazz" and "rock" equally.
+    """
     scores = search_scores(SHORT_ENTRIES, "jazz", SignalWeights(), embedder_with_reranker)
 
     assert scores["jazz"] > scores["rock"]
