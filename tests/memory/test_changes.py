@@ -227,10 +227,7 @@ def written_versions(method_name: str) -> Sequence[Memory[Any]]:
 def test_changes_lead_from_the_first_to_the_last_version_of_every_method(
     method_name: str,
 ) -> None:
-    """Every method of Mempiler has a memory with fields of its own.
-
-    All of them must come through.
-    """
+    """Each method of Mempiler has a memory with fields of its own."""
     versions = written_versions(method_name)
     document = document_of(versions[0])
     memory = versions[0]

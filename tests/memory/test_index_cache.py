@@ -287,10 +287,7 @@ def test_queries_of_several_threads_are_embedded_and_reranked_at_once() -> None:
 
 
 def test_filter_may_search_the_same_memory() -> None:
-    """The index has a lock.
-
-    A search inside of a filter must not wait for the search that called it.
-    """
+    """A search inside of a filter must not wait for the lock of the search that calls it."""
     cache = IndexCache(RecordingEmbedder(), hybrid=True)
     memory = notebook_of("rye bread", "oat milk")
 

@@ -237,10 +237,7 @@ def test_text_that_an_assistant_repeats_on_another_day_counts_once() -> None:
 
 
 def test_entries_that_are_no_turns_keep_their_places() -> None:
-    """Only turns can be repeats.
-
-    These entries are facts, and the ones like the query come first.
-    """
+    """Only turns can be repeats, and these are facts: the most similar ones come first."""
     facts = [entry.model_copy(update={"kind": "fact"}) for entry in turns([QUESTION] * 3)]
     index = index_of([*facts, FACT])
 

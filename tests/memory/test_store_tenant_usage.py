@@ -162,10 +162,7 @@ def test_processes_together_reserve_all_of_the_limit_and_no_more(url: str) -> No
 
 
 def test_reserved_dollars_cannot_be_reserved_by_others(usage: TenantUsage) -> None:
-    """The limit is 1 dollar.
-
-    Of it 60 cents are reserved, so that 40 are left, and nothing is spent.
-    """
+    """Of the limit of 1 dollar, 60 cents are reserved by the first call, and nothing is spent."""
     reservation_of(usage, usd=0.6)
 
     refusal = usage.reserve("acme", usd=0.6, limit=1.0, lifetime=600.0)

@@ -256,10 +256,7 @@ SHORT_ENTRIES = [
 
 
 def test_words_and_cosines_count_beside_a_reranker(embedder_with_reranker: TextEmbedder) -> None:
-    """The query is "jazz".
-
-    The reranker scores by length alone, so it likes "jazz" and "rock" equally.
-    """
+    """The reranker scores by length alone, so it likes "jazz" and "rock" equally."""
     scores = search_scores(SHORT_ENTRIES, "jazz", SignalWeights(), embedder_with_reranker)
 
     assert scores["jazz"] > scores["rock"]
