@@ -1,4 +1,10 @@
-"""What `compare` and `show` print and refuse, and the exit codes they end with."""
+"""What `compare` and `show` print and refuse, and the exit codes they end with.
+
+`compare` compares runs question by question. Its verdict says whether the second run is better or
+worse than the first, with an interval of 95 percent, and p, the probability of such a difference by
+chance. `show` looks into one run: its failures, its wrong answers, one question in full. Most runs
+here are made by hand, and no model is asked.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,6 +29,7 @@ RunCommand = Callable[..., tuple[int, str, str]]
 """Words of a command -> its exit code, standard output and standard error."""
 
 SCOPE = "other questions about these conversations"
+"""What a verdict speaks of. With six conversations or more it would be other conversations."""
 
 
 @pytest.fixture
@@ -90,7 +97,11 @@ def save_evaluation(evaluation: Evaluation) -> str:
 
 @pytest.fixture(scope="session")
 def runs() -> dict[str, str]:
-    """Names of evaluations: of the same 24 questions, of two of them, and of other questions."""
+    """Names of evaluations: of the same 24 questions, of two of them, and of other questions.
+
+    Compared with `half`, where every second answer is right, `better` gained six questions and
+    `worse` lost eight.
+    """
     half = [1.0, 0.0] * 12
     better = [1.0, 0.0] * 6 + [1.0] * 12
     worse = [1.0, 0.0] * 4 + [0.0] * 16
@@ -115,6 +126,7 @@ def test_compare_prints_the_difference_with_its_interval_and_verdict(
 
 
 def test_compare_prints_scores_by_category(call: RunCommand, runs: dict[str, str]) -> None:
+    """In `half` all twelve answers of one category are right, and none of the other."""
     _, out, _ = call("compare", runs["half"], runs["better"])
 
     cells_by_category: dict[str, list[str]] = {}
@@ -155,6 +167,7 @@ def test_compare_compares_every_further_run_with_the_first(
 def test_compare_gives_no_verdict_on_too_few_questions(
     call: RunCommand, runs: dict[str, str]
 ) -> None:
+    """The runs have two questions in common. By default a verdict needs 20."""
     _, out, _ = call("compare", runs["half"], runs["short"])
 
     assert f"p = 1, n = 2: too few to tell (scope: {SCOPE})\n" in out
@@ -187,6 +200,7 @@ def test_gate_ends_with_one_if_a_run_is_worse_or_too_short(
     expected_code: int,
     expected_words: str,
 ) -> None:
+    """With --gate, a script can let the exit code decide whether a version may replace another."""
     command = ["compare", *(runs[name] for name in names), "--gate", *options]
 
     code, out, _ = call(*command)
@@ -215,6 +229,11 @@ def test_compare_refuses_runs_without_a_common_question(
 def test_compiled_program_is_compared_with_its_start_on_the_same_questions(
     call: RunCommand, tmp_path: Path
 ) -> None:
+    """A compile scores the program before and after.
+
+    Here its start is evaluated once more, and the difference is the same. amb is a public benchmark
+    harness, whose format can be exported.
+    """
     options = ("--benchmark", "locomo", "--test", 6, "--json")
     compile_options = ("--optimizer", "labeled", "--dev", 2, "--force", *options)
     _, compile_out, _ = call("compile", "turn-rag", *compile_options)
@@ -295,7 +314,8 @@ def test_show_lists_failures_of_a_compile_by_phase(call: RunCommand) -> None:
     assert "  answer after: parse: no 1\n" in out
 
 
-def test_show_counts_a_failure_of_a_start_that_was_kept_once(call: RunCommand) -> None:
+def test_show_counts_a_failure_once_if_compile_kept_the_original_program(call: RunCommand) -> None:
+    """If compiling did not help, the original program is kept, and has no second phase."""
     run = save_run("compile", {"before": evaluation_of_scores([None, 1.0])})
 
     _, out, _ = call("show", run, "--failed")
@@ -369,6 +389,10 @@ def test_show_prints_evidence_and_prompt_of_a_question(call: RunCommand, run: st
 def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
     call: RunCommand,
 ) -> None:
+    """Evidence are the turns that hold the answer, here D1:1 and D4:2.
+
+    Only D1:1 stood in the prompts. Somebody's own program may not say what its memory recalled.
+    """
     trace = QuestionTrace(
         evidence={"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."},
         in_prompts=("D1:1",),
@@ -430,6 +454,7 @@ def test_show_prints_in_json_which_entries_were_not_found(
 def test_show_refuses_a_question_that_the_run_does_not_have(
     call: RunCommand, run: str, options: list[str], expected: str
 ) -> None:
+    """The beginning of an id is enough to name a question, unless several begin with it."""
     code, out, err = call("show", run, *options)
 
     assert code == 2
@@ -505,6 +530,7 @@ def test_show_prints_the_prompts_of_a_program_that_was_saved_elsewhere(
 def test_show_refuses_to_print_prompts_of_a_start_that_was_not_saved(
     cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
 ) -> None:
+    """The run kept its original program, which was named `turn-rag` and was no saved folder."""
     compile_folder.program.rename(tmp_path / "program")
     compile_folder.update(result={"program": "turn-rag"})
 
