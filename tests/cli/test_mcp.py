@@ -1,4 +1,9 @@
-"""A memory as tools of an agent, called with the client of the protocol's own SDK."""
+"""A memory as tools of an agent, called with the client of the protocol's own SDK.
+
+MCP is a protocol by which an agent calls tools of another process. `mempiler mcp` gives an agent
+the memory of one user as tools: to add, search, ask, change and forget. D1:1 is the first turn of
+the first session.
+"""
 
 import asyncio
 import json
@@ -169,6 +174,10 @@ def test_undo_takes_back_one_change_after_the_other(call: CallTool, entry: str) 
 def test_the_history_of_an_entry_begins_after_the_change_that_the_agent_names(
     call: CallTool, entry: str
 ) -> None:
+    """The entry was changed four times: update, delete and two undos.
+
+    After the third, one is left.
+    """
     call("update_memory", entry=entry, text="I moved to Porto.")
     call("delete_memory", entry=entry)
     call("undo_memory", entry=entry)

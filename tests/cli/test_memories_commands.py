@@ -1,4 +1,8 @@
-"""Stored memories from the shell: add, ask, edit, list, show, move, forget and rebuild."""
+"""Stored memories from the shell: add, ask, edit, list, show, move, forget and rebuild.
+
+`memories add` stores a chat of a user, whose sessions are then queued. `memories rebuild` lets a
+program write them into the user's memory. An entry is one text in that memory, here a turn.
+"""
 
 import json
 import os
@@ -144,6 +148,7 @@ def test_a_forgotten_user_is_neither_written_nor_listed(
 
 
 def test_ask_answers_from_the_store_with_sources(filled: RunCommand) -> None:
+    """The source chat-2:1 is the first turn of the second session."""
     result = json_of(filled, "ask", "program", "When does Grace visit?", *ADA)
 
     assert result["answer"] == "My sister Grace visits me in June."
@@ -193,6 +198,7 @@ def test_texts_of_users_cannot_send_control_characters_to_the_terminal(
 def test_an_export_keeps_control_characters_in_a_printable_form(
     hostile: RunCommand, folder: Path
 ) -> None:
+    """The text is the same after an import, although the file shows such characters as escapes."""
     export = output_of(hostile, "memories", "export", "-")
     (folder / "export.jsonl").write_text(export)
     output_of(hostile, "memories", "import", "export.jsonl", "--store", "other.sqlite")
@@ -237,6 +243,7 @@ def test_show_prints_sessions_and_turns(filled: RunCommand) -> None:
 
 
 def test_a_forgotten_session_is_gone(filled: RunCommand) -> None:
+    """The other session is queued anew, for a memory without the forgotten one."""
     forgotten = output_of(filled, "memories", "forget", *ADA, "--session", "chat-1")
     output_of(filled, "memories", "rebuild", "program")
     shown = output_of(filled, "memories", "show", *ADA)
@@ -353,6 +360,7 @@ def test_show_prints_edits_without_the_words_that_they_replaced(
 
 
 def test_show_needs_the_program_whose_entries_were_edited(edited: RunCommand) -> None:
+    """Without the program the command could not hide the words that were edited."""
     code, out, err = edited(*SHOW)
 
     assert code == 2
@@ -522,6 +530,10 @@ def command(
 def test_rebuild_keeps_to_its_scope(
     command: RunCommand, scope: list[str], written_inside: str, written_outside: str
 ) -> None:
+    """There are four users with two sessions each.
+
+    `other` first writes those in the scope, and then it writes only those that are left.
+    """
     assert output_of(command, "memories", "rebuild", "other", *scope) == written_inside
     assert output_of(command, "memories", "rebuild", "other") == written_outside
 
@@ -577,6 +589,11 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedWrites]:
 def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
     command: RunCommand, writes: CountedWrites, program: str, kills: list[int], rest: str
 ) -> None:
+    """There are eight sessions.
+
+    With --force the rebuild begins anew. It is killed after three writes, and once more after six,
+    so that two are left; or after three, so that five are left.
+    """
     options = ["--force"]
     for number_of_writes in kills:
         writes.kill_after = number_of_writes
@@ -596,6 +613,11 @@ def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
 def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
     command: RunCommand,
 ) -> None:
+    """One session of each of the four users is queued.
+
+    The memories belong to `program`, so `other` writes none. Two users are called ada, one of acme;
+    bob is of acme, too.
+    """
     with Store("memories.sqlite") as store:
         for owner in USERS:
             memory = mempiler.build("turn-rag").memory(store, owner.user, owner.tenant)
@@ -616,6 +638,7 @@ def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
 
 
 def test_forget_ends_with_code_four_while_somebody_holds_the_bytes(command: RunCommand) -> None:
+    """A reader of the SQLite file still sees the deleted rows, so their bytes must stay."""
     forget_eve = ("memories", "forget", "--user", "eve")
 
     with closing(sqlite3.connect("memories.sqlite", isolation_level=None)) as reader:

@@ -137,6 +137,10 @@ runpy.run_module("mempiler", run_name="__main__")
 
 
 def test_an_interrupt_that_python_loses_is_sent_again() -> None:
+    """An object is cleaned up when Ctrl-C comes, and Python drops the exception.
+
+    Without a second interrupt the process would sleep for 20 seconds.
+    """
     start = time.monotonic()
     process = run_python(
         """
@@ -211,6 +215,7 @@ def test_nothing_heavy_is_imported_without_need(code: str, needed_modules: set[s
 
 @pytest.mark.parametrize("words", [["--help"], ["list", "--json"]], ids=["help", "list"])
 def test_a_reader_that_leaves_early_is_no_error(words: list[str]) -> None:
+    """As in `mempiler --help | head -1`."""
     process = subprocess.Popen(
         [*MEMPILER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -273,6 +278,11 @@ def processes_with(word: str) -> list[int]:
 def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(
     free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`mempiler ui` starts MLflow's server, which shows all runs.
+
+    An experiment of MLflow is a group of runs. The port in the command line tells the processes of
+    the server.
+    """
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     with Tracker("test-ui"):
         pass
