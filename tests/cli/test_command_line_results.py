@@ -387,7 +387,7 @@ def check_command(path: Path) -> tuple[object, ...]:
         pytest.param([], 1, "cannot be used as it is", id="empty"),
     ],
 )
-def test_check_ends_with_one_if_the_file_cannot_be_used(
+def test_check_ends_with_code_one_if_the_file_cannot_be_used(
     cli: RunCommand,
     tmp_path: Path,
     rows: list[dict[str, Any]],

@@ -192,7 +192,7 @@ def test_compare_gives_a_verdict_on_the_number_of_questions_that_the_user_wants(
         (["half", "short"], ["--min-n", "2"], 0, "gate: nothing worse than"),
     ],
 )
-def test_gate_ends_with_one_if_a_run_is_worse_or_too_short(
+def test_gate_ends_with_code_one_if_a_run_is_worse_or_has_too_few_questions(
     call: RunCommand,
     runs: dict[str, str],
     names: list[str],
@@ -226,7 +226,7 @@ def test_compare_refuses_runs_without_a_common_question(
     assert "have no question in common" in err.splitlines()[-1]
 
 
-def test_compiled_program_is_compared_with_its_start_on_the_same_questions(
+def test_compiled_program_is_compared_with_the_original_one_on_the_same_questions(
     call: RunCommand, tmp_path: Path
 ) -> None:
     """A compile scores the program before and after.
@@ -389,7 +389,7 @@ def test_show_prints_evidence_and_prompt_of_a_question(call: RunCommand, run: st
 def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
     call: RunCommand,
 ) -> None:
-    """Evidence are the turns that hold the answer, here D1:1 and D4:2.
+    """The evidence is the turns that hold the answer, here D1:1 and D4:2.
 
     Only D1:1 stood in the prompts. Somebody's own program may not say what its memory recalled.
     """
@@ -527,7 +527,7 @@ def test_show_prints_the_prompts_of_a_program_that_was_saved_elsewhere(
     assert out.startswith("task.answer\n")
 
 
-def test_show_refuses_to_print_prompts_of_a_start_that_was_not_saved(
+def test_show_refuses_to_print_prompts_of_an_original_program_that_was_not_saved(
     cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
 ) -> None:
     """The run kept its original program, which was named `turn-rag` and was no saved folder."""

@@ -63,7 +63,7 @@ def json_of(cli: RunCommand, *words: str) -> dict[str, Any]:
         pytest.param("3", ["--test", "2"], 2, id="the command line before a variable"),
     ],
 )
-def test_the_command_line_goes_before_a_variable_and_that_before_the_file(
+def test_the_command_line_overrides_a_variable_and_a_variable_overrides_the_file(
     cli: RunCommand,
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -84,7 +84,7 @@ def test_the_command_line_goes_before_a_variable_and_that_before_the_file(
     assert plan["calls"]["high"] == expected_questions
 
 
-def test_settings_are_a_table_or_a_list(cli: RunCommand, here: Path) -> None:
+def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, here: Path) -> None:
     """`k` is the number of turns in a prompt, so a larger `k` takes more tokens."""
 
     def planned_tokens(settings: str) -> int:
@@ -190,7 +190,7 @@ def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
     assert "lora: Input should be greater than 0" in refusal_of_both
 
 
-def test_settings_of_a_training_hold_a_table(cli: RunCommand, here: Path) -> None:
+def test_settings_of_a_training_in_a_file_may_hold_a_table(cli: RunCommand, here: Path) -> None:
     """The error shows that the table was read.
 
     trl is a library for trainings, which is not used here.
@@ -318,7 +318,7 @@ def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
     assert "the file is for mempiler compile" in err
 
 
-def test_a_variable_names_no_user_and_sets_no_flag(
+def test_environment_variables_name_no_user_and_set_no_flag(
     cli: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a forgotten variable would decide whose memory is deleted."""

@@ -149,7 +149,7 @@ def test_a_wrong_address_of_a_server_names_its_option(cli: RunCommand, command: 
     assert line.endswith("Connection refused: 127.0.0.1:9; check the address (--api-base)")
 
 
-def test_an_address_without_a_model_names_its_option(
+def test_an_address_that_answers_404_names_its_option(
     cli: RunCommand, stub: Callable[..., Any]
 ) -> None:
     """The server answers every request with 404, as one does that is asked at a wrong path."""

@@ -71,7 +71,7 @@ async def started_server(program: Path, store: Path) -> AsyncIterator[Any]:
 
 
 @pytest.mark.slow
-def test_what_one_process_adds_another_finds(program: Path, tmp_path: Path) -> None:
+def test_a_text_that_one_process_adds_is_found_by_another(program: Path, tmp_path: Path) -> None:
     store = tmp_path / "memories.sqlite"
 
     async def add() -> None:

@@ -226,7 +226,9 @@ def test_an_export_moves_to_another_store(filled: RunCommand, folder: Path) -> N
     assert not (folder / "all.jsonl.part").exists()
 
 
-def test_an_export_to_standard_output_is_that_to_a_file(filled: RunCommand, folder: Path) -> None:
+def test_an_export_to_standard_output_equals_an_export_to_a_file(
+    filled: RunCommand, folder: Path
+) -> None:
     filled("memories", "export", "all.jsonl")
 
     export = output_of(filled, "memories", "export", "-")
@@ -527,7 +529,7 @@ def command(
     ],
     ids=["a tenant", "a user"],
 )
-def test_rebuild_keeps_to_its_scope(
+def test_rebuild_writes_only_the_users_in_its_scope(
     command: RunCommand, scope: list[str], written_inside: str, written_outside: str
 ) -> None:
     """There are four users with two sessions each.

@@ -215,7 +215,7 @@ def test_nothing_heavy_is_imported_without_need(code: str, needed_modules: set[s
 
 @pytest.mark.parametrize("words", [["--help"], ["list", "--json"]], ids=["help", "list"])
 def test_a_reader_that_leaves_early_is_no_error(words: list[str]) -> None:
-    """As in `mempiler --help | head -1`."""
+    """The reader of `mempiler --help | head -1` leaves after one line."""
     process = subprocess.Popen(
         [*MEMPILER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -306,7 +306,7 @@ def test_a_user_who_stops_the_command_reads_where_the_answers_are(
 
 
 @pytest.mark.slow
-def test_a_killed_process_pays_again_for_calls_in_flight_alone(
+def test_after_a_kill_only_the_calls_in_flight_are_paid_again(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path
 ) -> None:
     server = server_of(scripted_palset.flawless_model)

@@ -186,7 +186,7 @@ def test_the_test_questions_are_scored_before_and_after(training: Training) -> N
     assert result["after"]["calls"] == result["before"]["calls"]
 
 
-def test_a_training_says_what_it_took(training: Training) -> None:
+def test_a_training_reports_its_tokens_and_steps(training: Training) -> None:
     assert training.result["training"]["tokens"] > 0
     assert training.result["training"]["steps"] > 0
 
@@ -289,7 +289,7 @@ def test_a_finished_run_is_resumed_without_training_it_once_more(
     assert resumed["training"]["tokens"] == training.result["training"]["tokens"]
 
 
-def test_the_command_on_the_page_of_a_training_is_that_of_the_same_run(training: Training) -> None:
+def test_the_command_on_the_page_of_a_training_resumes_the_same_run(training: Training) -> None:
     from mempiler.runs.folder import RunFolder
     from mempiler.runs.pages.page import open_page
 

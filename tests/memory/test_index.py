@@ -363,7 +363,9 @@ def test_changed_index_answers_questions_about_speakers_and_months_as_a_fresh_on
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @settings(max_examples=30, deadline=None)
 @given(scenario=SCENARIOS)
-def test_fewer_hits_are_the_first_of_more(signals: str, scenario: Scenario) -> None:
+def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
+    signals: str, scenario: Scenario
+) -> None:
     index = changed_index(signals, scenario)
 
     all_hits = search_all(index, scenario)
@@ -375,7 +377,7 @@ def test_fewer_hits_are_the_first_of_more(signals: str, scenario: Scenario) -> N
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @settings(max_examples=30, deadline=None)
 @given(scenario=SCENARIOS)
-def test_hits_are_entries_by_falling_score_and_then_as_they_were_added(
+def test_hits_come_by_falling_score_and_equal_ones_in_the_order_of_adding(
     signals: str, scenario: Scenario
 ) -> None:
     entries_by_id = {entry.id: entry for entry in scenario.remaining_entries}
@@ -477,7 +479,7 @@ QUERIES_OF_MANY = [
 
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @pytest.mark.parametrize("filter_name", ["none", "Ada", "even numbers"])
-def test_fewer_hits_of_many_entries_are_the_first_of_all_hits(
+def test_search_for_fewer_hits_among_many_entries_finds_the_first_ones_of_all(
     signals: str, filter_name: str
 ) -> None:
     index = index_of_many(signals)
@@ -492,7 +494,7 @@ def test_fewer_hits_of_many_entries_are_the_first_of_all_hits(
 
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @pytest.mark.parametrize("filter_name", ["none", "Ada", "even numbers"])
-def test_several_queries_find_together_what_they_find_alone(signals: str, filter_name: str) -> None:
+def test_queries_of_one_search_find_what_each_finds_alone(signals: str, filter_name: str) -> None:
     index = index_of_many(signals)
     where = FILTERS[filter_name]
 

@@ -142,7 +142,7 @@ def next_version(versions: Sequence[Notebook], edit: Edit) -> Notebook:
     ],
 )
 @given(edits=st.lists(EDITS, max_size=12))
-def test_search_of_every_version_finds_what_an_index_of_its_own_finds(
+def test_search_of_every_version_finds_what_a_new_index_of_that_version_finds(
     text_embedder: TextEmbedder | None, hybrid: bool, edits: list[Edit]
 ) -> None:
     cache = IndexCache(text_embedder, hybrid)

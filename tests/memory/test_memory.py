@@ -26,7 +26,9 @@ class NoteMemory(Memory[Entry]):
 
 
 @pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
-def test_inner_memory_of_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
+def test_memory_with_logs_goes_on_as_its_inner_memory_decides(
+    inner_class: type[Memory[Any]],
+) -> None:
     """The next item is written into a `NoteMemory` as it was before it was finalized.
 
     An `ExperienceMemory` goes on with the finalized form.
@@ -88,7 +90,7 @@ def test_entry_of_a_turn_has_the_kind_of_its_item(entry_kind: str) -> None:
 
 
 @pytest.mark.parametrize("entry_kind", ["log", "profile", "record"])
-def test_turns_of_other_items_than_sessions_are_no_dialogue(entry_kind: str) -> None:
+def test_turns_of_logs_profiles_and_records_belong_to_no_dialogue(entry_kind: str) -> None:
     (entry,) = memory_of(ITEMS_BY_ENTRY_KIND[entry_kind]).entries()
 
     assert DIALOGUE not in entry.tags

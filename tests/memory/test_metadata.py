@@ -39,7 +39,7 @@ def test_condition_holds_for_fitting_values(
     assert not meets_condition(other_value, condition)
 
 
-def test_whole_number_is_equal_to_the_same_one_with_a_point() -> None:
+def test_whole_number_equals_the_same_number_with_a_decimal_point() -> None:
     assert meets_condition(5.0, 5)
     assert meets_condition(5, {"gte": 5.0})
 

@@ -43,7 +43,7 @@ def nearness_to(query: str, months: np.ndarray = MONTHS) -> np.ndarray | None:
         ("In May 2023 or in May 2022?", [0, 1, NEXT_MONTH, 1]),
     ],
 )
-def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
+def test_month_is_near_if_the_question_names_it_its_year_or_the_month_before(
     query: str, expected_nearness: list[float]
 ) -> None:
     nearness = nearness_to(query)

@@ -63,7 +63,7 @@ def test_text_without_a_mark_is_a_question_by_its_words(text: str) -> None:
         "",
     ],
 )
-def test_text_that_also_says_something_or_nothing_is_no_question(text: str) -> None:
+def test_text_with_a_statement_or_without_words_is_no_question(text: str) -> None:
     assert not is_question(text)
 
 
@@ -165,7 +165,9 @@ def test_repeats_do_not_break_the_order_of_scores(signals: str, k: int) -> None:
 
 @pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
 @pytest.mark.parametrize("k", [1, 3, 30])
-def test_fewer_hits_are_the_first_of_more(signals: str, k: int) -> None:
+def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
+    signals: str, k: int
+) -> None:
     hits = search_asked_often(signals, k)
     more_hits = search_asked_often(signals, 31)
 
@@ -252,7 +254,7 @@ def test_index_that_is_not_hybrid_leaves_repeats_at_their_places() -> None:
     assert search_ids(index, QUESTION, 4) == ["t1", "t2", "t3", "t100"]
 
 
-def test_turn_that_a_filter_hides_makes_no_other_one_a_repeat() -> None:
+def test_turn_that_says_the_same_as_a_hidden_turn_is_no_repeat() -> None:
     """The filter hides t1, which says the same as t2. So t2 is the first turn that says it."""
     index = index_of([turn(1, RUN), turn(2, RUN), BOATS])
 
@@ -261,7 +263,7 @@ def test_turn_that_a_filter_hides_makes_no_other_one_a_repeat() -> None:
     assert [hit.id for hit in hits] == ["t2", "t9"]
 
 
-def test_filter_leaves_repeats_behind_what_it_shows() -> None:
+def test_repeats_stay_behind_other_hits_of_a_filtered_search() -> None:
     index = index_of([turn(1, QUESTION), FACT, turn(200, QUESTION)])
 
     (hits,) = index.search([QUESTION], 9, where=lambda entry: entry.id != "t1")

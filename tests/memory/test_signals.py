@@ -177,7 +177,9 @@ def test_reranked_hits_have_falling_scores(embedder_with_reranker: TextEmbedder)
     assert scores == sorted(scores, reverse=True)
 
 
-def test_fewer_hits_are_the_first_of_more(embedder_with_reranker: TextEmbedder) -> None:
+def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
+    embedder_with_reranker: TextEmbedder,
+) -> None:
     index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
 
     (nine_hits,) = index.search(["Ann's jazz"], 9)

@@ -372,7 +372,7 @@ def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_s
 
 
 @pytest.mark.parametrize(("text", "is_new"), [("new", False), ("newer", True)])
-def test_a_session_that_was_replaced_meanwhile_is_replaced_by_the_last_caller(
+def test_of_two_calls_that_replace_a_session_the_last_one_wins(
     store: Store, text: str, is_new: bool
 ) -> None:
     """A call that is repeated, since it was killed before it answered, is such a last caller, too.
@@ -522,7 +522,7 @@ def change_of_words(
         ),
     ],
 )
-def test_a_memory_is_its_text_and_all_changes_since(
+def test_a_stored_memory_is_read_from_its_text_and_all_later_changes(
     store: Store,
     later_commits: list[Document],
     memory: dict[str, Any],
@@ -557,7 +557,7 @@ def add_long_message(memory: UserMemory, number: int) -> None:
     memory.add([{"role": "user", "name": "Ada", "content": content}])
 
 
-def test_a_commit_writes_what_is_new_and_the_whole_text_when_the_changes_are_as_long(
+def test_a_commit_writes_only_what_is_new_until_the_changes_are_too_long(
     tmp_path: Path,
 ) -> None:
     """So the time of a commit does not grow with the memory, nor that of reading all changes."""

@@ -178,7 +178,7 @@ def test_turns_are_found_by_their_ids_with_their_items(store: Store) -> None:
         pytest.param("x" * 272 + "\U0001f642" * 132, id="long"),
     ],
 )
-def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
+def test_sql_in_names_and_texts_is_stored_as_plain_text(store: Store, name: str) -> None:
     """The long name has 272 letters and 132 emojis: 800 bytes, the most that a name may have."""
     text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
     owner = Owner(name, name)
@@ -258,7 +258,7 @@ def test_ending_an_unknown_session_makes_no_user(store: Store) -> None:
     assert store.users.list_all() == []
 
 
-def test_turns_that_may_not_begin_a_session_are_refused_without_one(store: Store) -> None:
+def test_turns_that_may_only_continue_a_session_are_refused_if_there_is_none(store: Store) -> None:
     """Else an answer would bring back the session of its question that was forgotten meanwhile."""
     with pytest.raises(ConflictError, match="has no open session 'chat'"):
         store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")], may_begin=False)

@@ -478,7 +478,9 @@ def test_an_imported_session_is_not_new(store_of_two_users: Store, tmp_path: Pat
         assert not other_store.items.add(ADA, stored.item, stored.digest).new
 
 
-def test_users_who_are_there_are_imported_only_to_replace_them(store_of_two_users: Store) -> None:
+def test_users_who_are_in_the_store_are_imported_only_if_they_may_be_replaced(
+    store_of_two_users: Store,
+) -> None:
     lines = exported_lines(store_of_two_users)
 
     with pytest.raises(ConflictError, match="--replace"):
@@ -530,7 +532,7 @@ def store_with_metadata(store: Store) -> Store:
     return store
 
 
-def test_turns_are_found_by_the_metadata_of_their_sessions_and_only_those_of_the_user(
+def test_metadata_find_the_turns_of_their_sessions_and_of_no_other_user(
     store_with_metadata: Store,
 ) -> None:
     assert turns_where(store_with_metadata, ADA, n=1) == {"a:1", "a:2"}
@@ -641,7 +643,7 @@ def test_amendments_are_numbered_for_each_user(store: Store) -> None:
     assert store.amendments.append(Owner("nobody"), AMENDMENT) is False
 
 
-def test_amendments_are_forgotten_with_the_session_on_which_they_rest(store: Store) -> None:
+def test_amendments_are_forgotten_with_the_session_of_their_entry(store: Store) -> None:
     store.items.add(ADA, session_of_two_turns("D1"))
     store.items.add(ADA, session_of_two_turns("D2"))
     assert store.amendments.append(ADA, AMENDMENT)

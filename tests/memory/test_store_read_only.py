@@ -122,7 +122,9 @@ def test_tables_that_would_have_to_be_created_or_upgraded_are_an_error_of_one_li
         Store(path)
 
 
-def test_all_but_a_damaged_item_are_read(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_item_does_not_keep_the_others_from_being_read(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Store(path) as store:
         store.items.add(ADA, session("I adopted a cat.", id="D2"))
     with closing(sqlite3.connect(path)) as database, database:

@@ -109,7 +109,7 @@ def test_requests_of_several_processes_are_counted_together(url: str) -> None:
         assert sorted(counts.elements()) == list(range(1, 61))
 
 
-def test_a_count_begins_again_with_the_minute(
+def test_the_count_of_requests_begins_again_every_minute(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
     clock.set(BEGIN_OF_MINUTE + 10)
@@ -147,7 +147,7 @@ def test_a_minute_and_a_day_do_not_begin_early(
     assert refusal == SpendingRefusal(is_spent=True, seconds_left=MIDNIGHT - moment)
 
 
-def test_processes_together_reserve_all_of_the_limit_and_no_more(url: str) -> None:
+def test_several_processes_together_reserve_the_whole_limit_and_no_more(url: str) -> None:
     Store(url).close()
 
     def count_reservations() -> int:
@@ -247,7 +247,7 @@ def test_a_reservation_of_yesterday_takes_nothing_from_today(
     assert can_reserve(usage_by_clock, "acme", usd=1.0)
 
 
-def test_a_late_cost_counts_for_the_day_of_its_reservation(
+def test_a_cost_settled_after_midnight_counts_for_the_day_of_its_reservation(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
     """A call begins one second before midnight and ends after it.

@@ -51,7 +51,7 @@ MARKS_AND_SIGNS = "あ" * 40 + " ｶﾞ running " + "=" * 100 + "e\u0301" + "\u0
     ],
     ids=["marks and signs", "Chinese", "stemmed", "not stemmed"],
 )
-def test_long_runs_keep_their_terms(text: str, terms: list[str]) -> None:
+def test_very_long_words_and_rows_of_signs_keep_their_terms(text: str, terms: list[str]) -> None:
     assert tokens(text) == terms
 
 

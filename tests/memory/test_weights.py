@@ -106,7 +106,7 @@ def test_entry_of_the_time_in_the_question_scores_higher(weight_name: str) -> No
 
 
 @pytest.mark.parametrize("weight_name", QUESTIONS_BY_WEIGHT)
-def test_times_score_the_same_if_their_weight_is_0(weight_name: str) -> None:
+def test_entries_of_all_times_score_the_same_if_the_weight_is_0(weight_name: str) -> None:
     question = QUESTIONS_BY_WEIGHT[weight_name]
     weights = SignalWeights(**{weight_name: 0})
 
@@ -236,7 +236,7 @@ def test_reranker_changes_the_order_of_the_hits(embedder_with_reranker: TextEmbe
         pytest.param(SignalWeights(reranked_passages=2), [2], id="two passages"),
     ],
 )
-def test_reranker_reads_so_many_hits_and_passages(
+def test_reranker_reads_as_many_hits_and_passages_as_the_weights_say(
     weights: SignalWeights,
     expected_counts: list[int],
     embedder_with_reranker: TextEmbedder,

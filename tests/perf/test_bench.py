@@ -109,7 +109,7 @@ def test_the_page_of_a_part_is_an_introduction_and_a_table(script: Any) -> None:
 
 
 @pytest.mark.slow
-def test_counts_of_calls_are_those_of_the_page(script: Any) -> None:
+def test_the_page_has_as_many_calls_as_are_counted(script: Any) -> None:
     """The number of model calls depends on no machine, so the page must have the same number."""
     bench = script("bench")
     count_row = bench.rows_of("calls", NO_MEM0)[0]

@@ -72,7 +72,9 @@ def run(
     return run_script
 
 
-def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -> None:
+def test_a_cell_is_run_once_and_with_again_goes_on_from_its_earlier_run(
+    run: Any, tmp_path: Path
+) -> None:
     """A second run of the script finds the figures, and runs nothing.
 
     With --again it runs the compile anew in the same results folder, which goes on from the run
@@ -160,7 +162,9 @@ def test_a_run_without_comparable_scores_has_no_figures(
     assert found is None if problem is None else found.endswith(problem)
 
 
-def test_tables_over_all_cells_are_those_of_the_documentation(script: Any, tmp_path: Path) -> None:
+def test_tables_computed_from_all_cells_are_in_the_documentation(
+    script: Any, tmp_path: Path
+) -> None:
     """The file holds the cells and the tables.
 
     Here the tables are computed anew from the cells. Two results that the pages mention are looked

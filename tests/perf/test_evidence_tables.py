@@ -71,7 +71,7 @@ def test_a_split_that_two_machines_ran_counts_once(tables: Any) -> None:
     assert tables.pool_splits(cells[:2]) == []
 
 
-def test_both_conversations_of_locomo_are_splits_of_their_own(tables: Any) -> None:
+def test_tests_of_the_two_locomo_conversations_are_pooled_as_two_splits(tables: Any) -> None:
     """locomo2r.json has the conversations of locomo2.json in reverse order.
 
     So the other one is the test.

@@ -177,7 +177,7 @@ def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, m
     assert sample(1) != sample(2)
 
 
-def test_rates_are_compared_for_the_guarantees_that_were_tested(mutants) -> None:
+def test_the_allowed_rate_counts_only_the_guarantees_that_were_tested(mutants) -> None:
     """3 of 30 are 10 percent, and 8 of 40 are 20. What has no baseline may survive as it likes."""
     baseline = {"reading": mutants.Counts(10, 5), "store": mutants.Counts(30, 3)}
     assert mutants.baseline_rate(baseline, ["store"]) == 10
