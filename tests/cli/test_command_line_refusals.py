@@ -328,7 +328,8 @@ def test_a_number_that_an_evaluation_does_not_take_is_refused(
     assert_refused(f"{EVALUATE} {option}")
 
 
-def test_a_number_that_a_paper_does_not_take_is_refused(assert_refused: AssertRefused) -> None:
+def test_a_number_that_reproduce_does_not_take_is_refused(assert_refused: AssertRefused) -> None:
+    """`reproduce rgmem` repeats the tables of a paper."""
     assert_refused("reproduce rgmem --max-usd nan")
 
 
@@ -354,6 +355,7 @@ def test_a_wrong_setting_of_a_method_is_refused(
 
 
 def test_an_unknown_adapter_is_refused(assert_refused: AssertRefused) -> None:
+    """An adapter decides the form of prompts and answers."""
     assert_refused(f"{EVALUATE} --adapter yaml", "unknown adapter 'yaml'")
 
 
@@ -454,6 +456,7 @@ def test_a_setting_that_the_offline_engine_does_not_take_is_refused(
 def test_a_wrong_option_of_compile_is_refused(
     assert_refused: AssertRefused, options: str, expected: str
 ) -> None:
+    """An optimizer changes the prompts, for example by examples (demos) that it puts into them."""
     assert_refused(f"{COMPILE} {options}", expected)
 
 

@@ -98,6 +98,7 @@ def test_share_of_cached_prompt_tokens_is_shown_if_the_endpoint_reports_it(
 def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
     stub: Any, mempiler_cli: CommandLine
 ) -> None:
+    """Such a server counts the tokens of a prompt, but not those that it had in its cache."""
     server = stub(reused=None)
 
     result = mempiler_cli(server, "evaluate", "turn-rag", "--split", "test")
@@ -557,6 +558,10 @@ def test_check_of_the_offline_judge_is_called_a_smoke_test(cli: RunCommand) -> N
 def test_prints_and_logs_of_optimizers_are_hidden(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """DSPy's optimizers print a lot while they work.
+
+    Afterwards printing and logging are as before.
+    """
     stdout_before = sys.stdout
     logger = logging.getLogger("dspy.teleprompt")
 
@@ -758,6 +763,7 @@ def test_file_that_another_command_has_written_is_not_overwritten(
 def test_only_a_regular_file_is_ever_replaced(
     run: RunCommand, command: tuple[str, ...], tmp_path: Path
 ) -> None:
+    """A link to a device is no regular file, and --force does not replace it."""
     device = tmp_path / "null"
     device.symlink_to("/dev/null")
 

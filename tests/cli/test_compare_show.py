@@ -273,7 +273,10 @@ def data_of_page(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def run_with_failures() -> str:
-    """The name of an evaluation in which three of four questions and two writes failed."""
+    """The name of an evaluation in which three of four questions and two writes failed.
+
+    Odd questions could not be read, and even ones had no answer from the endpoint.
+    """
     return save_evaluation(evaluation_of_scores([1.0, None, None, None], failed_writes=2))
 
 
@@ -428,6 +431,7 @@ def test_show_marks_entries_that_were_not_found(call: RunCommand, run_with_fallb
 
 
 def test_show_explains_no_mark_that_is_not_used(call: RunCommand, run_with_fallback: str) -> None:
+    """For q0 something was found, so no entry has the mark `~`."""
     _, out, _ = call("show", run_with_fallback, "--question", "q0")
 
     assert "~" not in out

@@ -144,6 +144,11 @@ def test_a_replay_with_other_settings_of_the_model_is_refused(cli: RunCommand, h
 def test_settings_are_added_to_those_of_the_file(
     name: str, by_variable: bool, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The test has a command of its own, with one option that is declared as the real ones are.
+
+    The file sets `k` and `steps`, and the user sets only `k`.
+    """
+
     @click.command()
     @click.option(
         f"--{name}",
@@ -382,6 +387,7 @@ def test_help_shows_the_options_that_are_often_used(cli: RunCommand) -> None:
 
 
 def test_the_list_of_settings_has_the_options_that_help_does_not_show(cli: RunCommand) -> None:
+    """`list settings` prints the options that are seldom used, with their keys in a file."""
     _, page, _ = cli("compile", "--help")
 
     settings = json_of(cli, "list", "settings", "--json")["settings"]
@@ -501,6 +507,7 @@ def test_whoever_runs_a_program_chooses_the_embedder(
 def test_an_evaluation_does_not_take_the_embedder_from_the_folder(
     cli: RunCommand, program_with_far_embedder: Path
 ) -> None:
+    """With the option the embedder is used. The error is another one then: there is no key."""
     plan = loading_command("plan", "facts")
 
     code, _, err = cli(*plan)

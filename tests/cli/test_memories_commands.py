@@ -298,7 +298,10 @@ def test_search_without_a_query_lists_the_entries_of_a_time(filled: RunCommand) 
     assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
 
 
-def test_search_without_a_query_lists_the_entries_of_some_sessions(filled: RunCommand) -> None:
+def test_search_without_a_query_lists_no_entry_of_sessions_that_do_not_meet_a_condition(
+    filled: RunCommand,
+) -> None:
+    """No session has the metadata that the condition asks for."""
     assert search(filled, "--where", '{"channel": "phone"}') == ""
 
 
@@ -372,6 +375,7 @@ def test_show_needs_the_program_whose_entries_were_edited(edited: RunCommand) ->
 
 
 def test_show_with_a_program_that_remembers_nothing_names_the_fix(edited: RunCommand) -> None:
+    """`other` is another method, which has not written Ada's memory."""
     _, _, err = edited(*SHOW, "other")
 
     assert "run: mempiler memories rebuild" in err
@@ -436,6 +440,7 @@ def test_a_mistake_is_one_line(filled: RunCommand, command: str, expected: str) 
     ],
 )
 def test_ask_refuses_wrong_users(filled: RunCommand, options: list[str]) -> None:
+    """A question is asked either of a stored user or of a history in a file."""
     code, _, err = filled("ask", "program", "Where?", *options)
 
     assert code == 2
@@ -443,6 +448,7 @@ def test_ask_refuses_wrong_users(filled: RunCommand, options: list[str]) -> None
 
 
 def test_a_store_that_is_no_database_ends_with_code_four(filled: RunCommand) -> None:
+    """chat.json is a file of messages."""
     code, _, err = filled("memories", "list", "--store", "chat.json")
 
     assert code == 4

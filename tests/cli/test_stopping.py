@@ -67,6 +67,7 @@ def run_python(code: str, folder: Path | None = None) -> subprocess.CompletedPro
 def test_the_line_of_a_stopped_command_says_how_to_go_on(
     stop: BaseException, words: list[str], expected: str
 ) -> None:
+    """A `RunInterrupted` says what is kept, and the options with which the command goes on."""
     assert stop_line(stop, words) == expected
 
 
@@ -205,6 +206,7 @@ HEAVY_MODULES = {
     ],
 )
 def test_nothing_heavy_is_imported_without_need(code: str, needed_modules: set[str]) -> None:
+    """Each of these modules takes a part of a second, and a command such as `list` needs none."""
     process = run_python(f"{code}; import json, sys; print(json.dumps(list(sys.modules)))")
 
     assert process.returncode == 0, process.stderr
@@ -230,6 +232,7 @@ def test_a_reader_that_leaves_early_is_no_error(words: list[str]) -> None:
 def test_results_go_below_the_current_folder(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """MEMPILER_HOME names another folder for results. Here it is not set."""
     monkeypatch.delenv("MEMPILER_HOME")
     monkeypatch.chdir(tmp_path)
     options = ("--benchmark", "locomo", "--test", "2", "--split", "test")

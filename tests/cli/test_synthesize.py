@@ -309,6 +309,7 @@ def test_a_user_who_stops_the_command_reads_where_the_answers_are(
 def test_after_a_kill_only_the_calls_in_flight_are_paid_again(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path
 ) -> None:
+    """Answers are kept as they come. A call is in flight until its answer is there."""
     server = server_of(scripted_palset.flawless_model)
     server.delay = 0.05
     words = [*PALSET, *model(server), "--out", str(tmp_path / "pal"), "--threads", "2"]
@@ -516,6 +517,7 @@ def test_a_plan_counts_calls_and_writes_nothing(
 
 
 def test_a_data_set_takes_as_many_calls_as_its_plan_says(made_palset: Any) -> None:
+    """The plan is for two users, three months of each, and one round of reviews."""
     from mempiler.runs.synthesis_plan import plan_palset
 
     plan = plan_palset(2, 3, 1)

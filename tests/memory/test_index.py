@@ -482,6 +482,7 @@ QUERIES_OF_MANY = [
 def test_search_for_fewer_hits_among_many_entries_finds_the_first_ones_of_all(
     signals: str, filter_name: str
 ) -> None:
+    """With so many entries, a search for few hits does not sort all scores."""
     index = index_of_many(signals)
     where = FILTERS[filter_name]
 
@@ -495,6 +496,7 @@ def test_search_for_fewer_hits_among_many_entries_finds_the_first_ones_of_all(
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @pytest.mark.parametrize("filter_name", ["none", "Ada", "even numbers"])
 def test_queries_of_one_search_find_what_each_finds_alone(signals: str, filter_name: str) -> None:
+    """A search takes several queries, and works out their scores together."""
     index = index_of_many(signals)
     where = FILTERS[filter_name]
 

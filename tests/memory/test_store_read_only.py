@@ -136,6 +136,7 @@ def test_a_damaged_item_does_not_keep_the_others_from_being_read(
 
 
 def test_a_folder_a_pipe_and_a_device_are_no_store(tmp_path: Path) -> None:
+    """To open a pipe would wait for ever."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 

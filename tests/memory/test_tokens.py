@@ -68,6 +68,7 @@ def test_function_words_around_any_text_add_no_term(text: str) -> None:
 
 
 def test_threads_get_the_same_stems() -> None:
+    """A stemmer keeps the word that it works on in itself, so threads must not share one."""
     words: list[str] = []
     for number in range(1_500):
         words.extend([f"walk{number}s", f"paint{number}ed", f"play{number}ing"])

@@ -157,6 +157,10 @@ VECTOR = bytes(4)
 def test_work_that_began_before_a_forgetting_stores_no_vector(
     store_of_two: Store, forgotten: str
 ) -> None:
+    """Work that computes vectors notes the forget count at its beginning.
+
+    It may be of a text that was forgotten meanwhile, so its vectors are refused.
+    """
     count_before = store_of_two.forgetting.count()
     assert store_of_two.vectors.put(ADA, {b"early": VECTOR}, count_before)
 
@@ -189,6 +193,7 @@ def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
 
 
 def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_two: Store) -> None:
+    """The count is new, but there is no such user any more."""
     forget_of_ada(store_of_two, "everything")
 
     count_after = store_of_two.forgetting.count()

@@ -66,6 +66,8 @@ def test_a_row_says_whether_its_aim_holds(script: Any) -> None:
     table = script("measures.table")
     result = table.Result(0.5, remark="next ask 0.2", bottleneck="faiss")
 
+    # The first two cells are the work and the size. The others are the value, the aim, the unit,
+    # whether the aim holds, and remarks.
     def cells(aim: Any) -> Any:
         return table.Row("work", "at", lambda: result, aim).measured_cells()
 

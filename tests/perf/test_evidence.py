@@ -149,6 +149,7 @@ def test_a_run_without_comparable_scores_has_no_figures(
     Before the compile, questions a and b were scored; `ids` are those after it. `in_headline` says
     which of them count for the score.
     """
+    # Of a row only its second value matters here: whether the question counts for the score.
     rows = [
         evidence.QuestionRow("1", counts, 1.0, None, None, None, 1, 1) for counts in in_headline
     ]
