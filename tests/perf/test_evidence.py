@@ -183,6 +183,7 @@ def test_tables_computed_from_all_cells_are_in_the_documentation(
         for line in published["overview"]
         if line["method"] == "h2memory" and line["adapter"] == "chat"
     ]
+    # "=" stands for a compile that changed no prompt and no answer.
     assert line["above zero"] == ["labeled", "bootstrap-random"]
     assert line["mipro"] == "="
     assert line["n"] == 12

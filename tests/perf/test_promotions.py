@@ -23,7 +23,8 @@ def test_of_two_hundred_pairs_of_the_same_program_at_most_ten_are_promoted(
 ) -> None:
     """Both programs of a pair are the same, so every promotion is a mistake.
 
-    5 percent of 200 are 10.
+    5 percent of 200 are 10. In the case "same answers" even the scores are equal, and only the
+    tokens differ.
     """
     promotions = script("promotions")
     (case,) = [
