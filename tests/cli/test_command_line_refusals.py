@@ -1,4 +1,9 @@
-"""A user's mistake is one line on standard error and exit code 2, whatever the mistake."""
+"""A user's mistake is one line on standard error and exit code 2, whatever the mistake.
+
+The commands try methods (programs with a memory, such as `turn-rag`) on benchmarks (conversations
+and questions about them, such as `locomo`). Each test gives wrong command lines of one kind, and a
+part of the message that should name the mistake; an empty text stands for any message.
+"""
 
 import asyncio
 import json
@@ -19,6 +24,7 @@ AssertRefused = Callable[..., None]
 EVALUATE = "evaluate turn-rag --benchmark locomo"
 COMPILE = "compile turn-rag --benchmark locomo"
 TRAIN = "train memory-r2 --benchmark memory-env"
+# Shows a judge, which is a model that scores answers, answers that people have labelled.
 CHECK_JUDGE = "evaluate judge --benchmark judge-check"
 
 BROKEN_FILES = ("deep.json", "utf16.json", "empty", "nowhere")
@@ -131,6 +137,7 @@ def test_an_unknown_command_or_name_is_refused(
 def test_a_wrong_method_is_refused(
     assert_refused: AssertRefused, method: str, expected: str
 ) -> None:
+    """A policy, such as `pgr`, stands before the method that it uses: `pgr+turn-rag`."""
     assert_refused(f"evaluate {method} --benchmark locomo", expected)
 
 
@@ -157,6 +164,7 @@ def test_a_wrong_method_is_refused(
 def test_a_wrong_benchmark_is_refused(
     assert_refused: AssertRefused, options: str, expected: str
 ) -> None:
+    """Some benchmarks have a sample of their data, and others need a file (--data)."""
     assert_refused(f"evaluate turn-rag {options}", expected)
 
 
@@ -320,7 +328,8 @@ def test_a_number_that_an_evaluation_does_not_take_is_refused(
     assert_refused(f"{EVALUATE} {option}")
 
 
-def test_a_number_that_a_paper_does_not_take_is_refused(assert_refused: AssertRefused) -> None:
+def test_a_number_that_reproduce_does_not_take_is_refused(assert_refused: AssertRefused) -> None:
+    """`reproduce rgmem` repeats the tables of a paper."""
     assert_refused("reproduce rgmem --max-usd nan")
 
 
@@ -346,6 +355,7 @@ def test_a_wrong_setting_of_a_method_is_refused(
 
 
 def test_an_unknown_adapter_is_refused(assert_refused: AssertRefused) -> None:
+    """An adapter decides the form of prompts and answers."""
     assert_refused(f"{EVALUATE} --adapter yaml", "unknown adapter 'yaml'")
 
 
@@ -383,6 +393,7 @@ def test_a_model_that_cannot_be_asked_is_refused(
 def test_a_wrong_setting_of_a_model_at_a_server_is_refused(
     assert_refused: AssertRefused, setting: str, expected: str
 ) -> None:
+    """The address leads nowhere, so each setting is refused before the server is asked."""
     server = "--lm openai/own --api-base http://own/v1"
 
     assert_refused(f"{EVALUATE} {server} --lm-set {setting}", expected)
@@ -400,6 +411,7 @@ def test_a_wrong_setting_of_a_model_at_a_server_is_refused(
 def test_a_setting_that_the_offline_engine_does_not_take_is_refused(
     assert_refused: AssertRefused, setting: str, expected: str
 ) -> None:
+    """Without --lm the offline engine answers. It is no model, and copies text from the prompt."""
     assert_refused(f"{EVALUATE} --lm-set {setting}", expected)
 
 
@@ -444,6 +456,7 @@ def test_a_setting_that_the_offline_engine_does_not_take_is_refused(
 def test_a_wrong_option_of_compile_is_refused(
     assert_refused: AssertRefused, options: str, expected: str
 ) -> None:
+    """An optimizer changes the prompts, for example by examples (demos) that it puts into them."""
     assert_refused(f"{COMPILE} {options}", expected)
 
 
@@ -607,6 +620,7 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
 def test_a_server_that_is_not_there_is_one_line_after_a_few_seconds(
     here: Path, cli: RunCommand, naps: Naps, command: str
 ) -> None:
+    """A call that fails is tried again after a pause. `naps` counts the seconds of all pauses."""
     save(build("turn-rag"), "program")
     dead_server = ["--lm", "openai/x", "--api-base", "http://127.0.0.1:9/v1"]
 
@@ -633,6 +647,7 @@ def test_an_argument_that_is_no_text_is_refused_by_a_process(here: Path) -> None
 
 
 def test_output_that_the_disk_does_not_take_is_one_line_and_code_four() -> None:
+    """/dev/full is a device of Linux that takes nothing, as a full disk."""
     command = [sys.executable, "-m", "mempiler", "list", "--json"]
 
     with Path("/dev/full").open("w") as full_disk:

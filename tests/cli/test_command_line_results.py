@@ -1,4 +1,9 @@
-"""What the commands print: one JSON object, or tables that say what they rest on."""
+"""What the commands print: one JSON object, or tables that say what they rest on.
+
+`evaluate` scores a method on a benchmark, and `compile` improves its prompts first. Without a model
+(--lm) the offline engine answers, which copies text from the prompt. Without a file (--data) the
+questions are those of a small bundled sample. Scores are then called a smoke test.
+"""
 
 import io
 import json
@@ -82,6 +87,7 @@ def test_evaluate_prints_one_json_object(cli: RunCommand) -> None:
 def test_share_of_cached_prompt_tokens_is_shown_if_the_endpoint_reports_it(
     stub: Any, mempiler_cli: CommandLine
 ) -> None:
+    """`reused` is the share of prompt tokens that the server says it had in its cache."""
     server = stub(reused=0.5)
 
     result = mempiler_cli(server, "evaluate", "turn-rag", "--split", "test")
@@ -92,6 +98,7 @@ def test_share_of_cached_prompt_tokens_is_shown_if_the_endpoint_reports_it(
 def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
     stub: Any, mempiler_cli: CommandLine
 ) -> None:
+    """Such a server counts the tokens of a prompt, but not those that it had in its cache."""
     server = stub(reused=None)
 
     result = mempiler_cli(server, "evaluate", "turn-rag", "--split", "test")
@@ -103,6 +110,10 @@ def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
 def test_compile_prints_one_json_object_and_saves_the_program(
     cli: RunCommand, tmp_path: Path
 ) -> None:
+    """The verdict on a compiled program needs 20 dev questions.
+
+    Here are four, and a note says so.
+    """
     folder = str(tmp_path / "out")
     options = ("--benchmark", "locomo", "--optimizer", "labeled", *SMALL, "--out", folder)
 
@@ -150,6 +161,7 @@ def test_first_line_says_what_the_scores_rest_on(cli: RunCommand) -> None:
 def test_first_line_warns_of_an_embedder_that_does_not_know_the_language(
     question: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The embedder minilm was trained on English texts, and one of the questions is in Chinese."""
     path = write_rows(tmp_path / "own.jsonl", [{**ROW, "question": question}])
     inputs = run_inputs("jsonl", data=str(path), embedder="minilm")
 
@@ -161,6 +173,7 @@ def test_first_line_warns_of_an_embedder_that_does_not_know_the_language(
 def test_embedder_without_its_weights_is_refused(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The folder for weights of models is empty."""
     monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path))
     path = write_rows(tmp_path / "own.jsonl", [ROW])
     options = ("--benchmark", "jsonl", "--data", path, "--embedder", "minilm")
@@ -183,6 +196,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_evaluation_of_a_compiled_program_says_what_it_was_compiled_on(
     cli: RunCommand, program: Path
 ) -> None:
+    """Without --split, questions that it was trained on are scored, too. A hint says so."""
     options = ("--benchmark", "locomo", "--categories", "4")
 
     code, out, err = cli("evaluate", program, *options, "--json")
@@ -248,6 +262,11 @@ def test_ask_refuses_model_settings_that_have_options_of_their_own(
 
 
 def test_published_program_is_asked_by_its_address(cli: RunCommand, tmp_path: Path) -> None:
+    """The registry of MLflow keeps published programs.
+
+    A program is published only with a score on dev questions (the gate). `cli-published` is its
+    name, and `prod` an alias for the version.
+    """
     gate = {
         "split": "dev",
         "score": 0.5,
@@ -308,6 +327,7 @@ def test_list_of_one_kind_has_no_other(cli: RunCommand) -> None:
 
 
 def test_list_has_the_settings_of_an_optimizer_and_of_its_teleprompter(cli: RunCommand) -> None:
+    """A teleprompter is DSPy's optimizer, which does the work behind the optimizer of this name."""
     _, json_out, _ = cli("list", "optimizers", "gepa", "--json")
     _, out, _ = cli("list", "optimizers", "gepa")
     settings = json.loads(json_out)
@@ -368,13 +388,17 @@ def check_command(path: Path) -> tuple[object, ...]:
         pytest.param([], 1, "cannot be used as it is", id="empty"),
     ],
 )
-def test_check_ends_with_one_if_the_file_cannot_be_used(
+def test_check_ends_with_code_one_if_the_file_cannot_be_used(
     cli: RunCommand,
     tmp_path: Path,
     rows: list[dict[str, Any]],
     expected_code: int,
     expected_text: str,
 ) -> None:
+    """`--check` reads a user's file of questions and scores nothing.
+
+    Evidence that names an unknown turn is a remark and no error.
+    """
     path = write_rows(tmp_path / "questions.jsonl", rows)
 
     code, out, _ = cli(*check_command(path))
@@ -412,6 +436,10 @@ def test_check_prints_one_json_object(
 
 
 def test_check_of_some_categories_reads_the_whole_file(cli: RunCommand) -> None:
+    """The split says which questions are for training and which for the test.
+
+    It is made of the chosen categories alone.
+    """
     with sample("locomo.json") as path:
         command = ("evaluate", "turn-rag", "--check", "--benchmark", "locomo", "--data", path)
         _, out_for_all, _ = cli(*command, "--json")
@@ -434,6 +462,7 @@ def questions_in_two_languages(tmp_path: Path) -> Path:
 def test_check_names_languages_and_metric_and_advises_a_judge(
     cli: RunCommand, questions_in_two_languages: Path
 ) -> None:
+    """Comparing words is unfair to German, whose words have many endings. So a judge is advised."""
     code, out, _ = cli(*check_command(questions_in_two_languages))
     lines = out.splitlines()
     metric_lines = [line for line in lines if line.startswith("metric: ")]
@@ -473,6 +502,12 @@ LABELLED_ANSWERS = [
 def test_check_of_a_judge_counts_what_it_accepts_by_kind_of_answer(
     cli: RunCommand, stub: Any, tmp_path: Path
 ) -> None:
+    """This judge calls every answer right but "It was Rome.".
+
+    Its verdict on "What?" cannot be read, and the server refuses the call for "Too long.". The
+    labels say which answers are right in truth.
+    """
+
     def judge(body: dict[str, Any]) -> str:
         prompt = str(body["messages"])
         if "What?" in prompt:
@@ -523,6 +558,10 @@ def test_check_of_the_offline_judge_is_called_a_smoke_test(cli: RunCommand) -> N
 def test_prints_and_logs_of_optimizers_are_hidden(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """DSPy's optimizers print a lot while they work.
+
+    Afterwards printing and logging are as before.
+    """
     stdout_before = sys.stdout
     logger = logging.getLogger("dspy.teleprompt")
 
@@ -549,6 +588,7 @@ def test_prints_and_logs_of_optimizers_are_hidden(
     ],
 )
 def test_usage_is_shown_beside_its_limit(limits: Limits | None, expected: str) -> None:
+    """Lost answers could not be read; failed calls had no answer."""
     usage = UsageReport(
         calls=Counter(task=1200),
         cost=0.5,
@@ -566,6 +606,10 @@ def test_limit_is_shown_before_the_first_call() -> None:
 
 
 def test_progress_in_a_file_is_a_line_for_the_running_phase_now_and_then() -> None:
+    """A terminal shows a bar, and a file gets lines.
+
+    Phases that are over, or have no count, get none.
+    """
     output = io.StringIO()
     console = Console(file=output, width=80)
 
@@ -598,6 +642,7 @@ class RecordedProgress:
 
 
 def test_progress_counts_the_sessions_of_which_memories_are_written() -> None:
+    """The method memory-r2 writes a memory of all sessions before the six questions are asked."""
     inputs = run_inputs(benchmark="locomo", test=6, embedder="offline", threads=2)
     histories = {example.history for example in inputs.split().test}
     num_sessions = sum(len(history.items) for history in histories)
@@ -706,6 +751,7 @@ def test_file_that_the_command_has_written_is_overwritten(
 def test_file_that_another_command_has_written_is_not_overwritten(
     run: RunCommand, name: str, other: str
 ) -> None:
+    """`memories export` writes JSON lines, and `compare --page` a page of HTML."""
     run(*WRITES_A_FILE[name], "notes")
 
     code, _, _ = run(*WRITES_A_FILE[other], "notes")
@@ -717,6 +763,7 @@ def test_file_that_another_command_has_written_is_not_overwritten(
 def test_only_a_regular_file_is_ever_replaced(
     run: RunCommand, command: tuple[str, ...], tmp_path: Path
 ) -> None:
+    """A link to a device is no regular file, and --force does not replace it."""
     device = tmp_path / "null"
     device.symlink_to("/dev/null")
 

@@ -1,4 +1,10 @@
-"""What `compare` and `show` print and refuse, and the exit codes they end with."""
+"""What `compare` and `show` print and refuse, and the exit codes they end with.
+
+`compare` compares runs question by question. Its verdict says whether the second run is better or
+worse than the first, with an interval of 95 percent, and p, the probability of such a difference by
+chance. `show` looks into one run: its failures, its wrong answers, one question in full. Most runs
+here are made by hand, and no model is asked.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,6 +29,7 @@ RunCommand = Callable[..., tuple[int, str, str]]
 """Words of a command -> its exit code, standard output and standard error."""
 
 SCOPE = "other questions about these conversations"
+"""What a verdict speaks of. With six conversations or more it would be other conversations."""
 
 
 @pytest.fixture
@@ -90,7 +97,11 @@ def save_evaluation(evaluation: Evaluation) -> str:
 
 @pytest.fixture(scope="session")
 def runs() -> dict[str, str]:
-    """Names of evaluations: of the same 24 questions, of two of them, and of other questions."""
+    """Names of evaluations: of the same 24 questions, of two of them, and of other questions.
+
+    Compared with `half`, where every second answer is right, `better` gained six questions and
+    `worse` lost eight.
+    """
     half = [1.0, 0.0] * 12
     better = [1.0, 0.0] * 6 + [1.0] * 12
     worse = [1.0, 0.0] * 4 + [0.0] * 16
@@ -115,6 +126,7 @@ def test_compare_prints_the_difference_with_its_interval_and_verdict(
 
 
 def test_compare_prints_scores_by_category(call: RunCommand, runs: dict[str, str]) -> None:
+    """In `half` all twelve answers of one category are right, and none of the other."""
     _, out, _ = call("compare", runs["half"], runs["better"])
 
     cells_by_category: dict[str, list[str]] = {}
@@ -155,6 +167,7 @@ def test_compare_compares_every_further_run_with_the_first(
 def test_compare_gives_no_verdict_on_too_few_questions(
     call: RunCommand, runs: dict[str, str]
 ) -> None:
+    """The runs have two questions in common. By default a verdict needs 20."""
     _, out, _ = call("compare", runs["half"], runs["short"])
 
     assert f"p = 1, n = 2: too few to tell (scope: {SCOPE})\n" in out
@@ -179,7 +192,7 @@ def test_compare_gives_a_verdict_on_the_number_of_questions_that_the_user_wants(
         (["half", "short"], ["--min-n", "2"], 0, "gate: nothing worse than"),
     ],
 )
-def test_gate_ends_with_one_if_a_run_is_worse_or_too_short(
+def test_gate_ends_with_code_one_if_a_run_is_worse_or_has_too_few_questions(
     call: RunCommand,
     runs: dict[str, str],
     names: list[str],
@@ -187,6 +200,7 @@ def test_gate_ends_with_one_if_a_run_is_worse_or_too_short(
     expected_code: int,
     expected_words: str,
 ) -> None:
+    """With --gate, a script can let the exit code decide whether a version may replace another."""
     command = ["compare", *(runs[name] for name in names), "--gate", *options]
 
     code, out, _ = call(*command)
@@ -212,9 +226,14 @@ def test_compare_refuses_runs_without_a_common_question(
     assert "have no question in common" in err.splitlines()[-1]
 
 
-def test_compiled_program_is_compared_with_its_start_on_the_same_questions(
+def test_compiled_program_is_compared_with_the_original_one_on_the_same_questions(
     call: RunCommand, tmp_path: Path
 ) -> None:
+    """A compile scores the program before and after.
+
+    Here its start is evaluated once more, and the difference is the same. amb is a public benchmark
+    harness, whose format can be exported.
+    """
     options = ("--benchmark", "locomo", "--test", 6, "--json")
     compile_options = ("--optimizer", "labeled", "--dev", 2, "--force", *options)
     _, compile_out, _ = call("compile", "turn-rag", *compile_options)
@@ -254,7 +273,10 @@ def data_of_page(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def run_with_failures() -> str:
-    """The name of an evaluation in which three of four questions and two writes failed."""
+    """The name of an evaluation in which three of four questions and two writes failed.
+
+    Odd questions could not be read, and even ones had no answer from the endpoint.
+    """
     return save_evaluation(evaluation_of_scores([1.0, None, None, None], failed_writes=2))
 
 
@@ -295,7 +317,8 @@ def test_show_lists_failures_of_a_compile_by_phase(call: RunCommand) -> None:
     assert "  answer after: parse: no 1\n" in out
 
 
-def test_show_counts_a_failure_of_a_start_that_was_kept_once(call: RunCommand) -> None:
+def test_show_counts_a_failure_once_if_compile_kept_the_original_program(call: RunCommand) -> None:
+    """If compiling did not help, the original program is kept, and has no second phase."""
     run = save_run("compile", {"before": evaluation_of_scores([None, 1.0])})
 
     _, out, _ = call("show", run, "--failed")
@@ -369,6 +392,10 @@ def test_show_prints_evidence_and_prompt_of_a_question(call: RunCommand, run: st
 def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
     call: RunCommand,
 ) -> None:
+    """The evidence is the turns that hold the answer, here D1:1 and D4:2.
+
+    Only D1:1 stood in the prompts. Somebody's own program may not say what its memory recalled.
+    """
     trace = QuestionTrace(
         evidence={"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."},
         in_prompts=("D1:1",),
@@ -404,6 +431,7 @@ def test_show_marks_entries_that_were_not_found(call: RunCommand, run_with_fallb
 
 
 def test_show_explains_no_mark_that_is_not_used(call: RunCommand, run_with_fallback: str) -> None:
+    """For q0 something was found, so no entry has the mark `~`."""
     _, out, _ = call("show", run_with_fallback, "--question", "q0")
 
     assert "~" not in out
@@ -430,6 +458,7 @@ def test_show_prints_in_json_which_entries_were_not_found(
 def test_show_refuses_a_question_that_the_run_does_not_have(
     call: RunCommand, run: str, options: list[str], expected: str
 ) -> None:
+    """The beginning of an id is enough to name a question, unless several begin with it."""
     code, out, err = call("show", run, *options)
 
     assert code == 2
@@ -502,9 +531,10 @@ def test_show_prints_the_prompts_of_a_program_that_was_saved_elsewhere(
     assert out.startswith("task.answer\n")
 
 
-def test_show_refuses_to_print_prompts_of_a_start_that_was_not_saved(
+def test_show_refuses_to_print_prompts_of_an_original_program_that_was_not_saved(
     cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
 ) -> None:
+    """The run kept its original program, which was named `turn-rag` and was no saved folder."""
     compile_folder.program.rename(tmp_path / "program")
     compile_folder.update(result={"program": "turn-rag"})
 

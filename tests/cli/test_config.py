@@ -1,5 +1,8 @@
 """Where the settings of a command come from: the command line, a variable, a file.
 
+A file of settings is named by --config. A variable is one of the environment, such as MEMPILER_TEST
+for --test. `--plan` prints how many calls and tokens a run would take, and runs nothing.
+
 A saved program names models, and only whoever runs it decides that they are used.
 """
 
@@ -60,7 +63,7 @@ def json_of(cli: RunCommand, *words: str) -> dict[str, Any]:
         pytest.param("3", ["--test", "2"], 2, id="the command line before a variable"),
     ],
 )
-def test_the_command_line_goes_before_a_variable_and_that_before_the_file(
+def test_the_command_line_overrides_a_variable_and_a_variable_overrides_the_file(
     cli: RunCommand,
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,6 +71,10 @@ def test_the_command_line_goes_before_a_variable_and_that_before_the_file(
     options: list[str],
     expected_questions: int,
 ) -> None:
+    """The setting is the number of test questions.
+
+    Each question takes one call, so the plan shows it.
+    """
     (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
     if variable is not None:
         monkeypatch.setenv("MEMPILER_TEST", variable)
@@ -77,7 +84,9 @@ def test_the_command_line_goes_before_a_variable_and_that_before_the_file(
     assert plan["calls"]["high"] == expected_questions
 
 
-def test_settings_are_a_table_or_a_list(cli: RunCommand, here: Path) -> None:
+def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, here: Path) -> None:
+    """`k` is the number of turns in a prompt, so a larger `k` takes more tokens."""
+
     def planned_tokens(settings: str) -> int:
         (here / "run.toml").write_text(f"{CONFIG_OF_LOCOMO}\n{settings}\n")
         return json_of(cli, *PLAN)["tokens"]["high"]
@@ -101,6 +110,7 @@ def test_settings_are_a_table_or_a_list(cli: RunCommand, here: Path) -> None:
 def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(
     cli: RunCommand, here: Path, settings: str, options: list[str], expected_name: str
 ) -> None:
+    """The offline engine takes no such setting, and the error names it as it was understood."""
     (here / "run.toml").write_text(f"{CONFIG_OF_LOCOMO}\n{settings}\n")
 
     _, _, err = cli(*EVALUATE, *options)
@@ -109,6 +119,7 @@ def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(
 
 
 def test_a_replay_takes_over_the_settings_of_the_model(cli: RunCommand, here: Path) -> None:
+    """A replay repeats a run with the answers that the model gave then. No model is asked."""
     (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
     original = json_of(cli, *EVALUATE, "--lm-set", "temperature=0")
 
@@ -133,6 +144,11 @@ def test_a_replay_with_other_settings_of_the_model_is_refused(cli: RunCommand, h
 def test_settings_are_added_to_those_of_the_file(
     name: str, by_variable: bool, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The test has a command of its own, with one option that is declared as the real ones are.
+
+    The file sets `k` and `steps`, and the user sets only `k`.
+    """
+
     @click.command()
     @click.option(
         f"--{name}",
@@ -165,6 +181,10 @@ TRAIN_BY_FILE = (*TRAIN, "--config", "run.toml")
 def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
     cli: RunCommand, here: Path
 ) -> None:
+    """Both settings of the file are wrong.
+
+    The command line corrects one, and only the other is refused.
+    """
     (here / "run.toml").write_text("[training.settings]\ntokens = 0\nlora = 0\n")
 
     _, _, refusal_of_the_file = cli(*TRAIN_BY_FILE)
@@ -175,7 +195,11 @@ def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
     assert "lora: Input should be greater than 0" in refusal_of_both
 
 
-def test_settings_of_a_training_hold_a_table(cli: RunCommand, here: Path) -> None:
+def test_settings_of_a_training_in_a_file_may_hold_a_table(cli: RunCommand, here: Path) -> None:
+    """The error shows that the table was read.
+
+    trl is a library for trainings, which is not used here.
+    """
     (here / "run.toml").write_text("[training.settings.trl]\nbf16 = true\n")
 
     _, _, err = cli(*TRAIN_BY_FILE, "--train-set", "steps=3")
@@ -299,9 +323,10 @@ def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
     assert "the file is for mempiler compile" in err
 
 
-def test_a_variable_names_no_user_and_sets_no_flag(
+def test_environment_variables_name_no_user_and_set_no_flag(
     cli: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Otherwise a forgotten variable would decide whose memory is deleted."""
     (here / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
     store = ("--store", "memories.sqlite")
     added_code, _, _ = cli("memories", "add", "chat.json", "--user", "ada", *store)
@@ -338,6 +363,7 @@ def options_of_help(page: str) -> set[str]:
     "option", ["--history", "--embedder-api-base", "--reranker", "--allow-code"]
 )
 def test_a_command_that_takes_no_config_file_hides_no_option(cli: RunCommand, option: str) -> None:
+    """Other commands do not show options that are seldom used, as a file can set them."""
     _, page, _ = cli("ask", "--help")
 
     assert "--config" not in page
@@ -361,6 +387,7 @@ def test_help_shows_the_options_that_are_often_used(cli: RunCommand) -> None:
 
 
 def test_the_list_of_settings_has_the_options_that_help_does_not_show(cli: RunCommand) -> None:
+    """`list settings` prints the options that are seldom used, with their keys in a file."""
     _, page, _ = cli("compile", "--help")
 
     settings = json_of(cli, "list", "settings", "--json")["settings"]
@@ -418,6 +445,10 @@ def chat_of_ada(here: Path, cli: RunCommand) -> Path:
 def test_the_folder_of_a_program_does_not_choose_the_model(
     cli: RunCommand, chat_of_ada: Path, command: str, model: str
 ) -> None:
+    """Somebody may have got the folder from a stranger.
+
+    A model that its file names must not be asked unless the user names it, too.
+    """
     save_program("program", model)
 
     code, _, err = cli(*loading_command(command))
@@ -458,6 +489,7 @@ def program_with_far_embedder(chat_of_ada: Path) -> Path:
 def test_the_folder_of_a_program_does_not_choose_the_embedder(
     cli: RunCommand, program_with_far_embedder: Path
 ) -> None:
+    """All texts would be sent to whoever runs the embedder."""
     code, _, err = cli(*loading_command("queued", "facts"))
 
     assert code == 2
@@ -475,6 +507,7 @@ def test_whoever_runs_a_program_chooses_the_embedder(
 def test_an_evaluation_does_not_take_the_embedder_from_the_folder(
     cli: RunCommand, program_with_far_embedder: Path
 ) -> None:
+    """With the option the embedder is used. The error is another one then: there is no key."""
     plan = loading_command("plan", "facts")
 
     code, _, err = cli(*plan)

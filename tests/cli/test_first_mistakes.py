@@ -16,6 +16,7 @@ RunCommand = Callable[..., tuple[int, str, str]]
 """Words of a command -> its exit code, standard output and standard error."""
 
 MESSAGES = [{"role": "user", "content": "I moved to Lisbon."}]
+# A script must not be run to find the class that the user means.
 SCRIPT_WITH_AGENT = """
 import dspy
 raise SystemExit("imported")
@@ -148,9 +149,10 @@ def test_a_wrong_address_of_a_server_names_its_option(cli: RunCommand, command: 
     assert line.endswith("Connection refused: 127.0.0.1:9; check the address (--api-base)")
 
 
-def test_an_address_without_a_model_names_its_option(
+def test_an_address_that_answers_404_names_its_option(
     cli: RunCommand, stub: Callable[..., Any]
 ) -> None:
+    """The server answers every request with 404, as one does that is asked at a wrong path."""
     save(build("turn-rag"), "program")
     server = stub(every("404"))
     model = ["--lm", "openai/x", "--api-base", server.url]
@@ -164,6 +166,7 @@ def test_an_address_without_a_model_names_its_option(
 
 @pytest.mark.parametrize("name", ["rebuild", "search", "show", "edit"])
 def test_commands_of_memories_that_take_a_program_take_it_first(name: str) -> None:
+    """Otherwise users would have to look up the order of arguments for each command."""
     parameters = memories_group.commands[name].params
     arguments = [
         parameter.name for parameter in parameters if parameter.param_type_name == "argument"

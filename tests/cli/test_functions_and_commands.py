@@ -1,4 +1,9 @@
-"""Each main command gives the same numbers and record as the function of the same name."""
+"""Each main command gives the same numbers and record as the function of the same name.
+
+What the command line does with `mempiler compile ... --dev 4`, Python does with
+`mempiler.compile(..., dev=4)`. No model is named, so the offline engine answers, and two runs
+differ in nothing but names and times.
+"""
 
 from __future__ import annotations
 
@@ -163,6 +168,7 @@ def test_train_returns_what_the_command_prints(json_of: JsonOf) -> None:
 
 @pytest.mark.parametrize("name", ["compile", "evaluate", "train"])
 def test_every_option_of_a_command_is_an_argument_of_its_function(name: str) -> None:
+    """Options that choose only what the terminal shows have no argument in Python."""
     command = app.get_command(None, name)  # type: ignore[arg-type]
     options: set[str] = set()
     for parameter in command.params:

@@ -1,4 +1,8 @@
-"""Stored memories from the shell: add, ask, edit, list, show, move, forget and rebuild."""
+"""Stored memories from the shell: add, ask, edit, list, show, move, forget and rebuild.
+
+`memories add` stores a chat of a user, whose sessions are then queued. `memories rebuild` lets a
+program write them into the user's memory. An entry is one text in that memory, here a turn.
+"""
 
 import json
 import os
@@ -144,6 +148,7 @@ def test_a_forgotten_user_is_neither_written_nor_listed(
 
 
 def test_ask_answers_from_the_store_with_sources(filled: RunCommand) -> None:
+    """The source chat-2:1 is the first turn of the second session."""
     result = json_of(filled, "ask", "program", "When does Grace visit?", *ADA)
 
     assert result["answer"] == "My sister Grace visits me in June."
@@ -193,6 +198,7 @@ def test_texts_of_users_cannot_send_control_characters_to_the_terminal(
 def test_an_export_keeps_control_characters_in_a_printable_form(
     hostile: RunCommand, folder: Path
 ) -> None:
+    """The text is the same after an import, although the file shows such characters as escapes."""
     export = output_of(hostile, "memories", "export", "-")
     (folder / "export.jsonl").write_text(export)
     output_of(hostile, "memories", "import", "export.jsonl", "--store", "other.sqlite")
@@ -220,7 +226,9 @@ def test_an_export_moves_to_another_store(filled: RunCommand, folder: Path) -> N
     assert not (folder / "all.jsonl.part").exists()
 
 
-def test_an_export_to_standard_output_is_that_to_a_file(filled: RunCommand, folder: Path) -> None:
+def test_an_export_to_standard_output_equals_an_export_to_a_file(
+    filled: RunCommand, folder: Path
+) -> None:
     filled("memories", "export", "all.jsonl")
 
     export = output_of(filled, "memories", "export", "-")
@@ -237,6 +245,7 @@ def test_show_prints_sessions_and_turns(filled: RunCommand) -> None:
 
 
 def test_a_forgotten_session_is_gone(filled: RunCommand) -> None:
+    """The other session is queued anew, for a memory without the forgotten one."""
     forgotten = output_of(filled, "memories", "forget", *ADA, "--session", "chat-1")
     output_of(filled, "memories", "rebuild", "program")
     shown = output_of(filled, "memories", "show", *ADA)
@@ -289,7 +298,10 @@ def test_search_without_a_query_lists_the_entries_of_a_time(filled: RunCommand) 
     assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
 
 
-def test_search_without_a_query_lists_the_entries_of_some_sessions(filled: RunCommand) -> None:
+def test_search_without_a_query_lists_no_entry_of_sessions_that_do_not_meet_a_condition(
+    filled: RunCommand,
+) -> None:
+    """No session has the metadata that the condition asks for."""
     assert search(filled, "--where", '{"channel": "phone"}') == ""
 
 
@@ -353,6 +365,7 @@ def test_show_prints_edits_without_the_words_that_they_replaced(
 
 
 def test_show_needs_the_program_whose_entries_were_edited(edited: RunCommand) -> None:
+    """Without the program the command could not hide the words that were edited."""
     code, out, err = edited(*SHOW)
 
     assert code == 2
@@ -362,6 +375,7 @@ def test_show_needs_the_program_whose_entries_were_edited(edited: RunCommand) ->
 
 
 def test_show_with_a_program_that_remembers_nothing_names_the_fix(edited: RunCommand) -> None:
+    """`other` is another method, which has not written Ada's memory."""
     _, _, err = edited(*SHOW, "other")
 
     assert "run: mempiler memories rebuild" in err
@@ -426,6 +440,7 @@ def test_a_mistake_is_one_line(filled: RunCommand, command: str, expected: str) 
     ],
 )
 def test_ask_refuses_wrong_users(filled: RunCommand, options: list[str]) -> None:
+    """A question is asked either of a stored user or of a history in a file."""
     code, _, err = filled("ask", "program", "Where?", *options)
 
     assert code == 2
@@ -433,6 +448,7 @@ def test_ask_refuses_wrong_users(filled: RunCommand, options: list[str]) -> None
 
 
 def test_a_store_that_is_no_database_ends_with_code_four(filled: RunCommand) -> None:
+    """chat.json is a file of messages."""
     code, _, err = filled("memories", "list", "--store", "chat.json")
 
     assert code == 4
@@ -519,9 +535,13 @@ def command(
     ],
     ids=["a tenant", "a user"],
 )
-def test_rebuild_keeps_to_its_scope(
+def test_rebuild_writes_only_the_users_in_its_scope(
     command: RunCommand, scope: list[str], written_inside: str, written_outside: str
 ) -> None:
+    """There are four users with two sessions each.
+
+    `other` first writes those in the scope, and then it writes only those that are left.
+    """
     assert output_of(command, "memories", "rebuild", "other", *scope) == written_inside
     assert output_of(command, "memories", "rebuild", "other") == written_outside
 
@@ -577,6 +597,11 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedWrites]:
 def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
     command: RunCommand, writes: CountedWrites, program: str, kills: list[int], rest: str
 ) -> None:
+    """There are eight sessions.
+
+    With --force the rebuild begins anew. It is killed after three writes, and once more after six,
+    so that two are left; or after three, so that five are left.
+    """
     options = ["--force"]
     for number_of_writes in kills:
         writes.kill_after = number_of_writes
@@ -596,6 +621,11 @@ def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
 def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
     command: RunCommand,
 ) -> None:
+    """One session of each of the four users is queued.
+
+    The memories belong to `program`, so `other` writes none. Two users are called ada, one of acme;
+    bob is of acme, too.
+    """
     with Store("memories.sqlite") as store:
         for owner in USERS:
             memory = mempiler.build("turn-rag").memory(store, owner.user, owner.tenant)
@@ -616,6 +646,7 @@ def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
 
 
 def test_forget_ends_with_code_four_while_somebody_holds_the_bytes(command: RunCommand) -> None:
+    """A reader of the SQLite file still sees the deleted rows, so their bytes must stay."""
     forget_eve = ("memories", "forget", "--user", "eve")
 
     with closing(sqlite3.connect("memories.sqlite", isolation_level=None)) as reader:

@@ -67,6 +67,7 @@ def run_python(code: str, folder: Path | None = None) -> subprocess.CompletedPro
 def test_the_line_of_a_stopped_command_says_how_to_go_on(
     stop: BaseException, words: list[str], expected: str
 ) -> None:
+    """A `RunInterrupted` says what is kept, and the options with which the command goes on."""
     assert stop_line(stop, words) == expected
 
 
@@ -137,6 +138,10 @@ runpy.run_module("mempiler", run_name="__main__")
 
 
 def test_an_interrupt_that_python_loses_is_sent_again() -> None:
+    """An object is cleaned up when Ctrl-C comes, and Python drops the exception.
+
+    Without a second interrupt the process would sleep for 20 seconds.
+    """
     start = time.monotonic()
     process = run_python(
         """
@@ -201,6 +206,7 @@ HEAVY_MODULES = {
     ],
 )
 def test_nothing_heavy_is_imported_without_need(code: str, needed_modules: set[str]) -> None:
+    """Each of these modules takes a part of a second, and a command such as `list` needs none."""
     process = run_python(f"{code}; import json, sys; print(json.dumps(list(sys.modules)))")
 
     assert process.returncode == 0, process.stderr
@@ -211,6 +217,7 @@ def test_nothing_heavy_is_imported_without_need(code: str, needed_modules: set[s
 
 @pytest.mark.parametrize("words", [["--help"], ["list", "--json"]], ids=["help", "list"])
 def test_a_reader_that_leaves_early_is_no_error(words: list[str]) -> None:
+    """The reader of `mempiler --help | head -1` leaves after one line."""
     process = subprocess.Popen(
         [*MEMPILER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -225,6 +232,7 @@ def test_a_reader_that_leaves_early_is_no_error(words: list[str]) -> None:
 def test_results_go_below_the_current_folder(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """MEMPILER_HOME names another folder for results. Here it is not set."""
     monkeypatch.delenv("MEMPILER_HOME")
     monkeypatch.chdir(tmp_path)
     options = ("--benchmark", "locomo", "--test", "2", "--split", "test")
@@ -273,6 +281,11 @@ def processes_with(word: str) -> list[int]:
 def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(
     free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`mempiler ui` starts MLflow's server, which shows all runs.
+
+    An experiment of MLflow is a group of runs. The port in the command line tells the processes of
+    the server.
+    """
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     with Tracker("test-ui"):
         pass

@@ -1,4 +1,11 @@
-"""Data sets are written by a command, which goes on where it was stopped and pays nothing twice."""
+"""Data sets are written by a command, which goes on where it was stopped and pays nothing twice.
+
+`mempiler synthesize` lets a model write data for a benchmark. A PAL-Set has users with months of
+device logs, and dialogues about what they need; MemoryQuest has requests that need what was said
+long ago. Every step asks the model again if its answer breaks a rule (--attempts). Finished texts
+can be reviewed and corrected (--reviews). The models here are scripted: `flawless_model` writes
+well, and `useless_model` never does.
+"""
 
 from __future__ import annotations
 
@@ -91,6 +98,7 @@ def test_a_palset_is_written_and_read_by_the_benchmark(
     assert result["calls"]["task"] == len(server.texts)
     # The price of this model is not known.
     assert result["cost"] is None
+    # The model divides each of two months into four situations, with 20 log entries each.
     assert "0000: 1 + 3 dialogues, 160 log entries" in err
 
     # What it writes.
@@ -141,6 +149,7 @@ def test_a_stopped_command_goes_on_and_pays_nothing_twice(
 def test_reviews_of_a_whole_data_set_stay_recorded_if_a_limit_stops_the_same_command(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path
 ) -> None:
+    """The data set is complete. A limit of one call does not make it less so."""
     server = server_of(scripted_palset.flawless_model)
     folder = tmp_path / "pal"
     command = (*PALSET, *model(server), "--out", folder)
@@ -155,6 +164,10 @@ def test_reviews_of_a_whole_data_set_stay_recorded_if_a_limit_stops_the_same_com
 def test_reviews_are_not_recorded_while_other_reviews_are_under_way(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path
 ) -> None:
+    """The record of a data set says how often its texts were reviewed: 0 at first.
+
+    The second command wants one review, and is stopped on the way.
+    """
     server = server_of(scripted_palset.flawless_model)
     folder = tmp_path / "pal"
     command = (*PALSET, *model(server), "--out", folder)
@@ -171,6 +184,7 @@ def test_reviews_are_not_recorded_while_other_reviews_are_under_way(
 def test_a_refused_answer_counts_among_the_calls_of_its_step(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path
 ) -> None:
+    """The model gets two attempts to invent people, and both answers are empty."""
     server = server_of(useless_model)
     folder = tmp_path / "pal"
 
@@ -217,6 +231,7 @@ def test_a_folder_of_somebody_else_is_left_alone(
 def test_the_folder_of_another_data_set_is_left_alone(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path
 ) -> None:
+    """Another seed makes another data set."""
     server = server_of(useless_model)
     folder = tmp_path / "pal"
     command = (*PALSET, *model(server), "--out", folder)
@@ -232,6 +247,10 @@ def test_the_folder_of_another_data_set_is_left_alone(
 def test_a_data_set_that_another_process_began_a_moment_ago_is_left_alone(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The command finds an empty folder, and waits for its lock.
+
+    Meanwhile another process begins a data set of seed 4 there.
+    """
     from mempiler.runs import synthesis
 
     server = server_of(useless_model)
@@ -287,9 +306,10 @@ def test_a_user_who_stops_the_command_reads_where_the_answers_are(
 
 
 @pytest.mark.slow
-def test_a_killed_process_pays_again_for_calls_in_flight_alone(
+def test_after_a_kill_only_the_calls_in_flight_are_paid_again(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path
 ) -> None:
+    """Answers are kept as they come. A call is in flight until its answer is there."""
     server = server_of(scripted_palset.flawless_model)
     server.delay = 0.05
     words = [*PALSET, *model(server), "--out", str(tmp_path / "pal"), "--threads", "2"]
@@ -329,6 +349,11 @@ def memoryquest_command(profiles: Path, folder: Path, server: Any) -> list[str]:
 def test_memoryquest_is_written_from_profiles(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path, profiles: Path
 ) -> None:
+    """The model writes two requests in each of three rounds.
+
+    Each of the six requests gets a timeline of five events, and each event a dialogue: 30. Two
+    users have twelve requests.
+    """
     server = server_of(scripted_memoryquest.flawless_model)
     folder = tmp_path / "quest"
     command = memoryquest_command(profiles, folder, server)
@@ -354,6 +379,7 @@ def test_memoryquest_is_written_from_profiles(
 def test_the_record_of_a_memoryquest_names_its_profiles(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path, profiles: Path
 ) -> None:
+    """The fixture `profiles` has two users, `user2` and `user10`."""
     folder = tmp_path / "quest"
     command = memoryquest_command(profiles, folder, server_of(useless_model))
 
@@ -404,6 +430,7 @@ def test_a_memoryquest_does_not_go_on_after_a_profile_was_changed_or_removed(
 def test_the_offline_embedder_is_refused(
     cli: RunCommand, server_of: ServerOf, tmp_path: Path, profiles: Path
 ) -> None:
+    """An embedder has to tell requests of the same meaning. The offline one compares spelling."""
     server = server_of(scripted_memoryquest.flawless_model)
     folder = tmp_path / "quest"
     words = ("synthesize", "memoryquest", profiles, "--out", folder, "--embedder", "offline")
@@ -454,6 +481,9 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+# Two users have 16 months of 4 to 6 situations, of which a fourth at least gets a dialogue. Each
+# situation takes 2 calls, and each dialogue 4 to 6: 2 * 64 + 4 * 16 + 29 = 221 at least, and
+# 2 * 96 + 6 * 96 + 29 = 797 at most. 29 calls are for people and months.
 PALSET_OF_EIGHT_MONTHS = ("palset", "--users", "2", "--months", "8", "--reviews", "0")
 
 
@@ -462,6 +492,7 @@ PALSET_OF_EIGHT_MONTHS = ("palset", "--users", "2", "--months", "8", "--reviews"
     [
         (PALSET_OF_EIGHT_MONTHS, 221, 797),
         ((*PALSET_OF_EIGHT_MONTHS, "--out", "pal"), 221, 797),
+        # Two users: 3 calls each at least, and at most 15 timelines of 10 events as well.
         (("memoryquest", "lens"), 6, 336),
     ],
 )
@@ -486,6 +517,7 @@ def test_a_plan_counts_calls_and_writes_nothing(
 
 
 def test_a_data_set_takes_as_many_calls_as_its_plan_says(made_palset: Any) -> None:
+    """The plan is for two users, three months of each, and one round of reviews."""
     from mempiler.runs.synthesis_plan import plan_palset
 
     plan = plan_palset(2, 3, 1)

@@ -1,4 +1,11 @@
-"""`mempiler train` from the command line: a small model, and a program that others can load."""
+"""`mempiler train` from the command line: a small model, and a program that others can load.
+
+`train` changes the weights of a model on this machine, so that the method memory-r2 writes better
+memories with it. In each step the model writes several memories of the same conversation (a group),
+questions are answered from them, and the scores are the rewards. The journal notes each step, so
+that a training that was killed goes on. The model here has a few thousand weights, and has seen
+demonstrations, so that some of its memories are better than others.
+"""
 
 import json
 import shlex
@@ -152,6 +159,10 @@ def training(start_model: Path) -> Training:
 
 
 def test_the_tokens_that_were_sampled_are_the_tokens_that_are_trained(training: Training) -> None:
+    """A completion is what the model wrote for one prompt.
+
+    Text that is encoded anew may give other tokens than those that were sampled.
+    """
     model = load_model(training.result["model"])
 
     assert training.completions
@@ -175,12 +186,13 @@ def test_the_test_questions_are_scored_before_and_after(training: Training) -> N
     assert result["after"]["calls"] == result["before"]["calls"]
 
 
-def test_a_training_says_what_it_took(training: Training) -> None:
+def test_a_training_reports_its_tokens_and_steps(training: Training) -> None:
     assert training.result["training"]["tokens"] > 0
     assert training.result["training"]["steps"] > 0
 
 
 def test_the_completions_of_a_training_are_within_its_plan(start_model: Path) -> None:
+    """The plan is an upper bound, and must not be more than twenty times too high."""
     result = train(start_model, "--optimizer", "local")
 
     plan = train(start_model, "--optimizer", "local", "--plan", *train_settings("usd_per_hour=36"))
@@ -190,7 +202,7 @@ def test_the_completions_of_a_training_are_within_its_plan(start_model: Path) ->
     assert 0 < completions <= planned_completions
     assert planned_completions < 20 * completions
 
-    # By the rate of the training above. 36 dollars an hour are 60 cents a minute.
+    # The plan knows the speed by the training above. 36 dollars an hour are 60 cents a minute.
     minutes = plan["minutes"]["high"]
     assert minutes > 0
     assert plan["usd"]["high"] == pytest.approx(0.6 * minutes, rel=0.01)
@@ -277,7 +289,7 @@ def test_a_finished_run_is_resumed_without_training_it_once_more(
     assert resumed["training"]["tokens"] == training.result["training"]["tokens"]
 
 
-def test_the_command_on_the_page_of_a_training_is_that_of_the_same_run(training: Training) -> None:
+def test_the_command_on_the_page_of_a_training_resumes_the_same_run(training: Training) -> None:
     from mempiler.runs.folder import RunFolder
     from mempiler.runs.pages.page import open_page
 
@@ -292,6 +304,7 @@ def test_the_command_on_the_page_of_a_training_is_that_of_the_same_run(training:
 
 
 def test_a_run_is_not_resumed_with_other_settings(start_model: Path, training: Training) -> None:
+    """`lora` is the size of an adapter, which the run did not have."""
     words = train_command(start_model, *train_settings("lora=2"))
 
     code, _, err = run_cli(*words, "--resume", training.result["run"])
@@ -327,6 +340,10 @@ main(sys.argv[2:])
 def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
     start_model: Path, trainer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """The process dies in step 2 of 3, after the checkpoint and before the journal is written.
+
+    So this step is taken once more.
+    """
     from mempiler.engines.local.model import LocalModel
 
     options = [
@@ -363,6 +380,7 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(
 
 
 def test_both_trainers_end_with_the_same_scores(start_model: Path) -> None:
+    """The trainer `local` is ours, and `trl` is a library of Hugging Face."""
     settings = train_settings("steps=2", "num_rollouts=4", "beta=0.02")
 
     ours = train(start_model, "--threads", "1", *settings, "--trainer", "local")
@@ -389,6 +407,10 @@ def process_of_rank(launcher: int, rank: str) -> psutil.Process:
 def test_two_processes_one_of_which_is_killed_resume_to_the_weights_of_one(
     start_model: Path, trainer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Two processes share the work of a training.
+
+    The weights must be those that one process alone ends with, but for rounding.
+    """
     words = train_command(
         start_model,
         *("--optimizer", "grpo"),
@@ -518,6 +540,7 @@ def reproduce(
 def test_the_trainings_of_a_paper_follow_one_another_in_two_processes(
     reproduce: Callable[..., Reproduction],
 ) -> None:
+    """`mempiler reproduce` trains all variants that a paper compares, one after the other."""
     one_process = reproduce("one-process", [sys.executable])
     two_processes = reproduce("two-processes", TORCHRUN, *train_settings("train_gpus=2"))
 

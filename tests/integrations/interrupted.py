@@ -12,7 +12,10 @@ class PutInterruptedError(Exception):
 def values_after_interrupted_puts(
     store: Any, namespace: tuple[str, ...], key: str, value: Any
 ) -> list[Any]:
-    """What stands under a key after a `put` failed before its first change, its second, ..."""
+    """Put a value again and again, stopped at a later statement each time.
+
+    Return what stands under the key after each try. The last try is not stopped.
+    """
     values: list[Any] = []
     statements_left = 0
 

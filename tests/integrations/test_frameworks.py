@@ -1,7 +1,9 @@
 """Each framework of docs/agents.md with its published package: `make integrations`.
 
-Every framework has an environment of its own. The blocks run as they stand on the page, each call
-in a process of its own; the model is a stub on loopback.
+The page shows how an agent of another framework, such as LangGraph, gets a memory of Mempiler.
+Every framework has an environment of its own. The blocks of a section ("heading") run as they
+stand on the page, each call in a process of its own. A call is a Python expression that uses what
+the blocks define, such as `answer(user, text)`. The model is a stub on this machine.
 """
 
 import json
@@ -31,6 +33,7 @@ IN_OTHER_WORDS = "Which town is my home?"
 CHOSEN = os.environ.get("SYSTEMS", "").split()
 """Names of systems and frameworks to run; all of them, unless said."""
 Run = Callable[..., list[Any]]
+"""A framework, a heading and calls -> the value of each call; see the fixture `run`."""
 
 
 def environment_of(framework: str) -> Environment:
@@ -42,7 +45,10 @@ def environment_of(framework: str) -> Environment:
 
 
 def answer(body: dict[str, Any]) -> str:
-    """Says where the user lives if the prompt does, in the form that DSPy's agents ask for."""
+    """Answer "To Lisbon." only if the prompt shows it, as found in the memory.
+
+    DSPy's agents take the answer in fields, after a call of the tool `search_memory`.
+    """
     prompt, last = json.dumps(body["messages"]), json.dumps(body["messages"][-1])
     known = "Lisbon" in last and (
         "nothing in it is an instruction" in prompt or "observation_0" in last
@@ -61,7 +67,7 @@ def answer(body: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def stub() -> Iterator[StubServer]:
-    """The model."""
+    """The model of all agents, which answers by `answer`."""
     with StubServer(answer=answer) as server:
         yield server
 
@@ -98,6 +104,7 @@ def run(stub: StubServer, tmp_path: Path) -> Run:
     return ran
 
 
+# The heading of each framework on the page.
 SECTIONS = {
     "dspy": "DSPy",
     "langgraph": "LangGraph",
@@ -107,9 +114,14 @@ SECTIONS = {
 
 
 @pytest.mark.parametrize(("framework", "heading"), SECTIONS.items(), ids=SECTIONS)
-def test_agent_remembers_in_another_process_and_tells_nobody_else(
+def test_agent_remembers_in_another_process_and_tells_no_other_user(
     run: Run, framework: str, heading: str
 ) -> None:
+    """Ada tells where she lives.
+
+    Later Ben's agent does not know it, and Ada's does. Two exchanges of Ada are stored then, and
+    one of Ben.
+    """
     assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
     other = "[memory_of('ada').items().__len__(), memory_of('ben').items().__len__()]"
     found = run(framework, heading, f"answer('ben', {ASKED!r})", f"answer('ada', {ASKED!r})", other)
@@ -117,9 +129,13 @@ def test_agent_remembers_in_another_process_and_tells_nobody_else(
 
 
 @pytest.mark.parametrize("framework", ["langgraph", "llamaindex", "openai-agents"])
-def test_agent_is_shown_the_newest_where_nothing_is_found_and_when_it_is_asked_again(
+def test_agent_gets_the_newest_turns_if_nothing_is_found_even_when_it_is_asked_again(
     run: Run, framework: str
 ) -> None:
+    """The question shares no word with what Ada told, so the search finds nothing.
+
+    The agent then gets the newest turns. The repeated question must not take their place.
+    """
     heading = SECTIONS[framework]
     assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
     for _ in range(3):
@@ -127,6 +143,10 @@ def test_agent_is_shown_the_newest_where_nothing_is_found_and_when_it_is_asked_a
 
 
 def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
+    """LangGraph keeps values under a namespace and a key: `put`, `get`, `search`, `delete`.
+
+    The first process writes, and the second one reads. The page's own block puts "home".
+    """
     put, facts = "store.put(('ada', 'facts'), {0!r}, {1!r})", "('ada', 'facts')"
     run(
         "langgraph",
@@ -165,6 +185,10 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
 
 
 def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(run: Run) -> None:
+    """The put is stopped before its first statement, then before its second, and so on.
+
+    Up to some statement the old value is there, and from then on the new one.
+    """
     old, new = {"text": "Ada adopted a tabby."}, {"text": "Ada adopted a Siamese cat."}
     put = f"store.put(('ada', 'facts'), 'cat', {old!r})"
     interrupted = "__import__('interrupted').values_after_interrupted_puts"
@@ -179,6 +203,10 @@ def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(run: Ru
 def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(
     run: Run,
 ) -> None:
+    """LangGraph may run a node again, with a message of the same id.
+
+    The memory must not be among the messages that LangGraph saves.
+    """
     again = (
         "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
     )
@@ -188,6 +216,7 @@ def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_t
 
 
 def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
+    """D1:1 is the first turn of the first session."""
     message = {"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}
     add = f"memory_of('ada').add([{message!r}])"
     retrieve = (
@@ -198,7 +227,10 @@ def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
     assert found == [["Ada: I moved to Lisbon.", "2024-03-05T00:00:00", ["D1:1"]]]
 
 
-def test_the_graph_of_own_systems_is_scored_and_its_calls_count(tmp_path: Path) -> None:
+def test_the_langgraph_agent_of_own_systems_is_scored_and_its_calls_are_counted(
+    tmp_path: Path,
+) -> None:
+    """docs/own_systems.md shows how Mempiler evaluates another agent, here one of LangGraph."""
     (packages,) = environment_of("langgraph").path.glob("lib/python*/site-packages")
     OWN_SYSTEMS.write(tmp_path)
     path = os.pathsep.join([".", *filter(None, [os.environ.get("PYTHONPATH")]), str(packages)])

@@ -1,7 +1,8 @@
 """Every shipped system through its real package, in a new environment: `make integrations`.
 
-One that cannot be made is skipped, with the reason; one that stores or finds nothing, or loses what
-it stored, fails.
+A shipped system is a memory of other people, such as mem0, that Mempiler can evaluate. One whose
+environment cannot be made is skipped, with the reason; one that stores or finds nothing, or loses
+what it stored, fails. A scripted model answers the prompts of all systems.
 """
 
 from __future__ import annotations
@@ -53,10 +54,14 @@ LATER = (
         for who in ("Ann", "Bob")
     ),
 )
-"""Long enough for a system that writes only when its short-term memory is full."""
+"""The second session.
+
+It is long enough for a system that writes only when its short-term memory is full.
+"""
 
 
 def _session(name: str, time: str, told: tuple[tuple[str, str], ...]) -> Session:
+    """Return a session in which these speakers say these texts; its turns are numbered."""
     turns = tuple(
         Turn(id=f"{name}:{n}", speaker=who, text=what) for n, (who, what) in enumerate(told, 1)
     )
@@ -75,10 +80,14 @@ def name(request: pytest.FixtureRequest) -> str:
     return installed(shipped(request.param).environment).name
 
 
-def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(
+def test_system_finds_what_it_was_told_and_asks_the_same_prompts_each_time(
     name: str, tmp_path: Path
 ) -> None:
-    """So that a run that was killed finds the answers to its calls and pays for none twice."""
+    """A system gets two sessions, twice.
+
+    Both times it asks the model the same prompts, so a run that was killed finds the answers to its
+    calls, and pays for none twice. D1:3 and D2:1 are the turns about the greyhound.
+    """
     asked = []
     for number in range(2):
         meter = Meter()
@@ -105,7 +114,7 @@ WORD = re.compile(r"\b[a-z]{6,}\b")
 
 
 class ScriptedEngine(OfflineEngine):
-    """Answers every prompt of the shipped systems."""
+    """Answers every prompt of the shipped systems, from the lines that the prompt quotes."""
 
     supports_function_calling = True
 
@@ -241,4 +250,7 @@ FORMS: dict[str, Callable[[list[str], str], Any]] = {
     "EdgeTimestamps": lambda lines, prompt: {},
     "SummarizedEntities": lambda lines, prompt: {"summaries": []},
 }
-"""What a prompt or its schema says, and the answer."""
+"""For each pattern in a prompt or its schema: the function that makes the answer.
+
+Some systems want facts, others notes, or the entities and edges of a graph.
+"""

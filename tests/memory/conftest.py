@@ -14,7 +14,7 @@ from mempiler.memory.store.owner import Owner
 ADA = Owner("ada")
 BOB = Owner("bob")
 WRITER = Stamp("w", "p", "e")
-"""Who writes memories."""
+"""What a store notes of the program that wrote a memory: digests of its parts, the embedder."""
 
 
 # The argument is called like the field of a session.

@@ -1,4 +1,10 @@
-"""Changes from one version of a memory to the next, as JSON (`memory.changes`)."""
+"""Changes from one version of a memory to the next, as JSON (`memory.changes`).
+
+A memory is frozen: to add a conversation makes a new version of it. A store does not write each
+version as a whole, but only the changes: `diff` finds them, and `apply_changes` makes the next
+version of the one before. It does so for records, and for documents: the JSON of a record as
+dictionaries and lists.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -81,7 +87,7 @@ def patched_document(before: BaseModel, after: BaseModel) -> Mapping[str, Any]:
 
 
 @given(before=TREES, after=TREES)
-def test_patched_document_is_that_of_the_next_version_in_its_order(
+def test_changes_turn_a_document_into_the_next_one_with_its_keys_in_order(
     before: Tree, after: Tree
 ) -> None:
     patched_json = json.dumps(patched_document(before, after))
@@ -90,7 +96,7 @@ def test_patched_document_is_that_of_the_next_version_in_its_order(
 
 
 @given(before=TREES, after=TREES)
-def test_patched_version_is_the_next_version_and_the_version_before_does_not_change(
+def test_changes_turn_a_version_into_the_next_one_and_leave_the_old_one_as_it_was(
     before: Tree, after: Tree
 ) -> None:
     json_before = before.model_dump_json()
@@ -102,9 +108,13 @@ def test_patched_version_is_the_next_version_and_the_version_before_does_not_cha
 
 
 @given(before=TREES, after=TREES)
-def test_patched_version_shares_the_beginning_that_did_not_change(
+def test_changed_version_keeps_the_objects_of_its_unchanged_beginning(
     before: Tree, after: Tree
 ) -> None:
+    """Leaves at the beginning that are equal in both versions stay the same objects.
+
+    A search index recognizes what did not change by that.
+    """
     patched = apply_changes(before, diff_through_json(before, after))
 
     unchanged_count = common_prefix_length(before.leaves, after.leaves)
@@ -156,7 +166,8 @@ def test_changes_of_a_sequence_name_removed_and_new_items(
         ("abc", ""),
     ],
 )
-def test_patched_sequence_is_that_of_the_next_version(before: str, after: str) -> None:
+def test_changes_of_single_items_lead_to_the_next_sequence(before: str, after: str) -> None:
+    """A tree has a leaf for every letter, so the letters say which leaves come and go."""
     tree_before = tree_of(before)
     tree_after = tree_of(after)
     # The changes name items. They do not replace the sequence as a value.
@@ -169,6 +180,7 @@ def test_patched_sequence_is_that_of_the_next_version(before: str, after: str) -
     "tree", [Tree(), document_of(Tree())], ids=["of a version", "of a document"]
 )
 def test_change_of_an_unknown_kind_is_refused(tree: Any) -> None:
+    """A change names its kind, such as "items" or "keys". There is no kind "sorted"."""
     with pytest.raises(ValueError, match="unknown kind 'sorted'"):
         apply_changes(tree, {"leaves": {"sorted": []}})
 
@@ -177,6 +189,7 @@ def test_change_of_an_unknown_kind_is_refused(tree: Any) -> None:
     "tree", [Tree(), document_of(Tree())], ids=["of a version", "of a document"]
 )
 def test_removal_of_a_key_that_is_missing_is_refused(tree: Any) -> None:
+    # The mapping is empty, so there is no key "q" that could be removed ("gone").
     removal = {"gone": ["q"], "put": {}, "in": {}}
 
     with pytest.raises(KeyError):
@@ -214,6 +227,7 @@ def written_versions(method_name: str) -> Sequence[Memory[Any]]:
 def test_changes_lead_from_the_first_to_the_last_version_of_every_method(
     method_name: str,
 ) -> None:
+    """Each method of Mempiler has a memory with fields of its own."""
     versions = written_versions(method_name)
     document = document_of(versions[0])
     memory = versions[0]

@@ -14,6 +14,11 @@ from mempiler.memory.search.fusion import score_by_words
     ],
 )
 def test_row_that_scores_exactly_the_lowest_score_is_a_hit(bonus: np.ndarray | None) -> None:
+    """A search leaves out rows below a lowest score, here 2.
+
+    The rows score 1, 2 and 3 by words. A bonus is for the speaker or the month that a question
+    names.
+    """
     word_scores = np.array([1.0, 2.0, 3.0])
 
     query_scores = score_by_words(word_scores, bonus, min_score=2.0)

@@ -1,6 +1,9 @@
 """What an index finds by words, by vectors and by both, whatever was added and removed before.
 
-Its scores are compared with those of rank_bm25 and numpy, worked out for one entry at a time.
+An index holds entries, such as the turns of a conversation. It ranks them for a query: by words
+(BM25), by the cosine of an embedder's vectors, or by both. A turn also gives a share of its
+score to its neighbours in the same dialogue. The expected scores are those of rank_bm25 and
+numpy, worked out for one entry at a time.
 """
 
 from collections import defaultdict
@@ -360,7 +363,9 @@ def test_changed_index_answers_questions_about_speakers_and_months_as_a_fresh_on
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @settings(max_examples=30, deadline=None)
 @given(scenario=SCENARIOS)
-def test_fewer_hits_are_the_first_of_more(signals: str, scenario: Scenario) -> None:
+def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
+    signals: str, scenario: Scenario
+) -> None:
     index = changed_index(signals, scenario)
 
     all_hits = search_all(index, scenario)
@@ -372,7 +377,7 @@ def test_fewer_hits_are_the_first_of_more(signals: str, scenario: Scenario) -> N
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @settings(max_examples=30, deadline=None)
 @given(scenario=SCENARIOS)
-def test_hits_are_entries_by_falling_score_and_then_as_they_were_added(
+def test_hits_come_by_falling_score_and_equal_ones_in_the_order_of_adding(
     signals: str, scenario: Scenario
 ) -> None:
     entries_by_id = {entry.id: entry for entry in scenario.remaining_entries}
@@ -392,7 +397,7 @@ def assert_has_expected_hits(
     expected: ExpectedScores,
     scenario: Scenario,
 ) -> None:
-    """Compare the hits of one query with the scores that are worked out by hand."""
+    """Compare the hits of one query with the expected scores."""
     scores_by_id = {hit.id: hit.score for hit in hits}
     for row, entry in enumerate(entries):
         if entry.id in scores_by_id:
@@ -413,7 +418,7 @@ def assert_has_expected_hits(
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @settings(max_examples=30, deadline=None)
 @given(scenario=SCENARIOS)
-def test_hits_and_scores_are_those_that_are_worked_out_by_hand(
+def test_hits_have_the_scores_that_rank_bm25_and_numpy_give(
     signals: str, scenario: Scenario
 ) -> None:
     entries = scenario.remaining_entries
@@ -474,7 +479,10 @@ QUERIES_OF_MANY = [
 
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @pytest.mark.parametrize("filter_name", ["none", "Ada", "even numbers"])
-def test_first_hits_of_many_entries_are_the_first_of_all(signals: str, filter_name: str) -> None:
+def test_search_for_fewer_hits_among_many_entries_finds_the_first_ones_of_all(
+    signals: str, filter_name: str
+) -> None:
+    """With so many entries, a search for few hits does not sort all scores."""
     index = index_of_many(signals)
     where = FILTERS[filter_name]
 
@@ -487,7 +495,8 @@ def test_first_hits_of_many_entries_are_the_first_of_all(signals: str, filter_na
 
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 @pytest.mark.parametrize("filter_name", ["none", "Ada", "even numbers"])
-def test_several_queries_find_together_what_they_find_alone(signals: str, filter_name: str) -> None:
+def test_queries_of_one_search_find_what_each_finds_alone(signals: str, filter_name: str) -> None:
+    """A search takes several queries, and works out their scores together."""
     index = index_of_many(signals)
     where = FILTERS[filter_name]
 
@@ -504,6 +513,10 @@ def jazz_entries(ids: Sequence[str], line_count: int) -> list[Entry]:
 
 @pytest.mark.parametrize("signals", ALL_SIGNALS)
 def test_entries_that_come_and_go_leave_no_rows(signals: str) -> None:
+    """An index may keep a few empty rows, but not those of all 9,000 entries that were added.
+
+    So no list or array of it may be as long as 3,000.
+    """
     index = new_index(signals)
     previous_ids: list[str] = []
 
@@ -523,6 +536,7 @@ def test_entries_that_come_and_go_leave_no_rows(signals: str) -> None:
 
 @pytest.mark.parametrize("signals", ["vectors", "both"])
 def test_entry_that_is_replaced_many_times_leaves_no_vectors(signals: str) -> None:
+    """The entry has one line or two in turn, so 4,500 vectors are added, and one or two stay."""
     index = new_index(signals)
 
     for number in range(3000):
@@ -553,7 +567,7 @@ class RecordingEmbedder(TextEmbedder):
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_texts_are_embedded_with_one_call_and_equal_queries_once(hybrid: bool) -> None:
+def test_texts_are_embedded_in_one_call_and_two_equal_queries_as_one_text(hybrid: bool) -> None:
     embedder = RecordingEmbedder()
     index = Index(embedder, hybrid=hybrid)
 
@@ -575,7 +589,10 @@ def test_search_of_an_empty_index_embeds_nothing(hybrid: bool) -> None:
 
 @pytest.fixture
 def index_with_other_embedder(signals: str) -> Index:
-    """An index of three entries, whose embedder was replaced by one of shorter vectors."""
+    """An index of three entries, with vectors of 24 numbers.
+
+    Its embedder was then replaced by one whose vectors have 8 numbers.
+    """
     index = new_index(signals)
     index.add(entries_by_zipf(3))
     index.embedder = embedder_of_few_vectors(size=8)
@@ -599,18 +616,25 @@ def test_entry_whose_vector_has_another_length_is_refused_and_changes_nothing(
 
 
 def test_index_forgets_the_name_of_a_speaker_whose_entries_are_removed() -> None:
+    """Names of speakers are left out of the text that is embedded for a query.
+
+    Without entries of Ada, "Ada" is an ordinary word again.
+    """
     index = Index(embedder_of_few_vectors(), hybrid=True)
     index.add([Entry(id="a", text="I like jazz", speaker="Ada")])
     index.add([Entry(id="b", text="I like opera", speaker="Bob")])
 
     index.remove(["a"])
 
-    # Names of speakers are left out of a query's vector; "Ada" is an ordinary word again.
     queries = index.semantic_queries(["What does Ada like?", "What does Bob like?"])
     assert queries == ["What does Ada like?", "What does like?"]
 
 
 def test_index_forgets_the_name_of_a_speaker_whose_entry_gets_another_one() -> None:
+    """The entry is replaced by one of Bob, so Ada has none any more.
+
+    As above, only the names of speakers are left out.
+    """
     index = Index(embedder_of_few_vectors(), hybrid=True)
     index.add([Entry(id="a", text="I like jazz", speaker="Ada")])
 

@@ -1,4 +1,8 @@
-"""One search index for all versions of a memory (`memory.search.index_cache`)."""
+"""One search index for all versions of a memory (`memory.search.index_cache`).
+
+A memory is frozen: each change makes a new version. An index for each version would take long to
+make, so all versions share one. A search of a version first brings the index up to it.
+"""
 
 import gc
 import sys
@@ -138,7 +142,7 @@ def next_version(versions: Sequence[Notebook], edit: Edit) -> Notebook:
     ],
 )
 @given(edits=st.lists(EDITS, max_size=12))
-def test_search_of_every_version_finds_what_an_index_of_its_own_finds(
+def test_search_of_every_version_finds_what_a_new_index_of_that_version_finds(
     text_embedder: TextEmbedder | None, hybrid: bool, edits: list[Edit]
 ) -> None:
     cache = IndexCache(text_embedder, hybrid)
@@ -218,6 +222,10 @@ def frequent_thread_switches() -> Iterator[None]:
 
 @pytest.mark.usefixtures("frequent_thread_switches")
 def test_threads_search_different_versions_at_once() -> None:
+    """All threads use the one index, which holds a single version at a time.
+
+    A search must not find notes of a version that another thread searches.
+    """
     cache = IndexCache()
     first_version = notebook_of("rye")
     # Each of these versions has one note that the others lack.
@@ -279,6 +287,7 @@ def test_queries_of_several_threads_are_embedded_and_reranked_at_once() -> None:
 
 
 def test_filter_may_search_the_same_memory() -> None:
+    """A search inside of a filter must not wait for the lock of the search that calls it."""
     cache = IndexCache(RecordingEmbedder(), hybrid=True)
     memory = notebook_of("rye bread", "oat milk")
 

@@ -1,4 +1,9 @@
-"""Memories as values: the entries of turns, what finalizing leaves, and their search index."""
+"""Memories as values: the entries of turns, what finalizing leaves, and their search index.
+
+A writer adds one item after the other to a memory: a session of turns, device logs, a profile, or
+records of actions. Then it finalizes the memory, which makes the form that questions are answered
+from. `continue_from` says into which of the two the next item is written.
+"""
 
 import pickle
 from typing import Any
@@ -17,11 +22,17 @@ class NoteMemory(Memory[Entry]):
     notes: tuple[str, ...] = ()
 
 
-# A memory of logs holds an inner memory of another method.
+# The method `logs+METHOD` keeps device logs beside the memory of another method, the inner memory.
 
 
 @pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
-def test_inner_memory_of_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
+def test_memory_with_logs_goes_on_as_its_inner_memory_decides(
+    inner_class: type[Memory[Any]],
+) -> None:
+    """The next item is written into a `NoteMemory` as it was before it was finalized.
+
+    An `ExperienceMemory` goes on with the finalized form.
+    """
     logged_class: Any = logged_memory_class(inner_class)
     before = logged_class(answered=True)
     finalized = logged_class(inner=inner_class())
@@ -33,6 +44,7 @@ def test_inner_memory_of_logs_decides_how_it_continues(inner_class: type[Memory[
 
 
 def test_empty_inner_memories_of_logs_share_no_search_index() -> None:
+    """The two memories may belong to two users. The lineage holds the search index."""
     logged_class: Any = logged_memory_class(TurnMemory)
 
     memory = logged_class()
@@ -78,7 +90,7 @@ def test_entry_of_a_turn_has_the_kind_of_its_item(entry_kind: str) -> None:
 
 
 @pytest.mark.parametrize("entry_kind", ["log", "profile", "record"])
-def test_turns_of_other_items_than_sessions_are_no_dialogue(entry_kind: str) -> None:
+def test_turns_of_logs_profiles_and_records_belong_to_no_dialogue(entry_kind: str) -> None:
     (entry,) = memory_of(ITEMS_BY_ENTRY_KIND[entry_kind]).entries()
 
     assert DIALOGUE not in entry.tags
@@ -105,7 +117,7 @@ def test_two_sessions_of_the_same_id_are_two_dialogues() -> None:
     assert dialogues == ["x:0", "x:0", "x:2"]
 
 
-# Versions with the same lineage share one search index.
+# Versions with the same lineage share one search index. A changed memory is a new version.
 
 
 def test_next_version_shares_the_search_index() -> None:

@@ -1,4 +1,8 @@
-"""Metadata of sessions, and the conditions by which searches choose them (`memory.metadata`)."""
+"""Metadata of sessions, and the conditions by which searches choose them (`memory.metadata`).
+
+Whoever adds a session may give it metadata, such as `{"channel": "phone", "year": 2025}`. A search
+with conditions (`where`) then looks only into sessions whose metadata meet them.
+"""
 
 from typing import Any
 
@@ -35,7 +39,7 @@ def test_condition_holds_for_fitting_values(
     assert not meets_condition(other_value, condition)
 
 
-def test_whole_number_is_equal_to_the_same_one_with_a_point() -> None:
+def test_whole_number_equals_the_same_number_with_a_decimal_point() -> None:
     assert meets_condition(5.0, 5)
     assert meets_condition(5, {"gte": 5.0})
 
@@ -52,7 +56,7 @@ def test_whole_number_is_equal_to_the_same_one_with_a_point() -> None:
         (5, {"lt": "a"}),
     ],
 )
-def test_truth_values_numbers_and_texts_are_never_compared(
+def test_a_value_of_another_type_than_the_condition_never_meets_it(
     value: Scalar, condition: object
 ) -> None:
     assert not meets_condition(value, condition)

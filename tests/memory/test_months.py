@@ -1,4 +1,8 @@
-"""The months and years that a question names (`memory.search.months`)."""
+"""The months and years that a question names (`memory.search.months`).
+
+A search prefers turns of a month that the question names. A turn of the month after counts for a
+part, since people often tell of what they did a month later.
+"""
 
 import time
 from datetime import datetime
@@ -15,7 +19,9 @@ TIMES = [
 ]
 MONTHS = np.array([month_number(moment) for moment in TIMES])
 NEXT_MONTH = 0.4
+"""How near the month after the named one is; the named month is 1."""
 YEAR = 0.3
+"""How near every month of a year is that a question names without a month."""
 
 
 def nearness_to(query: str, months: np.ndarray = MONTHS) -> np.ndarray | None:
@@ -37,7 +43,7 @@ def nearness_to(query: str, months: np.ndarray = MONTHS) -> np.ndarray | None:
         ("In May 2023 or in May 2022?", [0, 1, NEXT_MONTH, 1]),
     ],
 )
-def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
+def test_month_is_near_if_the_question_names_it_its_year_or_the_month_before(
     query: str, expected_nearness: list[float]
 ) -> None:
     nearness = nearness_to(query)
@@ -46,6 +52,7 @@ def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
     assert nearness.tolist() == expected_nearness
 
 
+# "May" and "march" are verbs here.
 @pytest.mark.parametrize("query", ["May I come, or may she march?", "Who came?"])
 def test_question_that_names_no_month_has_no_nearness(query: str) -> None:
     assert nearness_to(query) is None

@@ -1,4 +1,8 @@
-"""Turns of one dialogue get shares of the scores of their neighbours (`search.neighbours`)."""
+"""Turns of one dialogue get shares of the scores of their neighbours (`search.neighbours`).
+
+In "Did you hear jazz?" - "Yes, at the river." a search for "jazz" finds only the first turn. With
+a share of its score the second one is found, too. A row is the place of an entry in an index.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +30,8 @@ def test_turn_gets_a_share_of_the_score_of_the_turn_before_it(neighbours: Neighb
     assert smoothed_scores.tolist() == [10.0, 10.0, 10.0, 5.0, 0.0]
 
 
-def test_some_rows_share_scores_in_their_order_and_by_a_factor(neighbours: Neighbours) -> None:
+def test_scores_of_some_rows_in_any_order_are_shared_times_a_factor(neighbours: Neighbours) -> None:
+    """A search may smooth the scores of some rows alone. Here they are rows 3, 0 and 2."""
     rows = np.array([3, 0, 2])
     scores_of_rows = np.array([0.0, 10.0, 10.0])
 
@@ -36,9 +41,10 @@ def test_some_rows_share_scores_in_their_order_and_by_a_factor(neighbours: Neigh
     assert smoothed_scores.tolist() == [10.0, 10.0, 10.0]
 
 
-def test_smoothing_holds_for_the_rows_as_they_were_when_it_was_created(
+def test_smoothing_does_not_see_rows_that_change_after_it_was_created(
     neighbours: Neighbours,
 ) -> None:
+    """A search that has begun must not be disturbed by later changes of the index."""
     earlier_smoothing = neighbours.smoothing()
     neighbours.set_dialogue(3, "b")
     neighbours.set_dialogue(5, "a")

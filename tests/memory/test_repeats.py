@@ -1,4 +1,8 @@
-"""Turns that only ask again, or say the same again, stand behind all others in a ranking."""
+"""Turns that only ask again, or say the same again, stand behind all others in a ranking.
+
+If a user has asked a question ten times, these ten turns are more similar to it than any answer. A
+search that ranked by similarity alone would find the questions, and not the answer.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -59,7 +63,7 @@ def test_text_without_a_mark_is_a_question_by_its_words(text: str) -> None:
         "",
     ],
 )
-def test_text_that_also_says_something_or_nothing_is_no_question(text: str) -> None:
+def test_text_with_a_statement_or_without_words_is_no_question(text: str) -> None:
     assert not is_question(text)
 
 
@@ -161,7 +165,9 @@ def test_repeats_do_not_break_the_order_of_scores(signals: str, k: int) -> None:
 
 @pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
 @pytest.mark.parametrize("k", [1, 3, 30])
-def test_fewer_hits_are_the_first_of_more(signals: str, k: int) -> None:
+def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
+    signals: str, k: int
+) -> None:
     hits = search_asked_often(signals, k)
     more_hits = search_asked_often(signals, 31)
 
@@ -169,6 +175,7 @@ def test_fewer_hits_are_the_first_of_more(signals: str, k: int) -> None:
 
 
 def test_same_question_in_other_words_counts_once() -> None:
+    """Fifteen turns ask, in three wordings. At most one turn of each may stand before the fact."""
     questions = [
         "Which city do I live in?",
         "Do I live in a city?",
@@ -187,6 +194,7 @@ def test_same_question_in_other_words_counts_once() -> None:
     ],
 )
 def test_question_that_tells_something_keeps_its_place(telling_question: str, query: str) -> None:
+    """The question has words that the query does not have, so it tells something."""
     index = index_of([*turns([query] * 10), turn(50, telling_question)])
 
     assert search_ids(index, query, 1) == ["t50"]
@@ -222,6 +230,7 @@ def test_turn_of_another_day_or_speaker_or_in_other_words_keeps_its_place(
 
 
 def test_text_that_an_assistant_repeats_on_another_day_counts_once() -> None:
+    """What people say again on another day is news. What an assistant says again is not."""
     text = "I do not know where you live."
     replies = [turn(day, text, speaker="assistant", day=day) for day in range(1, 11)]
     index = index_of([*replies, FACT])
@@ -230,6 +239,7 @@ def test_text_that_an_assistant_repeats_on_another_day_counts_once() -> None:
 
 
 def test_entries_that_are_no_turns_keep_their_places() -> None:
+    """Only turns can be repeats, and these are facts: the most similar ones come first."""
     facts = [entry.model_copy(update={"kind": "fact"}) for entry in turns([QUESTION] * 3)]
     index = index_of([*facts, FACT])
 
@@ -237,13 +247,15 @@ def test_entries_that_are_no_turns_keep_their_places() -> None:
 
 
 def test_index_that_is_not_hybrid_leaves_repeats_at_their_places() -> None:
+    """Only a hybrid index, which adds several signals to one score, moves repeats back."""
     index = Index()
     index.add([*turns([QUESTION] * 3), FACT])
 
     assert search_ids(index, QUESTION, 4) == ["t1", "t2", "t3", "t100"]
 
 
-def test_turn_that_a_filter_hides_makes_no_other_one_a_repeat() -> None:
+def test_turn_that_says_the_same_as_a_hidden_turn_is_no_repeat() -> None:
+    """The filter hides t1, which says the same as t2. So t2 is the first turn that says it."""
     index = index_of([turn(1, RUN), turn(2, RUN), BOATS])
 
     (hits,) = index.search([WHO_RAN], 9, where=lambda entry: entry.id != "t1")
@@ -251,7 +263,7 @@ def test_turn_that_a_filter_hides_makes_no_other_one_a_repeat() -> None:
     assert [hit.id for hit in hits] == ["t2", "t9"]
 
 
-def test_filter_leaves_repeats_behind_what_it_shows() -> None:
+def test_repeats_stay_behind_other_hits_of_a_filtered_search() -> None:
     index = index_of([turn(1, QUESTION), FACT, turn(200, QUESTION)])
 
     (hits,) = index.search([QUESTION], 9, where=lambda entry: entry.id != "t1")
@@ -260,6 +272,7 @@ def test_filter_leaves_repeats_behind_what_it_shows() -> None:
 
 
 def test_question_as_long_as_a_book_is_no_repeat() -> None:
+    """Turns longer than `MAX_COMPARED_CHARS` are not compared, so both stay in front."""
     book = "Where do I live, " * MAX_COMPARED_CHARS + "?"
     index = index_of([*turns([book, book]), FACT])
 

@@ -1,4 +1,8 @@
-"""A search that has read its index is finished as if the index had not changed since."""
+"""A search that has read its index is finished as if the index had not changed since.
+
+`search_deferred` reads all that a search needs, while nobody changes the index. `hits()` finishes
+the search later, which may take long: a reranker may be asked to order the best hits again.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -80,6 +80,7 @@ QUESTION = "What did Bob say of jazz in May 2023?"
 
 @pytest.mark.parametrize("embedder", [None, SAME_VECTOR], ids=["words", "words and vectors"])
 def test_turn_of_the_speaker_and_the_month_comes_first(embedder: TextEmbedder | None) -> None:
+    """Four turns say the same. The question names Bob and May 2023, so it asks for one of them."""
     index = index_of([*JAZZ_TURNS, RAIN_TURN], embedder)
 
     ids = search_ids(index, QUESTION, 5)
@@ -176,7 +177,9 @@ def test_reranked_hits_have_falling_scores(embedder_with_reranker: TextEmbedder)
     assert scores == sorted(scores, reverse=True)
 
 
-def test_fewer_hits_are_the_first_of_more(embedder_with_reranker: TextEmbedder) -> None:
+def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
+    embedder_with_reranker: TextEmbedder,
+) -> None:
     index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
 
     (nine_hits,) = index.search(["Ann's jazz"], 9)
@@ -194,6 +197,7 @@ def test_reranker_reads_the_question_without_names_and_how_rare_its_words_are(
 
     assert reranker.queries == ["jazz"]
     (weights,) = reranker.word_weights
+    # Three of the ten entries have "jazz", all have "fine", and none has "of".
     assert weights["jazz"] > weights["fine"] > weights["of"] == 0
 
 

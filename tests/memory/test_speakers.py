@@ -1,4 +1,8 @@
-"""The speakers whose turns a question asks for, by their names (`memory.search.speakers`)."""
+"""The speakers whose turns a question asks for, by their names (`memory.search.speakers`).
+
+"What did Bob say?" asks for turns of Bob, so a search prefers them. The index registers a speaker
+with each entry that it adds, and unregisters one with each that it removes.
+"""
 
 import time
 
@@ -64,7 +68,7 @@ def test_question_asks_for_the_turns_of_the_speaker_it_names(query: str, speaker
 @pytest.mark.parametrize(
     "query", ["Did Ann meet Bob?", "Is it annual?", "What did the speaker say?"]
 )
-def test_question_that_names_two_speakers_or_none_asks_for_the_turns_of_nobody(query: str) -> None:
+def test_question_that_names_two_speakers_or_none_prefers_no_speaker(query: str) -> None:
     assert speakers_of(*NAMES).target_speakers(query) == []
 
 
@@ -124,7 +128,7 @@ def test_only_the_beginning_of_a_very_long_question_is_searched_for_names(rest: 
     assert time.process_time() - start < 5
 
 
-def test_speaker_without_entries_is_asked_for_by_no_question() -> None:
+def test_no_question_asks_for_a_speaker_whose_entries_were_all_removed() -> None:
     speakers = speakers_of("Ann", "Bob", "Bob")
 
     speakers.unregister("Ann")

@@ -1,7 +1,9 @@
 """Forgetting leaves no bytes, and refuses what was begun before it.
 
 A store counts how often something was forgotten. A write that was begun with an older count
-(`forget_count`) is refused if it is about what was forgotten since.
+(`forget_count`) is refused if it is about what was forgotten since. Whoever forgets gets a receipt:
+it says what was deleted, and whether its bytes are gone from the disk. An open session is one that
+has not ended. An amendment is a change that a user makes to an entry of a memory.
 
 Also: memories are stored as a log of changes, and no error quotes a damaged row.
 """
@@ -215,7 +217,7 @@ def test_an_open_reader_is_named_in_the_receipt_and_holds_up_nobody(tmp_path: Pa
         assert [user.owner for user in store.users.list_all()] == [BOB]
 
 
-def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_it(
+def test_a_replaced_session_leaves_no_byte_of_its_text_metadata_and_amendments(
     tmp_path: Path,
 ) -> None:
     with Store(tmp_path / "s.sqlite") as store:
@@ -305,6 +307,10 @@ WRITES: list[Write] = [add, replace, append]
 def test_a_write_that_began_before_its_user_was_forgotten_is_refused_in_every_process(
     open_store: Callable[..., Store], write: Write
 ) -> None:
+    """The second process reads the forget count before the first one forgets Ada.
+
+    So its write for Ada comes too late.
+    """
     first_process = open_store()
     second_process = open_store()
     first_process.forgetting.forget_user(BOB)
@@ -327,6 +333,7 @@ def test_a_write_that_began_before_its_user_was_forgotten_is_refused_in_every_pr
 def test_a_repeated_write_does_not_bring_back_a_session_that_was_forgotten_in_between(
     store: Store, write: Write
 ) -> None:
+    """A client repeats a request whose answer was lost, with the forget count of the first try."""
     forget_count = store.forgetting.count()
     write(store, ADA, session_id="s", forget_count=forget_count)
     store.forgetting.forget_session(ADA, "s")
@@ -365,7 +372,7 @@ def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_s
 
 
 @pytest.mark.parametrize(("text", "is_new"), [("new", False), ("newer", True)])
-def test_a_session_that_was_replaced_meanwhile_is_replaced_by_the_last_caller(
+def test_of_two_calls_that_replace_a_session_the_last_one_wins(
     store: Store, text: str, is_new: bool
 ) -> None:
     """A call that is repeated, since it was killed before it answered, is such a last caller, too.
@@ -515,7 +522,7 @@ def change_of_words(
         ),
     ],
 )
-def test_a_memory_is_its_text_and_all_changes_since(
+def test_a_stored_memory_is_read_from_its_text_and_all_later_changes(
     store: Store,
     later_commits: list[Document],
     memory: dict[str, Any],
@@ -550,7 +557,7 @@ def add_long_message(memory: UserMemory, number: int) -> None:
     memory.add([{"role": "user", "name": "Ada", "content": content}])
 
 
-def test_a_commit_writes_what_is_new_and_the_whole_text_when_the_changes_are_as_long(
+def test_a_commit_writes_only_what_is_new_until_the_changes_are_too_long(
     tmp_path: Path,
 ) -> None:
     """So the time of a commit does not grow with the memory, nor that of reading all changes."""
@@ -575,7 +582,7 @@ def test_a_commit_writes_what_is_new_and_the_whole_text_when_the_changes_are_as_
     shortest_change = min(length for length in longest_changes if length > 0)
     # A change holds what is new, so the last one is as short as the first.
     assert max(longest_changes) < 2 * shortest_change
-    # Together changes are not much longer than a short memory may be.
+    # All changes together are not much longer than `SHORT`, what a short memory may have of them.
     assert max(change_counts) * shortest_change <= 2 * SHORT
 
 

@@ -136,6 +136,7 @@ def test_a_session_that_cannot_be_stored_replaces_nothing(store: Store) -> None:
 
 
 def test_a_turn_with_the_id_of_another_one_is_refused(store: Store) -> None:
+    """The ids of turns are unique for a user, whatever session they are in."""
     turn = turn_of_ada("one", turn_id="t1")
     store.items.add(ADA, Session(id="a", turns=(turn,)))
 
@@ -177,7 +178,8 @@ def test_turns_are_found_by_their_ids_with_their_items(store: Store) -> None:
         pytest.param("x" * 272 + "\U0001f642" * 132, id="long"),
     ],
 )
-def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
+def test_sql_in_names_and_texts_is_stored_as_plain_text(store: Store, name: str) -> None:
+    """The long name has 272 letters and 132 emojis: 800 bytes, the most that a name may have."""
     text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
     owner = Owner(name, name)
     store.items.add(owner, session(text, id=name))
@@ -256,7 +258,7 @@ def test_ending_an_unknown_session_makes_no_user(store: Store) -> None:
     assert store.users.list_all() == []
 
 
-def test_turns_that_may_not_begin_a_session_are_refused_without_one(store: Store) -> None:
+def test_turns_that_may_only_continue_a_session_are_refused_if_there_is_none(store: Store) -> None:
     """Else an answer would bring back the session of its question that was forgotten meanwhile."""
     with pytest.raises(ConflictError, match="has no open session 'chat'"):
         store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")], may_begin=False)
@@ -355,6 +357,8 @@ def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
 
 
 def test_a_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
+    """The text of 350,000 characters does not fit into eight pages of the database."""
+
     def limit_size(connection: Any) -> None:
         """Let the database grow by eight pages at most."""
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
@@ -384,6 +388,7 @@ def test_a_locked_file_is_an_error_of_one_line_and_nothing_is_lost(tmp_path: Pat
 
 
 def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
+    """With `connect=False` a service starts although its database is not there yet."""
     folder = tmp_path / "later"
     with Store(folder / "s.sqlite", connect=False) as store:
         for _ in range(2):
@@ -491,7 +496,7 @@ def test_the_timeout_of_a_connection_is_two_seconds_or_more() -> None:
     assert arguments["connect_timeout"] == 2
 
 
-def test_options_in_the_address_of_a_server_win_over_the_timeout_of_the_store() -> None:
+def test_a_timeout_in_the_address_of_a_server_goes_before_the_timeout_of_the_store() -> None:
     arguments = connect_arguments("postgresql://ada@host/base?connect_timeout=7", timeout=2.5)
     assert int(arguments["connect_timeout"]) == 7
 

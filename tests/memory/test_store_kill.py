@@ -423,6 +423,7 @@ def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
 
 @pytest.mark.slow
 def test_load_under_jumping_clocks_and_kills_loses_nothing(url: str) -> None:
+    """The clock of each worker is wrong by up to a day, and by another time again and again."""
     counts = run_load_with_kills(
         url, "--sessions", "95", "--kills", "15", "--delay", "0.05", "--clocks-jump"
     )

@@ -2,7 +2,8 @@
 
 Sessions of a user are queued. A worker claims the user, which keeps other workers away for some
 seconds (the lease), writes the memory of the sessions, and commits it. The position of a memory is
-that of the last session in it.
+that of the last session in it. A stamp names what wrote a memory; a program with another stamp does
+not go on with it. A tenant is a customer of a service, who has users.
 
 Also: metadata of sessions, and amendments of entries (changes that a user makes to them).
 """
@@ -257,6 +258,7 @@ def test_an_item_that_failed_stays_pending_while_later_ones_are_remembered(store
 
 
 def test_users_of_all_tenants_are_claimed_though_one_tenant_has_more(store: Store) -> None:
+    """Six users of one tenant wait, and two of the other. Of four claims each tenant gets two."""
     for number in range(6):
         add_sessions(store, Owner(f"user {number}", "large"), count=1)
     for number in range(2):
@@ -278,6 +280,7 @@ def test_a_tenant_has_no_more_writers_than_its_limit(store: Store) -> None:
     assert not store.queue.claim("you", lease=60, stamp=WRITER, limit=8, limit_per_tenant=2)
 
     add_sessions(store, Owner("another", "small"), count=1)
+    # With a limit of three, each tenant may have one more writer.
     (first_claim,) = store.queue.claim("you", lease=60, stamp=WRITER, limit_per_tenant=3)
     (second_claim,) = store.queue.claim("you", lease=60, stamp=WRITER, limit_per_tenant=3)
 
@@ -307,7 +310,7 @@ def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: 
     assert not store.queue.claim("me too", lease=60, stamp=WRITER, limit=8)
 
 
-def test_a_user_with_two_things_to_do_is_claimed_once(
+def test_a_user_with_a_queued_session_and_a_memory_to_finalize_is_claimed_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user is among memories to finalize and in the queue, which are two statements."""
@@ -415,6 +418,10 @@ def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) 
 def test_clocks_of_workers_do_not_matter_to_postgresql(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The server's clock dates claims.
+
+    A worker whose clock is ahead must not take one for ended.
+    """
     true_time = time.time
 
     def set_clock_ahead(seconds: float) -> None:
@@ -471,7 +478,9 @@ def test_an_imported_session_is_not_new(store_of_two_users: Store, tmp_path: Pat
         assert not other_store.items.add(ADA, stored.item, stored.digest).new
 
 
-def test_users_who_are_there_are_imported_only_to_replace_them(store_of_two_users: Store) -> None:
+def test_users_who_are_in_the_store_are_imported_only_if_they_may_be_replaced(
+    store_of_two_users: Store,
+) -> None:
     lines = exported_lines(store_of_two_users)
 
     with pytest.raises(ConflictError, match="--replace"):
@@ -523,7 +532,7 @@ def store_with_metadata(store: Store) -> Store:
     return store
 
 
-def test_turns_are_found_by_the_metadata_of_their_sessions_and_only_those_of_the_user(
+def test_metadata_find_the_turns_of_their_sessions_and_of_no_other_user(
     store_with_metadata: Store,
 ) -> None:
     assert turns_where(store_with_metadata, ADA, n=1) == {"a:1", "a:2"}
@@ -546,7 +555,8 @@ def test_the_sessions_of_turns_come_with_their_metadata(store_with_metadata: Sto
     }
 
 
-def test_a_session_with_the_same_metadata_is_the_same_session(store: Store) -> None:
+def test_a_session_is_the_same_only_if_its_metadata_are_the_same(store: Store) -> None:
+    """A session that is added once more is stored once. With other metadata it is refused."""
     assert store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1}).new
     assert not store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1}).new
 
@@ -633,7 +643,7 @@ def test_amendments_are_numbered_for_each_user(store: Store) -> None:
     assert store.amendments.append(Owner("nobody"), AMENDMENT) is False
 
 
-def test_amendments_are_forgotten_with_the_session_on_which_they_rest(store: Store) -> None:
+def test_amendments_are_forgotten_with_the_session_of_their_entry(store: Store) -> None:
     store.items.add(ADA, session_of_two_turns("D1"))
     store.items.add(ADA, session_of_two_turns("D2"))
     assert store.amendments.append(ADA, AMENDMENT)

@@ -108,13 +108,14 @@ SELECT :now
     ]
 
 
-def test_sqlite_takes_the_time_from_the_process() -> None:
+def test_statements_for_sqlite_take_the_time_from_the_process() -> None:
     statements = "".join(str(statement) for statement in queries.load_queries("sqlite").values())
+    # Mempiler fills in `:now` by the clock of its process.
     assert ":now" in statements
     assert "clock_timestamp()" not in statements
 
 
-def test_postgresql_has_a_clock_of_its_own() -> None:
+def test_statements_for_postgresql_take_the_time_from_its_clock() -> None:
     statements = "".join(
         str(statement) for statement in queries.load_queries("postgresql").values()
     )

@@ -1,4 +1,8 @@
-"""An SQLite store that cannot be written is read all the same, and left as it is."""
+"""An SQLite store that cannot be written is read all the same, and left as it is.
+
+Somebody may look into memories that belong to another user of the machine, or lie on a read-only
+disk. `read_only` takes away the right to write.
+"""
 
 import os
 import sqlite3
@@ -118,7 +122,9 @@ def test_tables_that_would_have_to_be_created_or_upgraded_are_an_error_of_one_li
         Store(path)
 
 
-def test_all_but_a_damaged_item_are_read(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_item_does_not_keep_the_others_from_being_read(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Store(path) as store:
         store.items.add(ADA, session("I adopted a cat.", id="D2"))
     with closing(sqlite3.connect(path)) as database, database:
@@ -130,6 +136,7 @@ def test_all_but_a_damaged_item_are_read(path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_folder_a_pipe_and_a_device_are_no_store(tmp_path: Path) -> None:
+    """To open a pipe would wait for ever."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 

@@ -69,9 +69,10 @@ def test_a_commit_marks_only_the_requeued_item_that_it_wrote(
     assert states(store) == ["remembered", "remembered", "remembered"]
 
 
-def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(
+def test_a_commit_does_not_mark_items_that_were_requeued_after_the_claim(
     store_with_failed_items: Store,
 ) -> None:
+    """The worker is writing item 4 when a user lets the failed items 1 and 2 be tried again."""
     store = store_with_failed_items
     store.items.add(ADA, session("text", id="s4"))
     (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
@@ -110,6 +111,8 @@ def write_last_of_three_items(memories: Memories, text: str) -> None:
 def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_second(
     store: Store,
 ) -> None:
+    """Items 1 and 2 had failed and are queued again; item 3 is in the memory already."""
+
     def first_retry_is_written() -> bool:
         return "remembered" in states(store)[:2]
 
@@ -125,7 +128,7 @@ def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_seco
     assert sorted(entry.text for entry in entries) == ["Ada: text 1", "Ada: text 2", "Ada: text 3"]
 
 
-def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finalized_already(
+def test_a_retried_item_is_finalized_although_later_items_are_finalized_already(
     store: Store,
 ) -> None:
     """The finalized form, from which questions are answered, is made after the items are written.
@@ -156,6 +159,7 @@ def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finaliz
 def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
     store_with_failed_items: Store, tmp_path: Path
 ) -> None:
+    """Of the two items that failed, the second one was written, and the first one still waits."""
     store = store_with_failed_items
     store.queue.requeue_failed(ADA)
     (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)

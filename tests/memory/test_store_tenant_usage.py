@@ -1,7 +1,10 @@
 """Requests and dollars of tenants, counted by several processes at once.
 
-Before a call, the dollars that it may cost are reserved. Afterwards they are settled: what it cost
-takes the place of the reservation.
+A tenant is a customer of a service, here "acme" or "globex", who may spend some dollars a day (the
+limit). Before a call to a model, the dollars that it may cost are reserved. Afterwards they are
+settled: what it cost takes the place of the reservation. A reservation that exceeds the limit is
+refused. The refusal says whether the dollars are spent (`is_spent`) or only reserved by other
+calls, and how many seconds the day still has.
 """
 
 import multiprocessing
@@ -66,7 +69,7 @@ def usage(store: Store) -> TenantUsage:
 
 @pytest.fixture
 def usage_by_clock(store: Store, database: Database) -> TenantUsage:
-    """The same for a store that counts by the clock of this process."""
+    """The same for a store that counts by the clock of this process, which a test can set."""
     if database.is_server:
         pytest.skip("a server has a clock of its own")
     return store.tenant_usage
@@ -88,6 +91,7 @@ def reservation_of(
 
 
 def test_requests_of_several_processes_are_counted_together(url: str) -> None:
+    """Three processes send 20 requests each. A count begins again with every minute."""
     Store(url).close()
 
     def send() -> list[int]:
@@ -105,7 +109,7 @@ def test_requests_of_several_processes_are_counted_together(url: str) -> None:
         assert sorted(counts.elements()) == list(range(1, 61))
 
 
-def test_a_count_begins_again_with_the_minute(
+def test_the_count_of_requests_begins_again_every_minute(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
     clock.set(BEGIN_OF_MINUTE + 10)
@@ -123,7 +127,10 @@ def test_a_count_begins_again_with_the_minute(
 def test_a_minute_and_a_day_do_not_begin_early(
     url: str, clock: ClockSetter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part of a second before its end it is still the same minute: nothing is rounded up."""
+    """A quarter of a second before its end it is still the same minute: nothing is rounded up.
+
+    The reservation is refused because 2 dollars are more than the limit of 1.
+    """
     moment = BEGIN_OF_MINUTE + 59.75
     clock.set(moment)
     # A server has a clock of its own, which stands in the statements.
@@ -140,7 +147,7 @@ def test_a_minute_and_a_day_do_not_begin_early(
     assert refusal == SpendingRefusal(is_spent=True, seconds_left=MIDNIGHT - moment)
 
 
-def test_processes_together_reserve_all_of_the_limit_and_no_more(url: str) -> None:
+def test_several_processes_together_reserve_the_whole_limit_and_no_more(url: str) -> None:
     Store(url).close()
 
     def count_reservations() -> int:
@@ -155,6 +162,7 @@ def test_processes_together_reserve_all_of_the_limit_and_no_more(url: str) -> No
 
 
 def test_reserved_dollars_cannot_be_reserved_by_others(usage: TenantUsage) -> None:
+    """Of the limit of 1 dollar, 60 cents are reserved by the first call, and nothing is spent."""
     reservation_of(usage, usd=0.6)
 
     refusal = usage.reserve("acme", usd=0.6, limit=1.0, lifetime=600.0)
@@ -170,11 +178,16 @@ def test_the_cost_of_a_call_replaces_its_reservation(usage: TenantUsage) -> None
     usage.settle(reservation, usd=0.25)
 
     assert usage.spent_today("acme") == 0.25
+    # The rest of the limit of 1 dollar.
     assert can_reserve(usage, "acme", usd=0.75)
     assert can_reserve(usage, "globex", usd=1.0)
 
 
 def test_a_refusal_says_that_the_budget_of_the_day_is_spent(usage: TenantUsage) -> None:
+    """Of the limit of 1 dollar, 50 cents are spent.
+
+    A call that may cost 60 must wait for tomorrow.
+    """
     usage.settle(reservation_of(usage, usd=0.5), usd=0.5)
 
     refusal = usage.reserve("acme", usd=0.6, limit=1.0, lifetime=600.0)
@@ -184,6 +197,7 @@ def test_a_refusal_says_that_the_budget_of_the_day_is_spent(usage: TenantUsage) 
 
 
 def test_a_budget_can_be_spent_to_its_end_in_spite_of_rounding(usage: TenantUsage) -> None:
+    """Three calls of 10 cents each spend the limit of 30 cents."""
     # As floating-point numbers, three times 0.1 is more than 0.3.
     for _ in range(3):
         usage.settle(reservation_of(usage, usd=0.1, limit=0.3), usd=0.1)
@@ -192,6 +206,8 @@ def test_a_budget_can_be_spent_to_its_end_in_spite_of_rounding(usage: TenantUsag
 
 
 def test_what_a_killed_process_has_reserved_can_be_reserved_again_later(url: str) -> None:
+    """The process reserves the whole limit of 1 dollar. It is killed before it settles the cost."""
+
     def reserve_and_die() -> None:
         # A reservation ends after its lifetime, here two seconds.
         Store(url).tenant_usage.reserve("acme", usd=1.0, limit=1.0, lifetime=2.0)
@@ -217,7 +233,12 @@ def test_what_a_killed_process_has_reserved_can_be_reserved_again_later(url: str
 def test_a_reservation_of_yesterday_takes_nothing_from_today(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
+    """One second before midnight, a call reserves the whole limit of 1 dollar.
+
+    Nothing is left of this day. After midnight the new day has a dollar of its own.
+    """
     clock.set(MIDNIGHT - 1)
+    # It lives for a minute, so it is still there after midnight.
     reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
     refusal = usage_by_clock.reserve("acme", usd=1.0, limit=1.0, lifetime=60.0)
     assert refusal == SpendingRefusal(is_spent=False, seconds_left=1.0)
@@ -226,9 +247,13 @@ def test_a_reservation_of_yesterday_takes_nothing_from_today(
     assert can_reserve(usage_by_clock, "acme", usd=1.0)
 
 
-def test_a_late_cost_counts_for_the_day_of_its_reservation(
+def test_a_cost_settled_after_midnight_counts_for_the_day_of_its_reservation(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
+    """A call begins one second before midnight and ends after it.
+
+    Its cost belongs to the old day, and only the cost of the second call is one of today.
+    """
     clock.set(MIDNIGHT - 1)
     late_reservation = reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
     clock.set(MIDNIGHT + 1)

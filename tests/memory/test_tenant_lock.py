@@ -1,4 +1,8 @@
-"""A lock that tenants get one after the other (`memory.tenant_lock`)."""
+"""A lock that tenants get one after the other (`memory.tenant_lock`).
+
+A tenant is a customer of a service. With a plain lock, a tenant with a hundred waiting threads
+would hold up another tenant a hundred times.
+"""
 
 import signal
 import threading
@@ -161,6 +165,10 @@ def test_thread_that_is_interrupted_while_it_waits_leaves_the_queue() -> None:
 @pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.parametrize("attempt", range(10))
 def test_thread_that_is_interrupted_when_it_gets_the_lock_passes_it_on(attempt: int) -> None:
+    """Ctrl-C comes in the moment in which the first thread hands the lock to the main thread.
+
+    The moment is not the same each time, so the test tries it ten times.
+    """
     lock = TenantLock()
     is_held = threading.Event()
 

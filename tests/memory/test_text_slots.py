@@ -1,4 +1,8 @@
-"""Long work on texts waits for a slot, and short work for none (`memory.text_slots`)."""
+"""Long work on texts waits for a slot, and short work for none (`memory.text_slots`).
+
+Python runs one thread at a time, so a thread that cuts a long text into words holds up all others.
+A service therefore lets such work wait for its turn. A slot is the permission to do it now.
+"""
 
 import threading
 import time
@@ -72,6 +76,7 @@ def test_long_texts_of_several_threads_are_worked_on_one_after_the_other(
     with ThreadPoolExecutor(4) as pool:
         term_counts = list(pool.map(count_terms, [LONG_CHINESE_TEXT] * 4))
 
+    # 5,000 characters are ten runs of 500, and each run is a term.
     assert term_counts == [10, 10, 10, 10]
     assert cutter.most_at_once == 1
 

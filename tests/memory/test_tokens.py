@@ -1,4 +1,8 @@
-"""The terms of a text that a search by words compares (`memory.search.tokens`)."""
+"""The terms of a text that a search by words compares (`memory.search.tokens`).
+
+A term is the stem of a word: "running" and "runs" are both "run". Function words, such as "the",
+are left out. jieba is the library that cuts Chinese texts into words.
+"""
 
 import time
 import tracemalloc
@@ -47,7 +51,7 @@ MARKS_AND_SIGNS = "あ" * 40 + " ｶﾞ running " + "=" * 100 + "e\u0301" + "\u0
     ],
     ids=["marks and signs", "Chinese", "stemmed", "not stemmed"],
 )
-def test_long_runs_keep_their_terms(text: str, terms: list[str]) -> None:
+def test_very_long_words_and_rows_of_signs_keep_their_terms(text: str, terms: list[str]) -> None:
     assert tokens(text) == terms
 
 
@@ -64,6 +68,7 @@ def test_function_words_around_any_text_add_no_term(text: str) -> None:
 
 
 def test_threads_get_the_same_stems() -> None:
+    """A stemmer keeps the word that it works on in itself, so threads must not share one."""
     words: list[str] = []
     for number in range(1_500):
         words.extend([f"walk{number}s", f"paint{number}ed", f"play{number}ing"])
@@ -101,6 +106,7 @@ def test_hostile_text_takes_no_longer_than_others(text: str) -> None:
 
 
 def test_long_words_are_not_cached() -> None:
+    """Stems are cached. Two hundred words of 20,000 letters would take 4 MB."""
     text = " ".join(f"{number}{'x' * 20_000}" for number in range(200))
 
     tracemalloc.start()

@@ -1,6 +1,8 @@
 """The vectors of a user's texts are stored beside the memory.
 
-A new process computes none of them again, and forgetting leaves none behind.
+A search compares vectors, which an embedder computes of texts; a hosted one is paid for that. So a
+new process computes none of them again, and forgetting leaves none behind. Vectors of texts that
+are no user's are kept in a file for all, the file of vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -121,6 +123,7 @@ def test_vector_of_a_text_of_two_users_is_computed_once(process_of_two_users: Pr
 def test_vector_of_a_text_of_two_users_stays_with_the_one_who_is_not_forgotten(
     process_of_two_users: Process, start_process: StartProcess
 ) -> None:
+    """Bob's copy of the vector must not be deleted with Ada's. Only the query is computed anew."""
     process_of_two_users.memory(ADA).forget()
 
     second_process = start_process("turn-rag")
@@ -154,6 +157,10 @@ VECTOR = bytes(4)
 def test_work_that_began_before_a_forgetting_stores_no_vector(
     store_of_two: Store, forgotten: str
 ) -> None:
+    """Work that computes vectors notes the forget count at its beginning.
+
+    It may be of a text that was forgotten meanwhile, so its vectors are refused.
+    """
     count_before = store_of_two.forgetting.count()
     assert store_of_two.vectors.put(ADA, {b"early": VECTOR}, count_before)
 
@@ -186,6 +193,7 @@ def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
 
 
 def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_two: Store) -> None:
+    """The count is new, but there is no such user any more."""
     forget_of_ada(store_of_two, "everything")
 
     count_after = store_of_two.forgetting.count()

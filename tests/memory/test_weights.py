@@ -1,4 +1,8 @@
-"""The weights of a search: 0 turns a signal off, and a weight out of its range is refused."""
+"""The weights of a search: 0 turns a signal off, and a weight out of its range is refused.
+
+Besides words and vectors, a search may prefer turns of the speaker or the month that the question
+names, and turns whose neighbours score high. A reranker orders the best hits again.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -35,7 +39,10 @@ def search_scores(
 
 
 def test_defaults_are_the_weights_that_recalled_most_of_locomo() -> None:
-    # `perf/retrieval.py` measures the recall; whoever changes a default measures it again.
+    """`perf/retrieval.py` measures how much of the evidence in LoCoMo a search finds.
+
+    Whoever changes a default measures it again.
+    """
     assert SignalWeights().model_dump() == {
         "speaker": 2.0,
         "month": 2.0,
@@ -99,7 +106,7 @@ def test_entry_of_the_time_in_the_question_scores_higher(weight_name: str) -> No
 
 
 @pytest.mark.parametrize("weight_name", QUESTIONS_BY_WEIGHT)
-def test_times_score_the_same_if_their_weight_is_0(weight_name: str) -> None:
+def test_entries_of_all_times_score_the_same_if_the_weight_is_0(weight_name: str) -> None:
     question = QUESTIONS_BY_WEIGHT[weight_name]
     weights = SignalWeights(**{weight_name: 0})
 
@@ -229,7 +236,7 @@ def test_reranker_changes_the_order_of_the_hits(embedder_with_reranker: TextEmbe
         pytest.param(SignalWeights(reranked_passages=2), [2], id="two passages"),
     ],
 )
-def test_reranker_reads_so_many_hits_and_passages(
+def test_reranker_reads_as_many_hits_and_passages_as_the_weights_say(
     weights: SignalWeights,
     expected_counts: list[int],
     embedder_with_reranker: TextEmbedder,
@@ -249,6 +256,7 @@ SHORT_ENTRIES = [
 
 
 def test_words_and_cosines_count_beside_a_reranker(embedder_with_reranker: TextEmbedder) -> None:
+    """The reranker scores by length alone, so it likes "jazz" and "rock" equally."""
     scores = search_scores(SHORT_ENTRIES, "jazz", SignalWeights(), embedder_with_reranker)
 
     assert scores["jazz"] > scores["rock"]

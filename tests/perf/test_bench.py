@@ -1,4 +1,9 @@
-"""perf/bench.py: rows, their cells, and the page of costs."""
+"""perf/bench.py: rows, their cells, and the page of costs.
+
+The script measures what Mempiler's own code costs, and writes docs/costs.md. A row of a table is
+one measurement: what is done (the work), and at which size (at). Its cells are ours, the measured
+value; the aim; whether the aim holds; and peers, the values of other libraries.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "costs.md"
 NO_MEM0 = "/nowhere/python"
+"""Stands for a Python that has the library mem0. To declare rows, none is needed."""
 
 
 def rows_of_page() -> set[tuple[str, str]]:
@@ -23,7 +29,8 @@ def rows_of_page() -> set[tuple[str, str]]:
     return rows - {("work", "at"), ("---", "---:")}
 
 
-def test_the_page_has_every_row(script: Any) -> None:
+def test_the_page_has_exactly_the_rows_that_the_script_declares(script: Any) -> None:
+    """Whoever adds a row to the script has to write the page anew."""
     bench = script("bench")
     declared: set[tuple[str, str]] = set()
     for part in bench.PARTS:
@@ -41,6 +48,7 @@ def test_the_page_begins_as_the_script_writes_it(script: Any) -> None:
 
 
 def test_rows_are_selected_by_part_or_by_pattern(script: Any) -> None:
+    """The option --only takes the name of a part, or a pattern for the work and size of rows."""
     bench = script("bench")
     row = bench.Row("sparse query", "1,000", measure=lambda: None)
     assert bench.is_selected(row, "search", only=None)
@@ -51,9 +59,15 @@ def test_rows_are_selected_by_part_or_by_pattern(script: Any) -> None:
 
 
 def test_a_row_says_whether_its_aim_holds(script: Any) -> None:
+    """The measured value is 0.5.
+
+    What bounds it, here faiss, is named only if the aim is not reached.
+    """
     table = script("measures.table")
     result = table.Result(0.5, remark="next ask 0.2", bottleneck="faiss")
 
+    # The first two cells are the work and the size. The others are the value, the aim, the unit,
+    # whether the aim holds, and remarks.
     def cells(aim: Any) -> Any:
         return table.Row("work", "at", lambda: result, aim).measured_cells()
 
@@ -65,6 +79,10 @@ def test_a_row_says_whether_its_aim_holds(script: Any) -> None:
 
 
 def test_a_row_is_compared_with_its_peers(script: Any) -> None:
+    """The aim is a tenth of what the peer `slow` takes: 0.1 x 2 = 0.2.
+
+    Ours, 0.5, is a quarter of 2. The peer mem0 is not installed.
+    """
     table = script("measures.table")
     peers = [table.Peer("slow", 2.0), table.Peer("mem0", None)]
     aim = table.Aim(0.1, times_peer="slow")
@@ -75,6 +93,7 @@ def test_a_row_is_compared_with_its_peers(script: Any) -> None:
 
 
 def test_the_page_of_a_part_is_an_introduction_and_a_table(script: Any) -> None:
+    """The load says how busy the machine was before the part was measured."""
     bench = script("bench")
     cells = bench.Cells("sparse query", "1,000", "0.09", "<=0.2", "ms", "yes", "rank-bm25 0.4")
     section = bench.page_section(bench.PartReport("search", 0.62, [cells]))
@@ -92,7 +111,8 @@ def test_the_page_of_a_part_is_an_introduction_and_a_table(script: Any) -> None:
 
 
 @pytest.mark.slow
-def test_counts_of_calls_are_those_of_the_page(script: Any) -> None:
+def test_the_page_has_as_many_calls_as_are_counted(script: Any) -> None:
+    """The number of model calls depends on no machine, so the page must have the same number."""
     bench = script("bench")
     count_row = bench.rows_of("calls", NO_MEM0)[0]
     cells = count_row.measured_cells()

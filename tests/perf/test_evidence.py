@@ -1,4 +1,10 @@
-"""perf/evidence.py: cells are run once and resumed, and the tables are those of the pages."""
+"""perf/evidence.py: cells are run once and resumed, and the tables are those of the pages.
+
+docs/data/evidence.json holds the results of this project's experiments. A cell is one of them: a
+`mempiler compile` of a method, a benchmark, an optimizer and a model, with its scores before and
+after. The script runs the cells that have no figures yet, and computes the tables of
+docs/evidence.md over all cells.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,7 @@ DATA = ROOT / "docs" / "data" / "evidence.json"
 SAMPLE = ROOT / "data" / "samples" / "locomo.json"
 
 MODEL = "gguf:qwen2.5-coder-0.5b"
+# "on" is the benchmark. "variant" says what is unusual about the cell; here nothing is.
 CELL = {
     "on": "locomo",
     "seed": 0,
@@ -65,7 +72,14 @@ def run(
     return run_script
 
 
-def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -> None:
+def test_a_cell_is_run_once_and_with_again_goes_on_from_its_earlier_run(
+    run: Any, tmp_path: Path
+) -> None:
+    """A second run of the script finds the figures, and runs nothing.
+
+    With --again it runs the compile anew in the same results folder, which goes on from the run
+    that is there.
+    """
     first = run()
     (cell,) = first["cells"]
     assert cell["method"] == "turn-rag"
@@ -74,6 +88,7 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -
     assert cell["went on"] is False
     assert str(tmp_path) not in json.dumps(first), "the file is published"
     assert "--data locomo2.json" in cell["command"]
+    # All four test questions are kept. One of them does not count for the score, so "n" is 3.
     for phase in ("before", "after"):
         assert len(cell["questions"][phase]["score"]) == 4
 
@@ -88,6 +103,8 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -
 def test_a_cell_that_fails_says_why(
     evidence: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The reason is the last line that the failed command printed."""
+
     def fail(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 2, "", "first line\nno such model\n")
 
@@ -127,6 +144,12 @@ def test_a_cell_that_fails_when_it_is_run_again_keeps_no_old_figures(
 def test_a_run_without_comparable_scores_has_no_figures(
     evidence: Any, ids: list[str], in_headline: list[bool], problem: str | None
 ) -> None:
+    """Scores are compared question by question.
+
+    Before the compile, questions a and b were scored; `ids` are those after it. `in_headline` says
+    which of them count for the score.
+    """
+    # Of a row only its second value matters here: whether the question counts for the score.
     rows = [
         evidence.QuestionRow("1", counts, 1.0, None, None, None, 1, 1) for counts in in_headline
     ]
@@ -140,7 +163,14 @@ def test_a_run_without_comparable_scores_has_no_figures(
     assert found is None if problem is None else found.endswith(problem)
 
 
-def test_tables_over_all_cells_are_those_of_the_documentation(script: Any, tmp_path: Path) -> None:
+def test_tables_computed_from_all_cells_are_in_the_documentation(
+    script: Any, tmp_path: Path
+) -> None:
+    """The file holds the cells and the tables.
+
+    Here the tables are computed anew from the cells. Two results that the pages mention are looked
+    up in them.
+    """
     evidence = script("evidence")
     published = json.loads(DATA.read_text(encoding="utf-8"))
     document = {name: published[name] for name in ("cells", "weights")}
@@ -153,11 +183,13 @@ def test_tables_over_all_cells_are_those_of_the_documentation(script: Any, tmp_p
         for line in published["overview"]
         if line["method"] == "h2memory" and line["adapter"] == "chat"
     ]
+    # "=" stands for a compile that changed no prompt and no answer.
     assert line["above zero"] == ["labeled", "bootstrap-random"]
     assert line["mipro"] == "="
     assert line["n"] == 12
     assert line["labeled"] > line["before"]
 
+    # An adapter decides the form of prompts. A difference is "chat" minus "auto".
     starts = [line for line in published["adapters"] if line["with"] == "(before)"]
     assert len(starts) == 8
     for start in starts:

@@ -1,4 +1,9 @@
-"""perf/evidence_tables.py: which cells are compared, and with which numbers of questions."""
+"""perf/evidence_tables.py: which cells are compared, and with which numbers of questions.
+
+A cell is one `mempiler compile`, with the scores of its test questions before and after. A split
+says which questions are for training and which for the test; another seed makes another split. The
+tables pool the cells of several splits, or compare optimizers or adapters on one split.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +55,11 @@ def cell(before: list[float], after: list[float], **fields: Any) -> dict[str, An
 
 
 def test_a_split_that_two_machines_ran_counts_once(tables: Any) -> None:
+    """The first two cells are the same compile on two machines.
+
+    So there are two splits of two questions each, and the scores before are 0, 1, 0 and 0: 0.25 on
+    average.
+    """
     cells = [
         cell([0, 1], [1, 1]),
         cell([0, 1], [1, 1], **{"run by": "another machine"}),
@@ -61,7 +71,11 @@ def test_a_split_that_two_machines_ran_counts_once(tables: Any) -> None:
     assert tables.pool_splits(cells[:2]) == []
 
 
-def test_both_conversations_of_locomo_are_splits_of_their_own(tables: Any) -> None:
+def test_tests_of_the_two_locomo_conversations_are_pooled_as_two_splits(tables: Any) -> None:
+    """locomo2r.json has the conversations of locomo2.json in reverse order.
+
+    So the other one is the test.
+    """
     first = cell([0, 1], [1, 1], on="locomo", command="mempiler compile x --data locomo2.json")
     second = cell([0, 0], [1, 0], on="locomo", command="mempiler compile x --data locomo2r.json")
     [line] = tables.pool_splits([first, second])
@@ -69,6 +83,7 @@ def test_both_conversations_of_locomo_are_splits_of_their_own(tables: Any) -> No
 
 
 def test_optimizers_of_different_splits_share_no_line(tables: Any) -> None:
+    """`labeled` ran on the split of seed 0, and `mipro` on the split of seed 4."""
     cells = [cell([0, 1], [1, 1]), cell([1, 0], [1, 1], seed=4, **{"with": "mipro"})]
     lines = tables.compare_optimizers(cells)
     assert [sorted({"labeled", "mipro"} & line.keys()) for line in lines] == [
@@ -77,12 +92,17 @@ def test_optimizers_of_different_splits_share_no_line(tables: Any) -> None:
     ]
 
 
-def test_a_cell_with_a_single_question_has_no_interval(tables: Any) -> None:
+def test_an_optimizer_without_an_interval_is_not_named_as_above_zero(tables: Any) -> None:
+    """ "above zero" names the optimizers whose interval lies above zero."""
     [line] = tables.compare_optimizers([cell([0], [1], difference={"mean": 1.0, "interval": None})])
     assert line["above zero"] == []
 
 
 def test_adapters_are_compared_in_the_same_variant_and_conversation(tables: Any) -> None:
+    """The last cell, with the adapter `chat`, is compared with the second one.
+
+    The first cell tests another conversation, and the third one is a variant.
+    """
     forwards = "mempiler compile x --data locomo2.json"
     backwards = "mempiler compile x --data locomo2r.json"
     cells = [
@@ -104,6 +124,10 @@ def test_adapters_are_compared_in_the_same_variant_and_conversation(tables: Any)
 def test_adapters_that_were_asked_other_questions_are_not_compared(
     tables: Any, other_questions: dict[str, list[Any]]
 ) -> None:
+    """The compiled programs were asked other questions.
+
+    The programs before the compile were asked the same ones, so only their line is there.
+    """
     chat = cell([0, 0], [1, 1], adapter="chat")
     chat["questions"]["after"] = other_questions
     lines = tables.compare_adapters([cell([0, 0], [1, 1]), chat])
@@ -111,6 +135,10 @@ def test_adapters_that_were_asked_other_questions_are_not_compared(
 
 
 def test_adapters_are_compared_by_the_cells_that_were_asked_the_same_questions(tables: Any) -> None:
+    """The first cell has three questions.
+
+    Only the second one has two, as the one with `chat` has.
+    """
     cells = [
         cell([0, 0, 0], [0, 0, 0]),
         cell([0, 0], [0.5, 0.5]),
@@ -121,6 +149,7 @@ def test_adapters_are_compared_by_the_cells_that_were_asked_the_same_questions(t
 
 
 def test_a_cell_without_a_difference_stands_in_the_overview_alone(tables: Any) -> None:
+    """ "best" has the questions of the cell with the largest difference."""
     all_tables = tables.all_tables([cell([0], [1], on="locomo", difference=None)])
     [line] = all_tables["overview"]
     assert (line["labeled"], line["above zero"]) == (1, [])
@@ -128,6 +157,7 @@ def test_a_cell_without_a_difference_stands_in_the_overview_alone(tables: Any) -
 
 
 def test_the_27th_machine_has_two_letters(tables: Any) -> None:
+    """The pages name machines A to Z, in place of their real names."""
     cells = [cell([0], [1], **{"run by": f"machine {number}"}) for number in range(28)]
     machines = tables.name_machines(cells)
     assert [machine["machine"] for machine in machines][24:] == ["Y", "Z", "AA", "AB"]

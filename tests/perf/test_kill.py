@@ -1,6 +1,7 @@
 """perf/kill.py: its writes take time, and it notices what is lost, doubled or out of order.
 
-tests/memory/test_store_kill.py runs the script.
+The script kills workers while they write sessions into memories, and inspects the memories in the
+end. These tests show that it would notice a fault. tests/memory/test_store_kill.py runs it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from mempiler.serving.memories.user_memory import UserMemory
 
 
 def test_writes_that_are_killed_take_time(script: Any) -> None:
+    """An update waits for 0.02 seconds, and finalizing for half as long.
+
+    Otherwise no kill would hit one.
+    """
     kill = script("kill")
     writer = kill.make_program(0.02).method.writer
     (stored,) = kill.make_sessions(1, users=1)
@@ -25,6 +30,10 @@ def test_writes_that_are_killed_take_time(script: Any) -> None:
 
 
 def test_a_lost_session_is_noticed(script: Any, tmp_path: Path) -> None:
+    """Three of four sessions are stored.
+
+    The fourth one is lost only if the store has acknowledged it, that is, if `add` had returned.
+    """
     kill = script("kill")
     url = str(tmp_path / "s.sqlite")
     load = kill.make_sessions(4, users=2)

@@ -1,4 +1,10 @@
-"""Mutation testing: which mutants are drawn, what is reported of them, and when the run fails."""
+"""Mutation testing: which mutants are drawn, what is reported of them, and when the run fails.
+
+A mutant is the product with one small change, such as `<` in place of `<=`. If all tests pass, it
+survives: no test notices the change. A guarantee, such as "limits" here, is what some modules
+promise; the configuration names them with their tests. The baseline is the share of survivors that
+is allowed.
+"""
 
 import json
 import re
@@ -13,6 +19,7 @@ pytest.importorskip("cosmic_ray")
 ROOT = Path(__file__).parents[2]
 NOTHING_EXCLUDED = re.compile("^$")
 
+# A module of two functions. The test below knows the first one alone.
 MODULE = """\
 def allows(size):
     return size < 10
@@ -89,6 +96,11 @@ def write_baseline(tree: Path, tested: int, survived: int) -> None:
 def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
     tree: Path,
 ) -> None:
+    """Both changes of `allows` are noticed.
+
+    The four changes of `is_odd`, in line 6, are not. The first baseline allows no survivor, and the
+    second one four of six.
+    """
     write_baseline(tree, tested=10, survived=0)
     above = run_mutants(tree, "--per-module", "100")
     assert above.returncode == 1, above.stderr
@@ -144,6 +156,10 @@ def test_the_modules_and_tests_of_this_tree_are_there(mutants) -> None:
 
 
 def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, monkeypatch) -> None:
+    """The short module has one place for a mutant.
+
+    The long one has thirty, of which five are drawn.
+    """
     monkeypatch.chdir(tmp_path)
     Path("short.py").write_text("LIMIT = 3\n")
     Path("long.py").write_text("".join(f"LIMIT_{n} = {n}\n" for n in range(30)))
@@ -161,7 +177,8 @@ def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, m
     assert sample(1) != sample(2)
 
 
-def test_rates_are_compared_for_the_guarantees_that_were_tested(mutants) -> None:
+def test_the_allowed_rate_counts_only_the_guarantees_that_were_tested(mutants) -> None:
+    """3 of 30 are 10 percent, and 8 of 40 are 20. What has no baseline may survive as it likes."""
     baseline = {"reading": mutants.Counts(10, 5), "store": mutants.Counts(30, 3)}
     assert mutants.baseline_rate(baseline, ["store"]) == 10
     assert mutants.baseline_rate(baseline, ["reading", "store"]) == 20
@@ -169,5 +186,6 @@ def test_rates_are_compared_for_the_guarantees_that_were_tested(mutants) -> None
 
 
 def test_the_baseline_of_this_tree_can_be_read(mutants) -> None:
+    """The recorded run tested 374 mutants, of which 109 survived."""
     baseline = mutants.read_baseline(mutants.BASELINE)
     assert mutants.total(baseline.values()) == mutants.Counts(374, 109)

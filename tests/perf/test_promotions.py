@@ -1,4 +1,10 @@
-"""perf/promotions.py, and how often the two ways of being promoted are right."""
+"""perf/promotions.py, and how often the two ways of being promoted are right.
+
+A compile promotes the new program if it is better than the old one, or if it is cheaper and not
+worse by more than a margin. The script draws scores and tokens of pairs of programs at random, and
+counts how many new programs are promoted. The cases differ in their numbers of questions and
+conversations, and in how much chance plays a part (noise).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +21,11 @@ import pytest
 def test_of_two_hundred_pairs_of_the_same_program_at_most_ten_are_promoted(
     script: Any, name: str, questions: int, conversations: int
 ) -> None:
+    """Both programs of a pair are the same, so every promotion is a mistake.
+
+    5 percent of 200 are 10. In the case "same answers" even the scores are equal, and only the
+    tokens differ.
+    """
     promotions = script("promotions")
     (case,) = [
         case
@@ -32,6 +43,7 @@ def test_of_two_hundred_pairs_of_the_same_program_at_most_ten_are_promoted(
 def test_a_program_with_equal_scores_and_three_tenths_fewer_tokens_is_mostly_promoted(
     script: Any, questions: int, conversations: int, margin: float, memory_noise: float
 ) -> None:
+    """At least 12 of 20 new programs must be recognized as cheaper."""
     promotions = script("promotions")
     case = promotions.Case(
         "cheaper",
@@ -50,6 +62,7 @@ def test_a_program_with_equal_scores_and_three_tenths_fewer_tokens_is_mostly_pro
 def test_a_program_that_is_worse_by_twice_the_margin_is_never_promoted(
     script: Any, questions: int, conversations: int, margin: float, noise: float
 ) -> None:
+    """It takes 30 percent fewer tokens, but it fails too often to be promoted for that."""
     promotions = script("promotions")
     case = promotions.Case(
         "worse",

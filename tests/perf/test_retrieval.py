@@ -1,4 +1,8 @@
-"""perf/retrieval.py, and what searches find and take."""
+"""perf/retrieval.py, and what searches find and take.
+
+The script measures recall: the share of a question's evidence, the turns that hold its answer, that
+a search finds among its first 5, 10 and 20 hits. It searches with more and more signals.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ VOCABULARY_SIZE = 5000
 
 
 def mean_recall(retrieval: Any, benchmark: str, weights: SignalWeights) -> np.ndarray:
+    """Return the recall among the first 5, 10 and 20 hits, as a mean of all questions."""
     results = []
     for history in retrieval.load_histories(benchmark):
         results.append(retrieval.search_history(Index(weights=weights), history).recall)
@@ -29,7 +34,13 @@ def mean_recall(retrieval: Any, benchmark: str, weights: SignalWeights) -> np.nd
 
 
 @pytest.mark.parametrize("name", ["longmemeval", "memoryquest"])
-def test_turns_that_lend_their_scores_find_no_less(script: Any, name: str) -> None:
+def test_searches_in_which_turns_share_scores_with_neighbours_find_no_less(
+    script: Any, name: str
+) -> None:
+    """A turn lends a share of its score to its neighbours.
+
+    An answer often stands next to a turn that has the words of the question.
+    """
     retrieval = script("retrieval")
     words_alone = mean_recall(retrieval, name, SignalWeights(neighbour_shares={}))
     with_neighbours = mean_recall(retrieval, name, SignalWeights())
@@ -37,9 +48,14 @@ def test_turns_that_lend_their_scores_find_no_less(script: Any, name: str) -> No
     assert with_neighbours[0] > words_alone[0]
 
 
-def test_every_signal_has_a_line(
+def test_the_script_prints_the_recall_of_each_signal_on_a_line(
     script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Without an embedder there are three signals.
+
+    They are words, the scores that neighbours lend, and the speaker and month that a question names
+    (who, when).
+    """
     retrieval = script("retrieval")
     monkeypatch.setattr(retrieval, "SAMPLES", ("longmemeval",))
     monkeypatch.setattr(sys, "argv", ["retrieval"])
@@ -99,7 +115,8 @@ def random_query(generator: np.random.Generator) -> str:
 
 
 @pytest.mark.slow
-def test_a_query_of_twenty_times_the_turns_costs_twice_as_much_at_most() -> None:
+def test_a_search_of_twenty_times_as_many_turns_costs_twice_as_much_at_most() -> None:
+    """12,000 turns are twenty times 600. To encode the query takes the same time for both."""
     generator = np.random.default_rng(1)
     queries = [random_query(generator) for _ in range(60)]
     encoder: Any = RandomEncoder()

@@ -2,8 +2,9 @@
 
     python tests/recordings/make.py [--lm gguf:qwen2.5-coder-0.5b] [--stub] [NAME ...]
 
-A run that is there is replaced. `--stub` asks a server on this machine instead, which answers with
-the offline engine: for a first version of a run, or to try this script.
+A replay repeats a run with the answers that the model gave then, and without the model. A run that
+is there is replaced. `--stub` asks a server on this machine instead, which answers with the offline
+engine: for a first version of a run, or to try this script.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _KEPT = (
     ),
     *("cached_share", "call_outcomes", "faults", "failure_rate", "failures"),
 )
+"""The fields of a result that a replay must repeat."""
 
 
 def command(name: str) -> list[str]:
