@@ -1,4 +1,12 @@
-"""memory-env, the generated benchmark: its questions, its teacher, and methods that solve it."""
+"""memory-env, the generated benchmark: its questions, its teacher, and methods that solve it.
+
+In memory-env two speakers state, change, restate and retract facts such as "Ada's pet is a dog",
+among chatter. A question asks for the newest value of a fact; "none" is right if it was retracted.
+
+The method Memory-R2 notes each new fact, and then picks an operation for it: INSERT, UPDATE, DELETE
+or NONE. A teacher picks operations by rules, without a model. What it picks are demonstrations, on
+which a small model is trained. A poor teacher makes mistakes on purpose.
+"""
 
 import random
 from collections.abc import Collection
@@ -78,6 +86,7 @@ def test_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
 
 
 def test_the_same_seed_gives_the_same_users(env: MemoryEnv) -> None:
+    """Options may be texts. The digest was recorded once, and must be the same on every machine."""
     assert MemoryEnv.load(users="20", sessions="8").source == env.source
     assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
 
@@ -107,6 +116,7 @@ CITY_MEMORY = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome
 def test_a_good_teacher_does_what_the_fact_calls_for(
     stored: str | None, fact: str, operation_name: str, target: str | None
 ) -> None:
+    """The memory holds a fact about Ada's city and, if `stored` says so, one about Ada's pet."""
     memories = [CITY_MEMORY]
     if stored is not None:
         memories.append(StoredMemory(memory_id="m1", speaker="", content=stored))
@@ -228,6 +238,10 @@ def test_a_perfect_writer_is_shown_the_entry_to_change_and_its_memory_answers_ev
     ],
 )
 def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None:
+    """`MemoryLookup` answers without a model: it takes the entry with the words of the question.
+
+    Of the entries m9 and m12, m9 is older.
+    """
     prediction = MemoryLookup()(
         context=Context(hits=tuple(hits)), query=Query(text="What is Ada's pet?")
     )
@@ -235,6 +249,10 @@ def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None
 
 
 def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
+    """A demonstration is a prompt with its right answer.
+
+    A model that answers by the demonstrations alone can write the memory of their user to the end.
+    """
     method = MemoryR2(MemoryR2Settings(**SETTINGS))
     demonstrations = demonstrate(method, CompactAdapter(), conversations=1, sessions=8, seed=0)
     answers_by_prompt = {messages[-1]["content"]: answer for messages, answer in demonstrations}

@@ -1,4 +1,12 @@
-"""MemoryQuest: sessions, references and facts of a query, recall with and without a judge."""
+"""MemoryQuest: sessions, references and facts of a query, recall with and without a judge.
+
+MemoryQuest asks an assistant for something, such as "Plan my week". A good response needs
+references: facts that the user told in earlier sessions. What counts is how many of them a memory
+recalls. The metric "evidence" compares the turns that recalled entries come from. The metrics
+"recall" ask a model, the judge, whether the recalled entries tell each reference.
+
+D1:3 is the third turn of session 1.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +57,10 @@ def test_sessions_come_in_the_order_of_their_dates(tmp_path: Path) -> None:
 def test_a_history_ends_with_the_day_of_its_query(
     tmp_path: Path, date: str | None, session_count: int
 ) -> None:
-    """The sessions are on 5 March, 5 April and 5 June 2024; later ones are not yet known."""
+    """The sessions are on 5 March, 5 April and 5 June 2024; later ones are not yet known.
+
+    A query whose date is missing or cannot be read is asked after all sessions.
+    """
     [example] = load(tmp_path, "memoryquest", put("queries", 0, "date", value=date)).examples
     assert len(example.history.items) == session_count
 
@@ -112,6 +123,7 @@ def test_the_recall_of_evidence_needs_no_judge(
 
 
 def test_the_recall_of_evidence_needs_references_that_name_their_session(tmp_path: Path) -> None:
+    """Without the session nobody knows which turns tell the reference."""
     change = put("queries", 0, "references", value=[{"text": "A"}])
     with pytest.raises(DataError, match="says of no reference in which session it was"):
         load(tmp_path, "memoryquest", change, metric="evidence")
@@ -203,6 +215,7 @@ def test_the_judge_sees_the_recalled_entries_and_no_summary(tmp_path: Path, metr
 def test_the_feedback_names_missing_references(
     tmp_path: Path, metric: str, first_level: str, is_missing: bool
 ) -> None:
+    """Feedback is a text for an optimizer. The first reference is "Has a bad knee"."""
     judge = reference_judge(first_level, "not")
     loaded = load(tmp_path, "memoryquest", metric=metric).with_judges(lambda judge_class: judge)
 

@@ -1,4 +1,8 @@
-"""The runner of synthesis steps: what an interrupt and a spent budget leave behind."""
+"""The runner of synthesis steps: what an interrupt and a spent budget leave behind.
+
+A language model writes data sets (MemoryQuest, PAL-Set) in steps. The runner asks the model for
+each step, checks the answer, and asks again if it is refused.
+"""
 
 import json
 import signal
@@ -120,4 +124,5 @@ def test_a_spent_budget_keeps_what_was_answered(
 
     assert json.loads(paths[0].read_text())
     assert len(prompts) > 12
+    # Every answer is accepted, so no prompt was sent to the model in both runs.
     assert len(prompts) == sum(second_runner.report.accepted.values())
