@@ -1,4 +1,14 @@
-"""BEAM: both forms of its files, what is odd or broken in them, and its two rules of scoring."""
+"""BEAM: both forms of its files, what is odd or broken in them, and its two rules of scoring.
+
+BEAM asks questions about very long chats of a user with an assistant. There are ten kinds of
+questions, which are called abilities. The right answer is given as a rubric: a list of items that
+an answer has to hold. A model, the judge, scores each item with 0, 0.5 or 1. For "event_ordering"
+the order of the events counts as well.
+
+A chat is a list of batches. A batch is a list of turns, and each turn (a question of the user and
+what follows it) becomes a session of our history. The data stand in folders of files, or in rows of
+the Hugging Face hub.
+"""
 
 import copy
 from pathlib import Path
@@ -41,6 +51,7 @@ def test_a_size_without_a_chat_is_refused(tmp_path: Path) -> None:
 
 
 def test_some_questions_cannot_be_answered(tmp_path: Path) -> None:
+    """These are the questions of the ability "abstention"."""
     assert benchmark("beam", write_files(tmp_path, FILES)).has_unanswerable is True
 
 
@@ -201,6 +212,10 @@ def write_changed(folder: Path, change: Change) -> Path:
     ],
 )
 def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: str) -> None:
+    """The released files have many oddities. They are left out or repaired, and a check lists them.
+
+    An arrow, as in "->-> 1,1", is a note that the program which made the data left behind.
+    """
     path = write_changed(tmp_path, change)
 
     assert benchmark("beam", path).examples
@@ -310,6 +325,7 @@ def test_the_judge_of_beam_scores_items_of_a_rubric() -> None:
 
 
 def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
+    """The question rests on two turns, and one of them is recalled."""
     loaded = benchmark("beam", metric="evidence")
     example = loaded.examples[2]
     first_turn, _ = example.evidence_ids
@@ -320,6 +336,7 @@ def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
 
 
 def test_retrieval_is_measured_by_ability() -> None:
+    """Here all evidence of the question is found among the first ten entries."""
     loaded = benchmark("beam", metric="evidence")
     example = loaded.examples[2]
     assert example.category == "contradiction_resolution"

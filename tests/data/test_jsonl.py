@@ -1,4 +1,9 @@
-"""Your own questions in JSON lines: fields of a line, metrics of your own, files of wrong forms."""
+"""Your own questions in JSON lines: fields of a line, metrics of your own, files of wrong forms.
+
+Users may bring their own questions: a line has a question, its answer, and the past (a chat) from
+which a memory is made. Optional evidence lists the turns that the answer rests on: D1:2 is the
+second turn of session 1.
+"""
 
 import json
 import re
@@ -62,6 +67,7 @@ def load_rows(folder: Path, *rows: dict[str, Any]) -> Benchmark:
 def test_a_past_is_read_in_every_form_that_it_may_have(
     tmp_path: Path, row: dict[str, Any], turn_ids: list[str]
 ) -> None:
+    """A list of two lists of messages is two sessions, D1 and D2."""
     [example] = load_rows(tmp_path, row).examples
     assert list(example.history.turns) == turn_ids
 
@@ -108,6 +114,7 @@ def test_equal_pasts_are_one_history(tmp_path: Path) -> None:
 
 
 def test_different_pasts_of_one_user_are_one_conversation(tmp_path: Path) -> None:
+    """Questions about one user stay together when they are divided into training and test."""
     benchmark = load_rows(
         tmp_path,
         {**ROW, "user": "ada"},
@@ -119,6 +126,7 @@ def test_different_pasts_of_one_user_are_one_conversation(tmp_path: Path) -> Non
 
 
 def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -> None:
+    """The chat of the row has the turns D1:1 and D1:2 only."""
     row = {**ROW, "evidence": ["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"]}
     path = write_files(tmp_path, {"own.jsonl": [row]})
 
@@ -130,6 +138,7 @@ def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -
 
 
 def test_a_right_chinese_answer_with_a_full_stop_is_right(tmp_path: Path) -> None:
+    """The question is where I live, and the answer is Lisbon."""
     benchmark = load_rows(tmp_path, {**ROW, "question": "我住在哪里？", "answer": "里斯本"})
 
     score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="里斯本。"))
@@ -227,7 +236,8 @@ def test_a_metric_that_cannot_be_loaded_or_gives_no_score_is_refused(
 
 
 @pytest.mark.usefixtures("metric_modules")
-def test_a_failure_of_the_endpoint_inside_a_metric_stays_one(tmp_path: Path) -> None:
+def test_an_error_of_a_model_s_endpoint_inside_a_metric_is_raised_as_it_is(tmp_path: Path) -> None:
+    """A metric of the user may ask a model. `unreachable` fails as if the model's server did."""
     with pytest.raises(LMError):
         score_coffee(tmp_path, "own_metrics:unreachable")
 

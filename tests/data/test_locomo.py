@@ -1,4 +1,13 @@
-"""LoCoMo: adversarial questions, categories, dates, token metrics and the judge."""
+"""LoCoMo: adversarial questions, categories, dates, token metrics and the judge.
+
+LoCoMo asks questions about long conversations of two people. A question has a category from 1 to 5,
+and evidence: the turns that hold the answer (D2:1 is the first turn of session 2). Questions of
+category 5 are adversarial: they ask about something that was never said. Token F1 compares the
+words of an answer with the gold answer; the metric "judge" asks a model whether the answer is
+right.
+
+`Locomo.load()` without a file reads the bundled sample.
+"""
 
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +65,7 @@ ADVERSARIAL_QUESTION = {
 
 
 def test_the_gold_answer_of_an_adversarial_question_is_the_refusal(tmp_path: Path) -> None:
+    """To say that it was not mentioned is right. To answer Bo is wrong."""
     [example] = load(tmp_path, "locomo", put("qa", value=[ADVERSARIAL_QUESTION])).examples
     assert example.answer == NOT_MENTIONED
     assert example.adversarial_answer == "Bo"
@@ -115,6 +125,7 @@ def test_questions_without_readable_evidence_are_kept(tmp_path: Path) -> None:
 def test_questions_without_readable_evidence_can_be_left_out_as_memory_r2_does(
     tmp_path: Path,
 ) -> None:
+    """Memory-R2 is a method whose authors leave such questions out."""
     loaded = load(tmp_path, "locomo", ask_with_four_kinds_of_evidence, evidenced=True)
     # The first question has right evidence. That of the last one can be read, at least.
     assert [example.id for example in loaded.examples] == ["conv-1:0", "conv-1:3"]

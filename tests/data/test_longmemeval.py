@@ -1,4 +1,12 @@
-"""LongMemEval: evidence, the choice of types, judges, token F1, retrieval, and preferences."""
+"""LongMemEval: evidence, the choice of types, judges, token F1, retrieval, and preferences.
+
+LongMemEval asks questions about a user's chats with an assistant. Questions have types, such as
+"multi-session"; a model, the judge, decides whether an answer is right, with another prompt for
+each type. An id that ends with "_abs" marks a question that cannot be answered: to decline is
+right.
+
+Evidence is the turns that hold the answer: D2:1 is the first turn of session 2.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -66,6 +74,7 @@ def test_the_evidence_of_a_question_is_the_turns_that_hold_its_answer(
 
 
 def test_the_first_questions_of_some_types_are_read_and_the_rest_is_not(tmp_path: Path) -> None:
+    """The largest file has gigabytes. With `limit=1` one question of each wanted type is read."""
     question_types = [
         "multi-session",
         "temporal-reasoning",
@@ -92,6 +101,7 @@ def test_without_types_the_whole_file_is_read(tmp_path: Path) -> None:
 
 
 def test_the_judge_of_each_type_asks_the_prompt_that_its_hash_is_made_of() -> None:
+    """The hash of the judges' prompts tells whether two scores can be compared."""
     signatures = {name: judge_class.signature for name, judge_class in JUDGES_BY_TYPE.items()}
     assert signatures == dict(JUDGES)
 
@@ -132,6 +142,11 @@ def test_by_token_f1_declining_is_right_where_there_is_no_answer(
 
 
 def test_retrieval_is_measured_by_the_sessions_of_the_hits(tmp_path: Path) -> None:
+    """A hit is a recalled entry. The evidence is in the sessions D2 and D3.
+
+    Among the first five sessions, recall_any needs one of them and recall_all needs both. NDCG is
+    higher if they stand further in front.
+    """
     loaded = load(tmp_path, "longmemeval")
     # The turns that each recalled entry comes from, the best entry first.
     sources_of_hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]

@@ -5,7 +5,7 @@ references: facts that the user told in earlier sessions. A language model write
 the users of PersonaLens, whose profiles list their interests by domain. For each user it writes
 
 - requests with their references (the output field "queries"),
-- a plan of five events for each request, of which three tell a reference ("events"),
+- a plan of events for each request, some of which tell a reference ("events"),
 - and a dialogue for each event, which becomes a session ("turns").
 
 `flawless_model` plays the language model; a test puts mistakes into its answers. The report lists

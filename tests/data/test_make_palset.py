@@ -146,7 +146,7 @@ def test_the_file_of_preferences_has_the_released_form(flawless_palset: MadePals
 def test_side_files_are_keyed_by_the_days_of_situations_and_dialogues(
     flawless_palset: MadePalset,
 ) -> None:
-    """The file of dialogues refers to other files by the last day of a situation.
+    """Each entry of a side file stands under the last day of its situation.
 
     The requirement framework has an entry for each dialogue, the other files for each situation.
     """

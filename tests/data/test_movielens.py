@@ -1,4 +1,10 @@
-"""MovieLens-1M: which ratings are asked, what the records say, broken files, and its metrics."""
+"""MovieLens-1M: which ratings are asked, what the records say, broken files, and its metrics.
+
+MovieLens has ratings of movies, from 1 to 5. As a benchmark it asks which rating a user gives to a
+movie. The newest ratings of a user are asked, one question each. The ratings before the first
+question are the history, from which a method makes its memory. The ratings since then are "recent":
+a prompt shows them beside the memory.
+"""
 
 import zipfile
 from datetime import datetime
@@ -138,6 +144,7 @@ def archive(folder: Path) -> Path:
 
 
 def test_an_archive_and_a_folder_read_the_same(folder: Path, archive: Path) -> None:
+    """The questions are the same; the digest of the source tells an archive from a folder."""
     from_folder = load(folder)
     from_archive = load(archive)
 
@@ -211,6 +218,10 @@ def test_a_broken_file_of_ratings_is_named(folder: Path, text: str, problem: str
     ],
 )
 def test_a_check_reports_an_odd_rating(folder: Path, line: str, kind: str, is_ok: bool) -> None:
+    """A check reads a file and lists its problems.
+
+    Unknown movies and users are only reported; a malformed line makes the file unusable (`is_ok`).
+    """
     append_ratings(folder, [line])
 
     report = check("movielens", folder, min_ratings=4, questions=3)
@@ -230,6 +241,10 @@ def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder: Path) 
 
 
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder: Path) -> None:
+    """Two of the four answers name a rating: "who knows" names none, and the last call failed.
+
+    "Diagonal dominance" is how far right answers lead the most frequent wrong rating.
+    """
     failure = Failure(kind="endpoint", where="x", message="dead")
     rows = [
         scored_row("q0", gold="5", answer="5"),

@@ -1,4 +1,13 @@
-"""OmniBehavior: what is history and what is asked, how records read, and its metrics."""
+"""OmniBehavior: what is history and what is asked, how records read, and its metrics.
+
+OmniBehavior has records of what users did on a platform. A record has a scene (videos, live
+streams, advertisements, a shop), a situation (what the user saw), and a reaction. The benchmark
+asks yes-or-no questions about the reaction, such as `video_liked`; each is called a field.
+
+Records of September are history. Of the records of October and November some are asked about. The
+memory of a user is made from the records before the first one that is asked, and is then frozen.
+Records between that one and a question are "recent": a prompt shows them beside the memory.
+"""
 
 import copy
 import random
@@ -158,7 +167,10 @@ def eighty_videos() -> list[dict[str, Any]]:
 
 
 def test_seed_offsets_beside_the_files_decide_which_records_are_asked(tmp_path: Path) -> None:
-    """The seed of a user's random draw is shifted by an offset, which the data may give."""
+    """The seed of a user's random draw is shifted by an offset, which the data may give.
+
+    Here the offset is 7, and five of the eighty records are drawn.
+    """
     records = eighty_videos()
     path = write_user(tmp_path, records, name="raw_user_data/en/user.json")
     write_files(tmp_path, {"raw_user_data/seed_offsets.json": {"u1": 7}})
@@ -247,6 +259,10 @@ def test_a_test_action_without_a_record_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_check_goes_on_after_a_test_action_without_a_record(tmp_path: Path) -> None:
+    """A check lists all problems of a file.
+
+    Two test actions name videos that exist. Each video has six questions.
+    """
     report = check("omnibehavior", write_prepared(tmp_path, add_test_action_without_record))
     assert report.kinds == {"dangling test action": 1, "unknown scene": 1}
     assert report.counts["questions"] == 12
@@ -311,6 +327,10 @@ def test_videos_that_nobody_saw_are_not_read_from_a_prepared_file(tmp_path: Path
 
 
 def test_a_record_that_says_too_little_is_history_without_questions(tmp_path: Path) -> None:
+    """The caption of the first video is blank, so nobody could say how a user reacts to it.
+
+    The first question of a record is an open one; the others are answered with yes or no.
+    """
     wordless = {**video("2025-09-02 10:00:00", "like"), "context": {"caption": " "}}
     path = write_user(tmp_path, [wordless, video("2025-09-03 10:00:00"), MORNING_RUN])
 
@@ -347,14 +367,15 @@ def test_records_without_yes_or_no_fields_give_no_examples(tmp_path: Path) -> No
         OmniBehavior.load(path)
 
 
-def test_a_situation_reads_in_its_own_language() -> None:
+def test_a_situation_is_told_in_the_language_of_its_record() -> None:
+    """The type of a record is "Video Browsing" in English and "视频浏览" in Chinese."""
     english = "title: Morning run; length: 34 s; likes: 210; weather: rain"
     assert situation(MORNING_RUN) == english
     chinese = "标题: Morning run；时长: 34秒；点赞: 210；weather: rain"
     assert situation(CHINESE_MORNING_RUN) == chinese
 
 
-def test_a_reaction_reads_in_its_own_language() -> None:
+def test_a_reaction_is_told_in_the_language_of_its_record() -> None:
     assert reaction(MORNING_RUN) == "watched 12 s; liked"
     assert reaction(CHINESE_MORNING_RUN) == "观看12秒；点赞"
     assert reaction({"type": "广告推荐", "action": None}) == "无互动"
@@ -366,6 +387,7 @@ def test_a_long_field_is_cut() -> None:
 
 
 def test_what_was_searched_is_no_part_of_the_situation() -> None:
+    """The reaction is the search, so its keyword would tell the reaction. It is hidden."""
     search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
 
     searched = {**search, "action": [{"type": "search", "keyword": "lamp"}]}
@@ -390,9 +412,14 @@ def test_what_was_searched_is_no_part_of_the_situation() -> None:
         ("Search Behavior", {"type": "search", "keyword": "lamp"}, "searched (lamp)"),
     ],
 )
-def test_a_reaction_says_what_its_label_says(
+def test_the_words_for_a_reaction_agree_with_the_right_answers_to_its_questions(
     scene: str, action: dict[str, Any], words: str
 ) -> None:
+    """A label is the right answer to a question, which the released code reads from certain fields.
+
+    So the words mention only what these fields say: in a live stream, for instance, `click_cart`
+    counts and `cart` does not.
+    """
     record = {"type": scene, "context": {"duration": 60}, "action": [action]}
     assert reaction(record) == words
 
@@ -428,6 +455,10 @@ def scored_row(gold: str, answer: str) -> SimpleNamespace:
 
 
 def test_answers_that_cannot_be_read_are_left_out_as_published_and_wrong_in_our_figures() -> None:
+    """An answer has to be Yes or No. The published accuracy is over the answers that can be read.
+
+    Beside it stands a figure of ours in which all others count as wrong.
+    """
     rows: Any = [
         scored_row(gold="Yes", answer="Yes"),
         scored_row(gold="Yes", answer="hard to tell"),

@@ -1,4 +1,14 @@
-"""PAL-Bench: histories, what is asked in each part, metrics, plans and simulated dialogues."""
+"""PAL-Bench: histories, what is asked in each part, metrics, plans and simulated dialogues.
+
+PAL-Bench follows a user over sessions. A session has logs of the user's devices, and a dialogue
+with an assistant about some topics. The four parts of the benchmark ask for what the user needs
+(restate), for a solution (generate), for the best two of eight solutions (select), and for a whole
+dialogue.
+
+In the part "dialogue" a model plays the user, and talks with our assistant and with a rival. Judges
+compare both dialogues. A plan says what user and assistant do in each turn, such as a question or a
+proposal.
+"""
 
 import copy
 import json
@@ -101,7 +111,10 @@ def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
     assert times == sorted(times)
 
 
-def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) -> None:
+def test_the_option_show_logs_shows_the_logs_of_the_current_session_with_a_selection(
+    tmp_path: Path,
+) -> None:
+    """The first question is about the third session, whose logs are the item L3."""
     inputs = load_part(tmp_path, "select", show_logs=True).examples[0].inputs()
     assert [item.id for item in inputs["recent"]] == ["L3"]
 
@@ -113,6 +126,7 @@ def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) ->
 def test_the_language_chooses_from_a_folder_of_both(
     tmp_path: Path, language: str | None, categories: list[str]
 ) -> None:
+    """Without an option the Chinese file is read, which is the original."""
     english = FILES["input.json"]
     chinese = copy.deepcopy(english)
     for sample in chinese["u1"]["query"]:
@@ -164,8 +178,8 @@ def test_the_column_of_the_paper_is_a_mean_over_all_topics_with_the_failed_ones(
     assert figures == {"S-score": 12.5, "invalid selections": 1}
 
 
-def test_points_that_the_paper_does_not_have_are_asked_for_again(scripted: Any) -> None:
-    """A need has 0 to 2 points in the paper. The judge's first reply gives 7.5."""
+def test_a_judge_that_gives_impossible_points_is_asked_again(scripted: Any) -> None:
+    """In the paper an answer gets 0 to 2 points for each need. The judge first gives 7.5 points."""
     lm = scripted(lambda kind, prompt, number: {"score": {"points": 7.5 if number == 1 else 1}})
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
@@ -177,6 +191,7 @@ def test_points_that_the_paper_does_not_have_are_asked_for_again(scripted: Any) 
 
 
 def test_an_empty_restatement_gets_no_points_without_a_call(scripted: Any) -> None:
+    """A restatement is the answer in the part that asks what the user needs. Here it is blank."""
     lm = scripted(lambda *call: {"score": {"points": 1}})
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
@@ -192,6 +207,7 @@ DRAWN_PLANS = [drawn_plan(f"topic {number}") for number in range(200)]
 
 
 def test_drawn_plans_follow_the_transitions() -> None:
+    """A transition says which action of the assistant may follow an action of the user."""
     for plan in DRAWN_PLANS:
         for turn in plan:
             assert turn.assistant in ASSISTANT_ACTIONS_AFTER[turn.user]
@@ -204,6 +220,7 @@ def test_drawn_plans_follow_the_transitions() -> None:
 
 
 def test_drawn_plans_have_two_guesses_and_two_proposals() -> None:
+    """A guess at what the user needs is called "requirement prediction"."""
     for plan in DRAWN_PLANS:
         replies = Counter(turn.assistant for turn in plan)
         assert replies["requirement prediction"] == 2
@@ -224,7 +241,10 @@ RELEASED_PLAN = {
     "turn_10": {"user": "<方案反馈>", "assistant": "<反馈回应>"},
     "turn_3": {"user": "<方案讨论>", "assistant": "<方案讨论>"},
 }
-"""A plan in the form of the released file. It is shorter than any plan that is drawn."""
+"""A plan in the form of the released file. It is shorter than any plan that is drawn.
+
+The turns stand in the order of their numbers, not in that of the file.
+"""
 
 RELEASED_ACTIONS = [
     ("topic inquiry", "requirement prediction"),
@@ -232,6 +252,7 @@ RELEASED_ACTIONS = [
     ("solution discussion", "solution discussion"),
     ("solution feedback", "feedback response"),
 ]
+"""The actions of `RELEASED_PLAN` in English, in the order of the turns."""
 
 
 @pytest.fixture
@@ -410,9 +431,13 @@ def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any
         (PreferenceUnderstandingJudge, "PREFERENCES", "NEEDS"),
     ],
 )
-def test_each_judge_of_dialogues_sees_its_own_measure_six_times(
+def test_each_judge_of_dialogues_sees_its_own_part_of_the_persona_and_is_asked_six_times(
     scripted: Any, judge_class: Any, shown: str, hidden: str
 ) -> None:
+    """One judge scores how well the user's needs were understood, the other one the preferences.
+
+    Each of them must see only the part of the persona that it judges by.
+    """
     answer = {
         "analysis_1": "a",
         "analysis_2": "b",
@@ -473,6 +498,7 @@ def test_an_option_that_is_a_text_is_read_as_true_or_false(text: Any, value: boo
 
 
 def test_wins_ties_and_defeats_are_counted() -> None:
+    """Two measures are counted: needs (requirement) and preferences. A failed row is left out."""
     # A win is 1, a tie 0.5, a defeat 0.
     rows = [
         scored_row(requirement=1.0, preference=0.0),
@@ -512,7 +538,8 @@ def test_without_a_judge_no_dialogue_is_scored() -> None:
         loaded.score(loaded.examples[0], dspy.Prediction(answer="a"))
 
 
-def test_a_dialogue_without_a_rival_s_is_not_scored() -> None:
+def test_a_dialogue_is_not_scored_without_the_dialogue_of_a_rival() -> None:
+    """A score says which of two dialogues is better. `mempiler evaluate` holds both."""
     loaded = load_dialogue(silent_rival)
     with pytest.raises(UserError, match="mempiler evaluate"):
         loaded.score(loaded.examples[0], dspy.Prediction(answer="a"))

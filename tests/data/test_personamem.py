@@ -1,4 +1,10 @@
-"""PersonaMem v1: histories and contexts, categories, the length of a file, and scores."""
+"""PersonaMem v1: histories and contexts, categories, the length of a file, and scores.
+
+PersonaMem asks which of four replies suits a user best, after long chats. A context is a list of
+messages that many questions share; it stands in a file beside the questions. A category is a skill,
+such as "suggest_new_ideas"; there are seven. Files have three lengths: contexts of about 32k, 128k
+or 1M tokens.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -90,6 +96,7 @@ def test_categories_choose_skills(tmp_path: Path) -> None:
 
 
 def test_a_check_counts_skills_without_questions_as_zero(tmp_path: Path) -> None:
+    """The question of the example file is about new ideas; a second one is about recalled facts."""
     load_questions(tmp_path, {}, RECALL_FACTS)
 
     counts = check("personamem", tmp_path / QUESTIONS_FILE).counts
@@ -138,6 +145,7 @@ def test_a_missing_or_unknown_length_is_refused(
 
 
 def test_a_skill_without_a_question_is_listed_without_figures(scripted: Any) -> None:
+    """One question of one skill is scored; the table has a row for each of the seven skills."""
     loaded = PersonaMem.load(categories="suggest_new_ideas")
     program = build("no-memory", task=loaded.task)
     lm = scripted(lambda *call: {"answer": "(a)"})

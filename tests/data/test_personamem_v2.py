@@ -1,4 +1,10 @@
-"""PersonaMem v2: cells of the CSV, linked histories, judged recall, and multiple choice."""
+"""PersonaMem v2: cells of the CSV, linked histories, judged recall, and multiple choice.
+
+PersonaMem v2 has requests to an assistant that knows its user's preferences, such as "Prefers
+tents". The score says whether a memory recalls the preference; a model, the judge, decides that.
+The metric "mcq" lets the program choose among four replies instead. A row of the CSV file holds a
+request, and links to the file of the user's earlier chats.
+"""
 
 import json
 from pathlib import Path
@@ -60,6 +66,7 @@ def test_without_a_preference_the_snippet_or_the_right_reply_is_the_reference(
 
 
 def test_rows_that_are_left_out_are_reported(tmp_path: Path) -> None:
+    """As in the paper on PGR, requests to forget something and sensitive rows are left out."""
     loaded = load_questions(
         tmp_path, {}, {"pref_type": "ask_to_forget"}, {"sensitive_info": "True"}
     )
@@ -87,6 +94,7 @@ def test_a_history_that_cannot_be_read_is_a_fatal_finding(
 
 
 def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    """Data from a stranger must not make the program read another file of this machine."""
     # The folder is so deep that the search for histories in the folders above does not reach
     # the file outside.
     folder = tmp_path / "a/b/c/d"
@@ -100,6 +108,7 @@ def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path: Path) -> None:
+    """The hub's package stores each file as a blob, and puts links to the blobs into a folder."""
     snapshot = tmp_path / "snapshots/rev"
     (tmp_path / "blobs").mkdir()
     for number, (name, content) in enumerate(FILES.items()):
@@ -125,6 +134,10 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path: Path) 
 def test_the_judge_sees_the_recalled_entries_and_the_preference(
     tmp_path: Path, metric: str, level: str, value: float, parts: dict[str, float]
 ) -> None:
+    """It sees no summary and not the answer. It says at which `level` the preference is recalled.
+
+    The strict metric tells besides whether it stands there explicitly.
+    """
     judge = reference_judge(level)
     loaded = load(tmp_path, "personamem-v2", metric=metric).with_judges(lambda judge_class: judge)
     [example] = loaded.examples
@@ -143,6 +156,10 @@ def test_the_judge_sees_the_recalled_entries_and_the_preference(
 
 
 def test_a_request_is_answered_with_a_response_to_the_user(tmp_path: Path) -> None:
+    """The task decides how the model is asked to answer.
+
+    "personal-response" asks for advice to this user, other tasks ask for a short answer.
+    """
     assert load(tmp_path, "personamem-v2").task == "personal-response"
 
 
