@@ -1,6 +1,10 @@
 """Benchmarks of the catalog: options, bundled samples, judges, and the split into three parts.
 
-The rules of the split stand at the top of `data/split.py`.
+A program is trained on the questions of train, compared on those of dev, and evaluated on those of
+test. Questions about one conversation stay together. The rules of the split stand at the top of
+`data/split.py`.
+
+Every benchmark has a bundled sample, which is read if the user names no file.
 """
 
 from itertools import combinations
@@ -229,6 +233,7 @@ def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
 def test_a_split_keeps_its_promises(
     tmp_path: Path, conversations: int, seed: int, train: int, test: int
 ) -> None:
+    """Each conversation has nine questions. The sizes `train` and `test` limit these parts."""
     loaded = make_benchmark(tmp_path, conversations)
     full_split = loaded.split(seed=seed)
 
@@ -285,8 +290,10 @@ def load_locomo(folder: Path, conversations: list[str], **options: Any) -> Any:
     return benchmark("locomo", write_locomo(folder, categories), **options)
 
 
-def test_locomo_is_split_as_in_the_field_for_some_categories_too(tmp_path: Path) -> None:
-    """There is a published split of LoCoMo, in which the conversation conv-44 is dev.
+def test_the_published_split_of_locomo_is_used_even_if_only_some_categories_are_loaded(
+    tmp_path: Path,
+) -> None:
+    """In the published split of LoCoMo the conversation conv-44 is dev.
 
     A conversation without a question of the category is in no part.
     """
@@ -302,9 +309,10 @@ def test_locomo_is_split_as_in_the_field_for_some_categories_too(tmp_path: Path)
         pytest.param([*LOCOMO_CONVERSATIONS[:9], "conv-1"], id="one is another"),
     ],
 )
-def test_the_field_has_no_split_of_other_conversations(
+def test_the_published_split_of_locomo_is_not_used_for_other_conversations(
     tmp_path: Path, conversations: list[str]
 ) -> None:
+    """The published split is of the ten released conversations."""
     assert load_locomo(tmp_path, conversations).fixed_split() is None
 
 
@@ -345,6 +353,7 @@ def bundled_sample(request: pytest.FixtureRequest) -> Benchmark:
 
 
 def test_a_bundled_sample_is_large_enough(bundled_sample: Benchmark) -> None:
+    """A sample has at least 24 questions about six users or conversations (groups), to be split."""
     assert bundled_sample.source.sample
     assert len(bundled_sample.examples) >= 24
     assert len({bundled_sample.group(example) for example in bundled_sample.examples}) >= 6
@@ -362,6 +371,7 @@ def test_a_bundled_sample_is_without_faults(bundled_sample: Benchmark) -> None:
 
 
 def test_a_bundled_sample_has_every_category(bundled_sample: Benchmark) -> None:
+    """The released files of PersonaMem lack one category, and so does its sample."""
     categories_of_examples = {example.category for example in bundled_sample.examples}
 
     absent_categories = set(bundled_sample.categories) - categories_of_examples
@@ -398,6 +408,10 @@ def test_a_bundled_sample_can_be_split_by_conversations(bundled_sample: Benchmar
 def test_a_judged_metric_has_the_hash_of_its_prompt_and_needs_a_judge(
     name: str, options: dict[str, str], expected_hash: str
 ) -> None:
+    """A judge is a model that scores answers. The user names it by `--judge-lm`.
+
+    Two scores can be compared only if the judges had the same prompts, which the hash tells.
+    """
     loaded = benchmark(name, **options)
 
     assert loaded.scorer.judge_hash == expected_hash

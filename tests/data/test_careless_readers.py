@@ -1,4 +1,9 @@
-"""Your own readers that trust their files: the mistakes that loading and checking find in them."""
+"""Your own readers that trust their files: the mistakes that loading and checking find in them.
+
+A user may add a benchmark: a class whose method `read` makes examples of a file. Loading stops at
+the first mistake with an error. A check lists all mistakes as findings; a fatal one means that the
+file cannot be loaded.
+"""
 
 import json
 from pathlib import Path
@@ -82,6 +87,7 @@ def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_check_names_evidence_and_categories_that_a_reader_let_through(tmp_path: Path) -> None:
+    """The history has the turn D1:1 only, and "homes" is the only category."""
     row = {"labels": {**LABELS, "category": "pets"}, "evidence": ["D9:1"]}
     path = write_rows(tmp_path, row)
     assert kinds_of(Careless, path) == ["unknown evidence", "unknown category"]

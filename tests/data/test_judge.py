@@ -1,4 +1,9 @@
-"""Judges: how they read replies of a model, what they are shown, and many questions at once."""
+"""Judges: how they read replies of a model, what they are shown, and many questions at once.
+
+A judge asks a model whether an answer is right, whether a memory acknowledges some references, or
+which of two responses is better. References are facts about the user that a good response needs.
+`scripted` makes a model whose replies are known.
+"""
 
 import threading
 import time
@@ -62,6 +67,10 @@ def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
 
 
 def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any) -> None:
+    """A trace lists the calls of the program that is optimized; optimizers learn from it.
+
+    The calls of a judge do not belong to the program.
+    """
     task_lm = scripted(lambda *call: {})
     judge_lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
 
@@ -144,6 +153,7 @@ def acknowledgement_judge(scripted: Any, count: int) -> AcknowledgementJudge:
 def test_a_reply_about_another_number_of_references_is_unreadable(
     scripted: Any, count: int
 ) -> None:
+    """The judge is asked about two references, and its model speaks of one or of three."""
     judge = acknowledgement_judge(scripted, count)
     problem = f"2 references, but the judge speaks of {count}"
     with pytest.raises(AdapterParseError, match=problem):
@@ -243,6 +253,8 @@ def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, na
 
 
 def test_the_hash_of_a_judge_changes_with_every_part_of_its_prompt() -> None:
+    """Scores can be compared only if their judges had the same prompts, which the hash tells."""
+
     class ChangedAcknowledgement(Acknowledgement):
         reason: str = Field(default="", description="at length")
 
@@ -279,7 +291,8 @@ def test_many_replies_stand_in_the_order_of_the_questions() -> None:
 
 # Threads end in another order each time, so the test is repeated.
 @pytest.mark.parametrize("repetition", range(20))
-def test_of_many_failures_the_first_question_s_error_is_raised(repetition: int) -> None:
+def test_if_many_questions_fail_the_error_of_the_first_one_is_raised(repetition: int) -> None:
+    """Eight questions are asked at once, and all of them fail."""
     all_running = threading.Barrier(8)
 
     def ask(number: int) -> None:

@@ -196,6 +196,7 @@ def test_feedback_is_that_of_one_predictor_if_the_function_asks_for_its_name(
     ],
 )
 def test_a_metric_is_called_by_its_module_and_name(function: Any, name: str) -> None:
+    """Reports show the title of a metric."""
     assert FunctionScorer(function).title == f"{__name__}:{name}"
 
 

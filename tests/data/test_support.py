@@ -1,4 +1,12 @@
-"""The metric `support`: which gold words were recalled, and where the others were lost."""
+"""The metric `support`: which gold words were recalled, and where the others were lost.
+
+The metric tells how good a memory is without asking a model for an answer. It counts how many words
+of the gold answer (the right one) stand in the entries that the memory recalled. The budget is a
+number of tokens: only the beginning of the recalled text counts, so storing everything does not
+help. Feedback is a text for an optimizer, and says at which step each missing word was lost.
+
+A headline score is the one by which programs are compared; some questions are left out of it.
+"""
 
 from datetime import datetime
 
@@ -111,6 +119,7 @@ def test_notes_such_as_a_summary_count_after_the_entries() -> None:
 
 
 def test_an_entry_that_is_shown_only_because_nothing_fits_does_not_count() -> None:
+    """Such a hit is marked as `fallback`."""
     context = Context(hits=(Hit(id="n1", text="Ann moved to Lisbon.", fallback=True),))
     assert Support().score(question("Lisbon"), dspy.Prediction(context=context)).value == 0
 
@@ -173,6 +182,7 @@ def test_a_larger_budget_never_lowers_the_score(written: str) -> None:
 
 
 def test_a_date_that_the_budget_cuts_is_quoted_as_a_whole() -> None:
+    """Feedback quotes the text from where the budget ends, here from the start of the cut date."""
     text = "Ann moved on 2023-05-07 to Lisbon."
     prediction = recalled(text, memory=notebook(text))
 
@@ -185,6 +195,7 @@ def test_a_date_that_the_budget_cuts_is_quoted_as_a_whole() -> None:
 
 
 def test_the_date_of_a_recalled_entry_counts_as_the_prompt_shows_it() -> None:
+    """The text of the entry has no date, but the prompt shows its date before it."""
     hit = Hit(id="n1", text="Ann moved.", time=datetime(2023, 5, 7))
     prediction = dspy.Prediction(context=Context(hits=(hit,)))
     assert Support().score(question("2023-05-07"), prediction).value == 1
@@ -318,17 +329,26 @@ def score_of(name: str, example: dspy.Example, text: str) -> Score:
 
 
 def test_locomo_compares_stems() -> None:
+    """The words "dances" and "dancing" have the same stem.
+
+    In category 3 the gold answer ends at the semicolon, so "likely" does not count.
+    """
     example = question("dancing; likely", category="3", evidence=())
     assert score_of("locomo", example, "Ann dances.").value == 1
 
 
 def test_locomo_leaves_adversarial_questions_out() -> None:
+    """The questions of category 5 ask about something that was never said."""
     loaded = benchmark("locomo", metric="support")
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
     assert {example.category for example in counted} == {"1", "2", "3", "4"}
 
 
 def test_longmemeval_leaves_preferences_and_abstentions_out() -> None:
+    """The gold answer about a preference describes good answers, so its words prove nothing.
+
+    An abstention is a question that cannot be answered.
+    """
     loaded = benchmark("longmemeval", metric="support")
 
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
@@ -340,12 +360,14 @@ def test_longmemeval_leaves_preferences_and_abstentions_out() -> None:
 
 
 def test_membench_looks_for_the_words_of_the_right_choice() -> None:
+    """The gold answer is a letter; its words are those of the option."""
     example = question("(b)", options=["(a) a red bike", "(b) a blue car"])
     assert score_of("membench", example, "She drives a blue car.").value == 1
     assert score_of("membench", example, "She rides a red bike, version B.").value == 0
 
 
 def test_memory_env_leaves_retracted_facts_out() -> None:
+    """In this benchmark a fact may be retracted. Then "none" is the gold answer."""
     loaded = benchmark("memory-env", metric="support", users=10)
 
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
@@ -386,6 +408,7 @@ def test_the_entries_of_a_memory_are_cut_into_words_once_for_all_its_questions()
 
 
 def test_the_words_of_another_memory_are_not_those_of_the_last_one() -> None:
+    """The words of a memory are kept for its next question. Another memory has words of its own."""
     scorer = Support()
     memory = notebook("Ann feeds the ferrets.")
     scorer.score(question("ferrets"), recalled(memory=memory))

@@ -1,4 +1,9 @@
-"""Your own examples in Python: every field is read rightly, or refused with its name."""
+"""Your own examples in Python: every field is read rightly, or refused with its name.
+
+Users may give their examples as DSPy objects: a question, its answer, and a history, from which a
+memory is made. `from_examples` makes a benchmark of them. Evidence lists the turns that hold the
+answer: D1:1 is the first turn of session 1.
+"""
 
 import functools
 import os
@@ -84,6 +89,7 @@ def test_evidence_in_one_text_is_refused(name: str) -> None:
 
 
 def test_evidence_goes_by_the_name_that_benchmarks_have_for_it() -> None:
+    """Users may write `evidence` or `evidence_ids`."""
     read_example = read_one(evidence_ids=["D1:1"])
     assert read_example.evidence_ids == ("D1:1",)
     assert read_example.evidence == ("D1:1",)
@@ -161,6 +167,7 @@ def test_of_two_examples_one_is_held_out() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_with_nearly_all_examples_leaves_something_to_learn_from(seed: int) -> None:
+    """Held out are the examples of dev, which are not trained on."""
     # The users 1 and 2 have an example each, the user 3 has 30.
     examples = [make_example(1), make_example(2)]
     examples += [make_example(3) for _ in range(30)]
@@ -174,6 +181,7 @@ def test_a_conversation_with_nearly_all_examples_leaves_something_to_learn_from(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_that_is_far_too_long_is_not_held_out_beside_short_ones(seed: int) -> None:
+    """Three users have four examples each, a fourth user has twenty."""
     examples: list[dspy.Example] = []
     for short_user in (1, 2, 3):
         examples += [make_example(short_user) for _ in range(4)]
