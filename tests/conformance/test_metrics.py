@@ -100,7 +100,7 @@ def test_retrieval_metrics_of_turns_are_the_released_ones(
 
 @pytest.mark.vectors("longmemeval_metrics", "dcg-*")
 def test_dcg_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """DCG adds the relevance of each result, less for later ones.
+    """DCG adds the relevances of results. Those behind the second place count less.
 
     The relevances 0, 1, 0 have a gain of 1 up to the third place.
     """

@@ -6,12 +6,12 @@ elements of lists are left out.
 A signature declares the inputs and outputs of a prompt. `read_answer` reads the outputs from what a
 model wrote. The signatures below have these outputs:
 
-UpdateFacts facts, a list of objects with "info" and "type"
-ReflectOnPractice tasks, an optional list; proposals, a list
-RespondPersonally reasoning, an optional text; answer, a text
-AnswerFromContext answer, a text
-ChooseFromContext answer, one of the options
-SelectSolutions analysis, a text; answer, a list of options
+    UpdateFacts          facts, a list of objects with "info" and "type"
+    ReflectOnPractice    tasks, an optional list; proposals, a list
+    RespondPersonally    reasoning, an optional text; answer, a text
+    AnswerFromContext    answer, a text
+    ChooseFromContext    answer, one of the options
+    SelectSolutions      analysis, a text; answer, a list of options
 """
 
 from __future__ import annotations

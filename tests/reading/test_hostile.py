@@ -273,7 +273,7 @@ def test_pieces_of_any_text_begin_the_answer_that_is_read(
 def test_pieces_of_an_answer_in_its_layout_begin_the_answer_that_is_read(
     layout: Layout, reasoning: str, answer: str, cuts: list[int]
 ) -> None:
-    """As above, for the answers of a model that keeps to the layout."""
+    """The same holds if a model keeps to the layout, whatever it writes into its two outputs."""
     text = completion(layout, reasoning, answer)
 
     check_that_pieces_begin_the_answer(text, cuts, layout)
