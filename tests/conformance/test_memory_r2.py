@@ -4,8 +4,8 @@ Memory-R2 is a method whose memory is a list of facts. A model extracts facts fr
 conversation; as the manager it then inserts, updates or deletes entries. The model is trained by
 LoGo-GRPO: it writes the memory of a conversation several times (rollouts), and each rollout gets a
 reward for the questions that its memory answers. Completions of the model are compared in groups:
-the advantage of each is how much better its reward is than that of the others. The loss makes the
-model prefer completions with a high advantage.
+an advantage says how much better the reward of one is than the rewards of the others. The loss
+makes the model prefer completions with a high advantage.
 
 A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
 result. `assert_agrees` compares our result with it; see `conftest.py`.

@@ -37,6 +37,7 @@ QUESTIONS = FILES[QUESTIONS_FILE]
 
 
 def test_the_size_chooses_a_folder(tmp_path: Path) -> None:
+    """Chats have several sizes, with a folder for each. `FILES` is chat 7 of the size 100K."""
     write_files(tmp_path, FILES)
 
     loaded = benchmark("beam", tmp_path, size="100K")
@@ -74,6 +75,7 @@ def hub_row() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["100K-0.parquet", "100K.jsonl", "100K.json"])
 def test_a_row_of_the_hub_is_the_same_chat(tmp_path: Path, name: str) -> None:
+    """The hub has the same data as tables. `hub_row` writes the chat of `FILES` as a row."""
     if name.endswith("parquet"):
         write_table(Table.from_pylist([hub_row()]), tmp_path / name)
     else:
@@ -251,6 +253,7 @@ def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: 
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, change: Change, problem: str) -> None:
+    """Each case changes one value in the example files."""
     path = write_changed(tmp_path, change)
 
     with pytest.raises(DataError) as refusal:
@@ -321,6 +324,7 @@ def test_the_sample_has_four_questions_of_each_ability_about_two_chats() -> None
 
 
 def test_the_judge_of_beam_scores_items_of_a_rubric() -> None:
+    """`judge_of` returns the class of judges that a benchmark uses. In BEAM they score rubrics."""
     assert judge_of("beam").__name__ == "RubricJudge"
 
 

@@ -164,6 +164,7 @@ def test_questions_outside_the_score_do_not_count_for_the_verdict(tmp_path: Path
 
 
 def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
+    """By default dev has three conversations here. For 30 questions it needs two more."""
     split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=30)
 
     # Dev takes five conversations of seven questions, of which it uses 30, and test has three.
@@ -267,6 +268,7 @@ def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
 
 
 def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
+    """Two questions are too few for three parts. With `dev=0` nothing is asked of dev."""
     loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
 
     problem = r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"
@@ -420,4 +422,5 @@ def test_a_judged_metric_has_the_hash_of_its_prompt_and_needs_a_judge(
 
 
 def test_a_metric_without_a_judge_has_no_hash() -> None:
+    """The metric "evidence" compares turns and asks no model."""
     assert benchmark("memoryquest", metric="evidence").scorer.judge_hash is None

@@ -74,6 +74,7 @@ def kinds_of(reader: type[Benchmark], path: Path) -> list[str]:
 def test_a_field_that_the_reader_misses_is_named_with_the_line_of_the_reader(
     tmp_path: Path,
 ) -> None:
+    """The row has no field "evidence", which the reader `Careless` takes from every row."""
     path = write_rows(tmp_path, {"labels": LABELS})
     problem = r"not of the form that careless reads: KeyError 'evidence' \(test_careless_readers.py"
     with pytest.raises(DataError, match=problem):
@@ -152,6 +153,7 @@ class EvidenceAsText(Careless):
 
 
 def test_evidence_that_is_one_text_is_not_read_as_letters(good_file: Path) -> None:
+    """Evidence is a list of turn ids. Python would take the text apart, into D, 1, : and 1."""
     problem = "q1: evidence_ids is the text 'D1:1'; give a list"
     with pytest.raises(DataError, match=problem):
         EvidenceAsText.load(good_file)
@@ -188,6 +190,7 @@ class Streaming(Careless):
 
 
 def test_a_reader_may_give_its_examples_by_a_generator(good_file: Path) -> None:
+    """A generator gives its examples only once, so loading must keep them."""
     assert Streaming.load(good_file).questions_by_group == {"ann": 1}
 
 
@@ -238,6 +241,7 @@ class NothingReturned(Careless):
 def test_a_mistake_in_what_a_reader_returns_is_refused(
     good_file: Path, reader: type[Benchmark], problem: str
 ) -> None:
+    """`read` must return a `Dataset` of histories and examples; these readers do not."""
     with pytest.raises(DataError, match=problem):
         reader.load(good_file)
 

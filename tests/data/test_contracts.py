@@ -155,6 +155,7 @@ def test_the_example_of_an_interaction_lets_a_user_talk_with_two_assistants() ->
 
 
 def test_the_example_of_an_interaction_needs_its_user() -> None:
+    """The example `SmallTalk` was given no simulated user here."""
     scope = run_examples(interaction, {"SimulatedUser": Greeter, "UserError": UserError})
     with pytest.raises(UserError):
         scope["SmallTalk"]().converse(polite_assistant, dspy.Example(history=None))

@@ -53,6 +53,7 @@ WORD_METRICS = ("f1", "bleu1", "bleu2", "bleu3", "rouge_l")
     ],
 )
 def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]]) -> None:
+    """In the released file a session is one text, with the speaker's name before each turn."""
     assert turns_of(text) == turns
 
 
@@ -88,6 +89,7 @@ def test_without_a_reasoning_the_name_of_the_file_decides_the_category(
 def test_the_gold_sessions_are_found_again_in_the_conversation(
     tmp_path: Path, gold: Any, evidence_ids: tuple[str, ...]
 ) -> None:
+    """The released file repeats the texts of the gold sessions. D1 is about films, D2 decides."""
     change = put("qa", 0, "retrieved_conv", value=gold)
     [example] = load(tmp_path, "implexconv", change).examples
     assert example.evidence_ids == evidence_ids
@@ -111,6 +113,7 @@ def test_a_category_is_chosen_and_questions_keep_their_numbers(tmp_path: Path) -
 
 
 def test_a_category_without_questions_is_refused(tmp_path: Path) -> None:
+    """The only question of the example is of the category "opposed"."""
     with pytest.raises(DataError, match="no question of the category supportive"):
         load(tmp_path, "implexconv", categories="supportive")
 
@@ -153,6 +156,7 @@ def test_the_judge_sees_the_gold_answer_with_its_reason_and_the_answer_of_the_pr
 
 
 def test_evidence_is_recalled_by_session() -> None:
+    """One recalled turn is enough for its whole session."""
     # The evidence is in the sessions D1 and D2; an entry from D2 was recalled.
     assert session_recall(("D1:1", "D1:2", "D2:1"), CONTEXT.sources) == 0.5
 

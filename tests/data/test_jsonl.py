@@ -95,6 +95,7 @@ def test_a_row_may_have_all_fields(tmp_path: Path) -> None:
 
 
 def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
+    """The second row names no user, id, category or evidence."""
     _, example = load_rows(tmp_path, {**ROW, "user": "ada"}, ROW).examples
 
     # The id is made of the content of the history and the number of the line.
@@ -198,6 +199,7 @@ def score_coffee(folder: Path, metric: str) -> Score:
 def test_a_function_of_the_user_scores(
     tmp_path: Path, function: str, value: float, feedback: str
 ) -> None:
+    """`USER_METRICS` has the functions. The right answer is "tea", and "coffee" is scored."""
     score = score_coffee(tmp_path, f"own_metrics:{function}")
 
     assert score.value == value
@@ -230,6 +232,7 @@ def test_a_metric_of_the_user_is_called_by_its_name_and_asks_no_judge(tmp_path: 
 def test_a_metric_that_cannot_be_loaded_or_gives_no_score_is_refused(
     tmp_path: Path, metric: str, problem: str
 ) -> None:
+    """The modules and functions are those of `metric_modules`."""
     with pytest.raises(UserError, match=problem) as refusal:
         score_coffee(tmp_path, metric)
     assert metric in str(refusal.value)
@@ -243,6 +246,7 @@ def test_an_error_of_a_model_s_endpoint_inside_a_metric_is_raised_as_it_is(tmp_p
 
 
 def test_the_judge_decides_the_score_of_the_metric_judge(tmp_path: Path) -> None:
+    """The judge says "wrong" to the right words, so the other parts of the score do not count."""
     judge = FixedJudge(Verdict(False, "Another drink."))
     benchmark = load(tmp_path, "jsonl", metric="judge").with_judges(lambda judge_class: judge)
 
@@ -299,6 +303,7 @@ def test_a_csv_file_is_refused_and_the_suggested_command_converts_it(tmp_path: P
     ],
 )
 def test_a_check_reports_a_file_of_another_form_once(tmp_path: Path, text: str) -> None:
+    """Otherwise each of its lines would be reported as broken."""
     report = check("jsonl", write_text(tmp_path, text))
     assert [finding.where for finding in report.findings] == ["whole file"]
 

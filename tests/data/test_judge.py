@@ -59,6 +59,7 @@ def test_a_judge_asks_once_more_for_a_verdict_that_it_cannot_read(scripted: Any)
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
+    """The model would call every answer right."""
     lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
 
     assert Judge(lm, adapter())("Where?", "Lisbon", " ").correct is False
@@ -85,6 +86,7 @@ def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any) -> None:
 
 @pytest.mark.parametrize(("label", "correct"), [("CORRECT", True), ("WRONG", False)])
 def test_the_generous_judge_reads_its_label(scripted: Any, label: str, correct: bool) -> None:
+    """This judge asks its model for a label, as the judges of some papers do."""
     lm = scripted(lambda *call: {"label": label})
     judge = GenerousJudge(lm, adapter())
     assert judge("Where?", "Lisbon", "By the sea").correct is correct
@@ -161,6 +163,7 @@ def test_a_reply_about_another_number_of_references_is_unreadable(
 
 
 def test_an_empty_context_acknowledges_nothing_without_a_call(scripted: Any) -> None:
+    """The model would say yes to both references."""
     judge = acknowledgement_judge(scripted, count=2)
 
     verdicts = judge("Plan", ["A", "B"], " ")
@@ -195,6 +198,7 @@ def test_a_preference_is_the_mean_of_both_orders() -> None:
 
 
 def test_equal_responses_tie_without_a_call() -> None:
+    """The responses differ in one blank. This judge knows no side, so it must not be asked."""
     judge: Any = SideJudge()
 
     result = preference(judge, EXAMPLE, "Rest.", "Rest. ")
@@ -281,6 +285,8 @@ class RefusedError(Exception):
 
 
 def test_many_replies_stand_in_the_order_of_the_questions() -> None:
+    """`ask_all` asks many questions at once, in threads."""
+
     def ask(number: int) -> int:
         # The first question is answered last.
         time.sleep(0.01 * (4 - number))
@@ -303,6 +309,7 @@ def test_if_many_questions_fail_the_error_of_the_first_one_is_raised(repetition:
 
 
 def test_the_error_of_the_first_question_is_raised_even_if_it_comes_later() -> None:
+    """Of two questions that are asked at once, the first one fails last."""
     second_failed = threading.Event()
 
     def ask(number: int) -> None:

@@ -65,6 +65,10 @@ def remove_marks_of_turns(row: Any) -> None:
 def test_the_evidence_of_a_question_is_the_turns_that_hold_its_answer(
     tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]
 ) -> None:
+    """A question asks how many plants the user bought: two palms (D2:1) and a fern (D3:1).
+
+    Each case changes the row and with it the evidence.
+    """
     [example] = load(tmp_path, "longmemeval", change).examples
 
     assert example.evidence_ids == evidence_ids
@@ -95,6 +99,7 @@ def test_the_first_questions_of_some_types_are_read_and_the_rest_is_not(tmp_path
 
 
 def test_without_types_the_whole_file_is_read(tmp_path: Path) -> None:
+    """So the broken second entry is found, although one question would be enough."""
     path = write_files(tmp_path, {"s.json": [ROW, "broken"]})
     with pytest.raises(DataError, match="entry 2"):
         LongMemEval.load(path, limit=1)
@@ -107,6 +112,7 @@ def test_the_judge_of_each_type_asks_the_prompt_that_its_hash_is_made_of() -> No
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
+    """The model would call every answer right."""
     lm = scripted(lambda *call: {"verdict": "yes"})
     loaded = LongMemEval.load().with_judges(lambda judge_class: judge_class(lm))
 
@@ -125,6 +131,7 @@ DECLINING = "You haven\u2019t told me; I don\u2019t know."
 def test_token_f1_compares_words_where_there_is_an_answer(
     tmp_path: Path, answer: str, value: float
 ) -> None:
+    """The gold answer is "3". With "3 plants", precision is 1/2 and recall 1."""
     loaded = load(tmp_path, "longmemeval", unchanged, metric="f1")
     score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
     assert score.value == pytest.approx(value)
@@ -136,6 +143,7 @@ def test_token_f1_compares_words_where_there_is_an_answer(
 def test_by_token_f1_declining_is_right_where_there_is_no_answer(
     tmp_path: Path, answer: str, value: float
 ) -> None:
+    """The history does not hold the answer to this question, and `DECLINING` says so."""
     loaded = load(tmp_path, "longmemeval", make_unanswerable, metric="f1")
     score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
     assert score.value == pytest.approx(value)
@@ -172,11 +180,13 @@ def test_several_hits_of_one_session_count_once(tmp_path: Path) -> None:
 
 
 def test_retrieval_of_an_unanswerable_question_is_not_measured(tmp_path: Path) -> None:
+    """Nothing that could be recalled holds its answer."""
     loaded = load(tmp_path, "longmemeval", make_unanswerable)
     assert loaded.scorer.retrieval_metrics(loaded.examples[0], [("D2:1",)]) == {}
 
 
 def test_the_questions_about_preferences_want_a_personal_response() -> None:
+    """This benchmark has the questions of LongMemEval about preferences alone."""
     loaded = benchmark("longmemeval.preference")
 
     assert isinstance(loaded, LongMemEvalPreference)

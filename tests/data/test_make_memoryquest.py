@@ -66,6 +66,7 @@ def make_quest(tmp_path: Path, scripted: Any, profiles: Path) -> Callable[..., M
 
 
 def test_profiles_are_read_in_the_order_of_their_numbers(profiles: Path) -> None:
+    """The folder has a profile of user 10 and one of user 2, in two layouts."""
     assert [profile.user_id for profile in read_profiles(profiles)] == ["user2", "user10"]
 
 
@@ -117,6 +118,7 @@ def test_a_user_file_has_sessions_in_the_order_of_their_dates(make_quest: Any) -
 
 
 def test_the_benchmark_reads_a_user_file(make_quest: Any, tmp_path: Path) -> None:
+    """The model writes six requests; each is a question of the benchmark."""
     [user] = make_quest(flawless_model).users
 
     examples = MemoryQuest.load(tmp_path / "quest").examples

@@ -360,6 +360,7 @@ def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> 
 
 
 def test_the_seed_decides_hours_and_plans(made_palset: Any, flawless_palset: MadePalset) -> None:
+    """A plan says what user and assistant do in each turn of a dialogue."""
     files_of_seed_0 = flawless_palset.files
     files_of_seed_1 = made_palset(flawless_model, seed=1).files
 
@@ -464,6 +465,7 @@ def palset_with_lasting_faults(tmp_path_factory: pytest.TempPathFactory) -> Made
 
 
 def test_faulty_logs_are_corrected(palset_with_corrected_faults: MadePalset) -> None:
+    """A model reviews its own texts, and writes the faulty ones anew."""
     palset = palset_with_corrected_faults
     assert palset.report.rejections == []
     # The reviews found faults in the entries 5 and 6 of the first week.
@@ -479,6 +481,7 @@ def test_faulty_logs_are_corrected(palset_with_corrected_faults: MadePalset) -> 
 
 
 def test_faulty_dialogues_are_corrected(palset_with_corrected_faults: MadePalset) -> None:
+    """A model reviews its own texts, and writes the faulty ones anew."""
     palset = palset_with_corrected_faults
     assert palset.report.rejections == []
     # The reviews found faults in what the user says in the turns 1 and 2.
@@ -498,6 +501,7 @@ def test_what_was_corrected_is_reviewed_again(palset_with_corrected_faults: Made
 
 
 def test_logs_whose_faults_stay_are_left_out(palset_with_lasting_faults: MadePalset) -> None:
+    """The model wrote the faulty entries anew, but with the same faults."""
     # Of the 20 entries of the first week two are faulty.
     entries = palset_with_lasting_faults.files["log_en.json"]["0000"]["2024-11-07"]
     assert len(entries) == 20 - 2
@@ -507,6 +511,7 @@ def test_logs_whose_faults_stay_are_left_out(palset_with_lasting_faults: MadePal
 def test_dialogues_whose_faults_stay_are_kept_and_reported(
     palset_with_lasting_faults: MadePalset,
 ) -> None:
+    """A dialogue needs all of its turns, so the faulty ones are kept."""
     palset = palset_with_lasting_faults
     dialogues = len(palset.files["requirement_framework_en.json"]["0000"])
     assert palset.report.count("dialogue review", "kept") == dialogues

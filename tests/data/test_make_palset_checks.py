@@ -373,6 +373,7 @@ def test_dialogues_are_drawn_by_the_rules(seed: int, per_month: int, months: int
 
 
 def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three_without() -> None:
+    """A situation is a part of a month, named by its last day."""
     last_days = [f"2024-11-{day:02d}" for day in range(1, 30)]
     last_days += [f"2024-12-{day}" for day in range(25, 29)]
 

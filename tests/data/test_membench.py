@@ -187,6 +187,7 @@ def test_an_unknown_value_of_an_option_is_refused(option: str) -> None:
 
 
 def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
+    """The id is made of names inside the file, so a copy of the file has the same id."""
     content = {"roles": [TRAJECTORY]}
     write_files(tmp_path, {"AAgent/simple.json": content, "BAgent/simple.json": content})
     with pytest.raises(UserError, match="'first:simple:roles:1' is in another file too"):

@@ -58,6 +58,10 @@ def answers_by_question(conversation: Conversation, sessions: int) -> dict[str, 
 
 @pytest.mark.parametrize("sessions", [1, 3, 8])
 def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
+    """After some sessions there is a question for each fact that was mentioned until then.
+
+    `answers_by_question` reads the right answers from the words of the turns.
+    """
     for conversation in env.talks.values():
         examples = env.questions_after(conversation.history, sessions)
 
@@ -77,6 +81,7 @@ def test_the_category_is_what_was_done_last_to_a_fact(env: MemoryEnv) -> None:
 
 
 def test_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
+    """Evidence is the turns that speak of a fact; the last one says how things stand."""
     for example in env.examples:
         turns = [example.history.turns[turn_id][0] for turn_id in example.evidence]
         for turn in turns:
@@ -129,6 +134,7 @@ def test_a_good_teacher_does_what_the_fact_calls_for(
 
 
 def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
+    """The memory says that Ada's pet is a dog, and a new fact says that it is a cat."""
     rng = random.Random(1)
     memories = [PET_MEMORY, CITY_MEMORY]
 
@@ -144,6 +150,7 @@ def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
 
 @pytest.mark.parametrize("number", range(20))
 def test_the_teacher_notes_every_fact_and_no_chatter(number: int) -> None:
+    """The events of a conversation are its facts; other sentences are chatter."""
     conversation = Conversation.make(seed=3, number=number, sessions=8)
     lines: list[str] = []
     for item in conversation.history.items:
@@ -208,6 +215,11 @@ def operation_for(event: Event, old_id: str | None) -> str:
 def test_a_perfect_writer_is_shown_the_entry_to_change_and_its_memory_answers_every_question(
     env: MemoryEnv,
 ) -> None:
+    """`write_perfectly` changes the memory by the true events, in place of a model.
+
+    A model is shown only the entries that are related to a new fact. The entry to change has to be
+    among them.
+    """
     program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
     for conversation in list(env.talks.values())[:6]:
         written = write_perfectly(env, conversation.history.id)

@@ -37,6 +37,7 @@ def reverse_sessions(user: dict[str, Any]) -> None:
 
 
 def test_sessions_come_in_the_order_of_their_dates(tmp_path: Path) -> None:
+    """In the changed file the newest session stands first."""
     [example] = load(tmp_path, "memoryquest", reverse_sessions).examples
 
     assert list(example.history.turns) == ["D1:1", "D1:2", "D1:3", "D2:1"]
@@ -81,6 +82,10 @@ QUERY_IN_DECEMBER = {
 def test_the_facts_of_a_query_are_all_references_of_its_user_up_to_its_date(
     tmp_path: Path,
 ) -> None:
+    """A reference is a fact about the user. One query of the user is in June, one in December.
+
+    In June, what is told in September is not yet known.
+    """
     change = put("queries", value=[QUERY_IN_JUNE, QUERY_IN_DECEMBER])
 
     in_june, in_december = load(tmp_path, "memoryquest", change).examples
@@ -92,6 +97,7 @@ def test_the_facts_of_a_query_are_all_references_of_its_user_up_to_its_date(
 
 
 def test_a_reference_that_names_only_its_session_rests_on_all_of_it(tmp_path: Path) -> None:
+    """The session "a" of the example has three turns."""
     references = [{"text": "Her knee hurts", "session_id": "a"}]
     change = put("queries", 0, "references", value=references)
 
@@ -196,6 +202,7 @@ def test_the_strict_judge_tells_explicit_references_from_implicit_ones(
 
 @pytest.mark.parametrize("metric", ["recall", "recall_exact", "recall_strict"])
 def test_the_judge_sees_the_recalled_entries_and_no_summary(tmp_path: Path, metric: str) -> None:
+    """The context has one entry, and a summary among its notes."""
     judge = reference_judge("not", "not")
     loaded = load(tmp_path, "memoryquest", metric=metric).with_judges(lambda judge_class: judge)
 

@@ -120,6 +120,7 @@ def test_a_question_describes_the_movie_and_not_its_rating(folder: Path) -> None
 
 
 def test_the_records_of_the_history_say_their_ratings(folder: Path) -> None:
+    """Both the movie and its rating are told of earlier records, unlike of the asked one."""
     actions = actions_in(load(folder).examples[0].history)
     for action in actions:
         assert action.action in {f"rated {rating}" for rating in RATINGS}
@@ -128,6 +129,7 @@ def test_the_records_of_the_history_say_their_ratings(folder: Path) -> None:
 
 
 def test_a_history_begins_with_the_profile_in_words(folder: Path) -> None:
+    """The file of users has codes: F, 25 and 20 for user 1."""
     profile = load(folder).examples[0].history.items[0]
     assert isinstance(profile, Profile)
     assert profile.turns[0].text == "gender: female; age: 25 to 34; occupation: writer"
@@ -181,6 +183,7 @@ def eight_users(folder: Path) -> Path:
 
 
 def test_the_seed_decides_which_users_are_drawn(eight_users: Path) -> None:
+    """Three of the eight users are drawn at random."""
     users = users_of(load(eight_users, users=3, seed=0).examples)
     same_seed_users = users_of(load(eight_users, users=3, seed=0).examples)
     other_seed_users = users_of(load(eight_users, users=3, seed=1).examples)

@@ -120,6 +120,10 @@ def test_records_since_the_first_question_are_recent(three_asked: Any) -> None:
 
 
 def test_a_question_is_named_by_its_record_and_answered_by_the_reaction(three_asked: Any) -> None:
+    """The id has the user, the number of the record, and the field that is asked.
+
+    Three records of the history come first, so the first asked record is number 4.
+    """
     assert [example.answer for example in three_asked] == ["Yes", "Yes", "Yes"]
     assert [example.id for example in three_asked] == [
         "u1:4:video_liked",
@@ -145,6 +149,7 @@ def test_a_question_tells_nothing_of_the_reaction(tmp_path: Path) -> None:
 
 
 def test_a_question_describes_the_situation_and_asks_about_one_field(tmp_path: Path) -> None:
+    """The situation is what the user saw, here the video `MORNING_RUN`."""
     path = write_user(tmp_path, [video("2025-09-02 10:00:00"), MORNING_RUN])
 
     examples = OmniBehavior.load(path).examples
@@ -208,10 +213,12 @@ def users_of(examples: tuple[dspy.Example, ...]) -> list[str]:
 
 
 def test_without_a_number_of_users_all_are_taken(nine_users: Path) -> None:
+    """Even users who have no history, or only one record to ask about."""
     assert len(users_of(liked_examples(nine_users, test_actions=2))) == 9
 
 
 def test_users_are_drawn_from_those_with_enough_to_ask(nine_users: Path) -> None:
+    """With `test_actions=2`, each user is asked about two records. Seven users have enough."""
     complete_users = ["u1", "u2", "u3", "u4", "u5", "u6", "u7"]
 
     all_complete = liked_examples(nine_users, test_actions=2, users=7)
@@ -303,11 +310,17 @@ def assert_only_seen_videos_are_read(examples: tuple[dspy.Example, ...]) -> None
 
 
 def test_videos_that_nobody_saw_are_not_read_from_a_raw_file(tmp_path: Path) -> None:
+    """A video that was watched for 0 seconds was not seen."""
     path = write_user(tmp_path, [*SEEN_VIDEOS, *UNSEEN_VIDEOS])
     assert_only_seen_videos_are_read(liked_examples(path))
 
 
 def test_videos_that_nobody_saw_are_not_read_from_a_prepared_file(tmp_path: Path) -> None:
+    """A video that was watched for 0 seconds was not seen.
+
+    In this form of the files `test_actions` names the asked records by their place.
+    """
+
     def change(user: dict[str, Any]) -> None:
         user["base_history"] = [SEEN_VIDEOS[0], UNSEEN_VIDEOS[0]]
         user["test_time_all_actions"] = [
@@ -362,6 +375,7 @@ def test_a_record_without_yes_or_no_fields_may_be_drawn_and_freezes_the_memory(
 
 
 def test_records_without_yes_or_no_fields_give_no_examples(tmp_path: Path) -> None:
+    """A search has nothing to answer with yes or no."""
     path = write_user(tmp_path, [*SEPTEMBER_VIDEOS, SEARCH_IN_OCTOBER])
     with pytest.raises(DataError, match="holds no examples"):
         OmniBehavior.load(path)
@@ -425,6 +439,7 @@ def test_the_words_for_a_reaction_agree_with_the_right_answers_to_its_questions(
 
 
 def test_a_record_carries_an_open_question_and_one_for_each_of_its_fields() -> None:
+    """Methods that practise with a record ask these questions. Index 0 is English, 1 is Chinese."""
     assert questions_of(MORNING_RUN) == (
         OPEN["video_watch_seconds"][0],
         *(QUESTIONS[field][0] for field in fields_of(MORNING_RUN)),
@@ -432,6 +447,7 @@ def test_a_record_carries_an_open_question_and_one_for_each_of_its_fields() -> N
 
 
 def test_a_record_carries_questions_in_its_own_language() -> None:
+    """ "商城购物" is shopping; index 1 of a question is its Chinese text."""
     assert questions_of({"type": "商城购物"})[0] == QUESTIONS["shop_added_to_cart"][1]
 
 

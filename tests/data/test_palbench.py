@@ -101,6 +101,7 @@ def test_logs_precede_the_dialogue_of_their_session(tmp_path: Path) -> None:
 
 
 def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
+    """The added log is a minute later than the dialogue of its session."""
     loaded = load(tmp_path, "palbench.restate", add_log_after_its_dialogue)
 
     history = loaded.examples[-1].history
@@ -243,7 +244,7 @@ RELEASED_PLAN = {
 }
 """A plan in the form of the released file. It is shorter than any plan that is drawn.
 
-The turns stand in the order of their numbers, not in that of the file.
+The turns count in the order of their numbers, whatever the order of the file.
 """
 
 RELEASED_ACTIONS = [
@@ -272,6 +273,7 @@ def write_released_plan(folder: Path, topic: str) -> Path:
 
 
 def test_plans_below_the_folder_of_the_data_are_read(data: Path) -> None:
+    """`interaction.plans` holds the plan of each topic that stands in a file."""
     topic = benchmark("palbench.dialogue", data).examples[0].asked.id
     write_released_plan(data / "dialogue_evaluation", topic)
 
@@ -281,6 +283,7 @@ def test_plans_below_the_folder_of_the_data_are_read(data: Path) -> None:
 
 
 def test_a_file_of_plans_may_be_named(data: Path, tmp_path: Path) -> None:
+    """`interaction.plans` holds the plan of each topic that stands in a file."""
     topic = benchmark("palbench.dialogue", data).examples[0].asked.id
     path = write_released_plan(tmp_path / "elsewhere", topic)
 
@@ -310,6 +313,7 @@ def silent_rival(**query: Any) -> dspy.Prediction:
 
 
 def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(data: Path) -> None:
+    """A file has a released plan of the first topic. The second topic is in no file."""
     planned_topic = benchmark("palbench.dialogue", data).examples[0].asked.id
     write_released_plan(data / "dialogue_evaluation", planned_topic)
     loaded = benchmark("palbench.dialogue", data)
@@ -339,6 +343,7 @@ def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(data: 
     ],
 )
 def test_plans_of_another_form_are_refused(tmp_path: Path, plans: Any, problem: str) -> None:
+    """ "<方案提议>" proposes a solution, which only an assistant does."""
     path = tmp_path / PLANS_FILE
     path.write_text(json.dumps(plans))
     with pytest.raises(DataError, match=problem):
@@ -389,6 +394,7 @@ def test_a_dialogue_runs_to_the_end_of_its_plan(simulated_dialogue: SimulatedDia
 def test_the_assistant_is_shown_the_dialogue_so_far(
     simulated_dialogue: SimulatedDialogue,
 ) -> None:
+    """The simulated user says "words 1" first, and the assistant answers "reply 1"."""
     first_query, second_query = simulated_dialogue.assistant.queries[:2]
     assert first_query == {
         "question": "words 1",
@@ -402,6 +408,7 @@ def test_the_assistant_is_shown_the_dialogue_so_far(
 def test_the_user_knows_preferences_only_once_solutions_are_discussed(
     simulated_dialogue: SimulatedDialogue,
 ) -> None:
+    """The prompt of the simulated user shows its needs at first, and its preferences later."""
     for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
         is_about_needs = turn.user in ("topic inquiry", "requirement confirmation")
         assert ("NEEDS" in prompt) == is_about_needs
@@ -409,11 +416,13 @@ def test_the_user_knows_preferences_only_once_solutions_are_discussed(
 
 
 def test_the_user_is_told_what_each_action_means(simulated_dialogue: SimulatedDialogue) -> None:
+    """`USER_ACTIONS` describes each action in words."""
     for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
         assert USER_ACTIONS[turn.user] in prompt
 
 
 def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any) -> None:
+    """A prompt shows the dialogue with one line for each turn."""
     lm = scripted(lambda *call: {"utterance": "words"})
 
     def reply(**query: Any) -> dspy.Prediction:
@@ -459,6 +468,7 @@ def test_each_judge_of_dialogues_sees_its_own_part_of_the_persona_and_is_asked_s
 
 
 def test_equal_dialogues_tie_without_a_call(scripted: Any) -> None:
+    """The model has no answer, so it must not be asked."""
     lm = scripted(lambda *call: {})
     judge = NeedUnderstandingJudge(lm, adapter())
 
@@ -476,6 +486,7 @@ def load_dialogue(rival: Callable[..., dspy.Prediction], **options: Any) -> Any:
 
 @pytest.mark.parametrize("against_logs", [False, True])
 def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -> None:
+    """The rival is the assistant to compare with; logs say what the user just did."""
     assistant = RecordingAssistant()
     rival = RecordingAssistant()
     loaded = load_dialogue(rival, against_logs=against_logs)
@@ -494,6 +505,7 @@ def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True)])
 def test_an_option_that_is_a_text_is_read_as_true_or_false(text: Any, value: bool) -> None:
+    """Options of the command line are texts."""
     assert PalDialogue.load(against_logs=text).interaction.against_logs is value
 
 
@@ -554,6 +566,8 @@ def test_the_hash_of_the_judges_is_known_before_there_is_a_model() -> None:
 
 @pytest.mark.parametrize("changed_class", [NeedUnderstandingJudge, PreferenceUnderstandingJudge])
 def test_the_hash_of_the_judges_covers_both_prompts(changed_class: Any) -> None:
+    """Dialogues have two judges, one for needs and one for preferences. One of them is changed."""
+
     class ChangedJudge(changed_class):
         """The judge with other instructions."""
 

@@ -46,6 +46,7 @@ TENT_QUESTION = "Where should I stay? It's late."
     ],
 )
 def test_the_cell_of_a_question_is_read_in_every_form(tmp_path: Path, cell: str) -> None:
+    """In the released CSV file the cell has a Python dict, written as a text."""
     [example] = load_questions(tmp_path, {"user_query": cell}).examples
     assert example.question == TENT_QUESTION
 
@@ -61,6 +62,7 @@ def test_the_cell_of_a_question_is_read_in_every_form(tmp_path: Path, cell: str)
 def test_without_a_preference_the_snippet_or_the_right_reply_is_the_reference(
     tmp_path: Path, change: dict[str, str], reference: str
 ) -> None:
+    """The reference is what a memory has to recall."""
     [example] = load_questions(tmp_path, change).examples
     assert example.reference == reference
 
@@ -164,6 +166,7 @@ def test_a_request_is_answered_with_a_response_to_the_user(tmp_path: Path) -> No
 
 
 def test_multiple_choice_needs_no_judge(tmp_path: Path) -> None:
+    """With the metric "mcq" the program chooses among four replies."""
     loaded = load_questions(tmp_path, {}, metric="mcq")
     assert loaded.task == "multiple-choice"
     assert loaded.scorer.title == "accuracy"
@@ -180,6 +183,7 @@ def test_the_options_of_multiple_choice_are_all_replies(tmp_path: Path) -> None:
 
 
 def test_the_right_option_of_multiple_choice_stands_at_any_place(tmp_path: Path) -> None:
+    """The order of the options is drawn for each row. The right reply is `correct_answer`."""
     changes = [{"correct_answer": f"Reply {number}."} for number in range(30)]
 
     examples = load_questions(tmp_path, *changes, metric="mcq").examples
@@ -200,6 +204,7 @@ def test_the_options_of_multiple_choice_have_the_same_order_each_time(tmp_path: 
 
 
 def test_the_length_chooses_the_link(tmp_path: Path) -> None:
+    """A row links to a history of each length. The link for 128k is data/long.json."""
     with pytest.raises(DataError, match=r"chat_history_128k_link.*'data/long\.json'"):
         load(tmp_path, "personamem-v2", length="128k")
 

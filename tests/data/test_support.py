@@ -108,6 +108,7 @@ def test_the_entries_that_count_are_those_within_the_budget() -> None:
 
 
 def test_notes_such_as_a_summary_count_after_the_entries() -> None:
+    """The smaller budget, four tokens, ends before the summary."""
     context = Context(
         hits=(Hit(id="n1", text="Ann cooks."),),
         notes={"summary": "Ann moved to Lisbon."},
@@ -141,12 +142,14 @@ def test_an_entry_that_is_shown_only_because_nothing_fits_does_not_count() -> No
     ],
 )
 def test_a_date_is_found_however_it_is_written(written: str) -> None:
+    """A date is compared as its words. The 8th of May shares two of three with the 7th."""
     assert support("7 May 2023", f"Ann moved on {written}.") == 1
     assert support("2023-05-07", f"Ann moved on {written}.") == 1
     assert support("8 May 2023", f"Ann moved on {written}.") == pytest.approx(2 / 3)
 
 
 def test_part_of_a_date_supports_its_words() -> None:
+    """The words of the first answer are 7, May and 2023."""
     assert support("7 May 2023", "Ann moved in May 2023.") == pytest.approx(2 / 3)
     assert support("7 May 2023", "Ann moved in 2023.") == pytest.approx(1 / 3)
     assert support("September 2023", "Ann moved in Sept. 2023.") == 1
@@ -154,6 +157,7 @@ def test_part_of_a_date_supports_its_words() -> None:
 
 @pytest.mark.parametrize("written", ["5月7日", "5月7号", "5 月 7 日", "2023年5月7日"])
 def test_a_chinese_date_without_a_year_is_found(written: str) -> None:
+    """5月7日 is the 7th of May, and 5月 is May."""
     assert support("7 May", f"她在{written}搬家了。") == 1
     assert support("5月7日", f"她在{written}搬家了。") == 1
     assert support("5月", f"她在{written}搬家了。") == 1
@@ -175,6 +179,7 @@ def test_the_dates_of_a_range_are_words_of_their_own() -> None:
 
 @pytest.mark.parametrize("written", ["2023-05-07", "May 7, 2023", "17 May 2023", "2023年5月17日"])
 def test_a_larger_budget_never_lowers_the_score(written: str) -> None:
+    """A smaller budget may cut a date. It must not make 1 May of 17 May."""
     text = f"Ann moved on {written}, and then she called."
     for answer in ("Ann moved on 2023-05-07", "17 May 2023", "1 May", "2023", "May"):
         scores = [support(answer, text, tokens=tokens) for tokens in range(1, 30)]
@@ -215,6 +220,7 @@ def feedback(answer: str, prediction: dspy.Prediction, **fields: object) -> str:
 
 
 def test_feedback_names_words_that_were_never_said() -> None:
+    """The only entry of the memory says nothing of the city."""
     prediction = recalled("Ann cooks.", memory=notebook("Ann cooks."))
 
     text = feedback("Lisbon", prediction)
@@ -224,6 +230,7 @@ def test_feedback_names_words_that_were_never_said() -> None:
 
 
 def test_feedback_names_words_of_an_entry_that_was_not_recalled() -> None:
+    """The memory has two entries, and the first one was recalled."""
     prediction = recalled("Ann cooks.", memory=notebook("Ann cooks.", "Ann moved to Lisbon."))
 
     text = feedback("Lisbon", prediction)
@@ -233,6 +240,7 @@ def test_feedback_names_words_of_an_entry_that_was_not_recalled() -> None:
 
 
 def test_feedback_names_words_that_were_recalled_below_the_budget() -> None:
+    """Twelve tokens of the recalled text count. They end before the word Lisbon."""
     entries = ("Ann talked about the weather and the news of the day.", "Ann moved to Lisbon.")
     prediction = recalled(*entries, memory=notebook(*entries))
 
@@ -243,6 +251,7 @@ def test_feedback_names_words_that_were_recalled_below_the_budget() -> None:
 
 
 def test_feedback_says_of_each_word_where_it_was_lost() -> None:
+    """Rex was recalled, Lisbon is in another entry, and the memory holds no Oslo."""
     prediction = recalled("Ann has Rex.", memory=notebook("Ann has Rex.", "Ann moved to Lisbon."))
 
     text = feedback("Rex, Lisbon and Oslo", prediction)
@@ -264,6 +273,7 @@ def test_an_entry_about_something_else_has_not_said_the_answer() -> None:
 
 
 def test_feedback_does_not_guess_what_a_system_stores_elsewhere() -> None:
+    """The memory has a note with the city, but does not know from which turns its notes come."""
     memory = ElsewhereMemory(notes=notebook("Ann moved to Lisbon.").notes)
     prediction = recalled("Ann cooks.", memory=memory)
 
@@ -290,11 +300,13 @@ def test_feedback_does_not_guess_what_a_system_stores_elsewhere() -> None:
     ],
 )
 def test_a_question_that_cannot_be_answered_does_not_count(answer: str) -> None:
+    """These gold answers say that there is no answer, so they have no words to look for."""
     assert not Support().in_headline(question(answer))
 
 
 @pytest.mark.parametrize("answer", ["Lisbon", "Unknown Pleasures", "no informational value", "no"])
 def test_an_answer_that_only_looks_like_a_refusal_counts(answer: str) -> None:
+    """ "Unknown Pleasures", for instance, is the name of a record."""
     assert Support().in_headline(question(answer))
 
 
@@ -379,11 +391,13 @@ def test_memory_env_leaves_retracted_facts_out() -> None:
 
 
 def test_another_metric_refuses_a_budget() -> None:
+    """The budget is how many tokens of the recalled text count."""
     with pytest.raises(UserError, match="goes with the metric support alone, not with token F1"):
         benchmark("msc").with_support_tokens(100)
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
+    """The budget is how many tokens of the recalled text count."""
     with pytest.raises(UserError, match="support_tokens = 0: give 1 or more"):
         benchmark("msc", metric="support").with_support_tokens(0)
 

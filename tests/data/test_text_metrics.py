@@ -89,11 +89,13 @@ def test_a_chinese_answer_is_found_inside_every_sentence(gold: str, sentence: st
 
 @given(st.text(st.characters(codec="ascii")))
 def test_ascii_text_has_the_words_of_squad(text: str) -> None:
+    """`squad_words` has the published rules for English words."""
     assert words_by_script(text) == squad_words(text)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_english_has_the_words_of_squad_beside_a_foreign_word(text: str) -> None:
+    """`squad_words` follows the published rules for English."""
     assert words_by_script(f"{text} é") == [*squad_words(text), "é"]
 
 
@@ -217,6 +219,7 @@ def test_feedback_names_what_was_wrong(
 
 
 def test_feedback_compares_the_words_of_its_metric() -> None:
+    """By the rules of SQuAD "and" is a word. Other metrics leave it out."""
     feedback = explain(answer="cat and dog", gold="cat dog", value=0.8, split=squad_words)
     assert "without: and." in feedback
 

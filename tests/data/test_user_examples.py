@@ -102,6 +102,7 @@ TWO_TURNS = [
 
 
 def test_two_different_lists_of_evidence_are_refused() -> None:
+    """Evidence may be given as `evidence_ids` or as `evidence`."""
     example = make_example(history=TWO_TURNS, evidence_ids=["D1:1"], evidence=["D1:2"])
     with pytest.raises(DataError, match="two names of one field, and differ"):
         Benchmark.from_examples([example])
@@ -111,6 +112,7 @@ def test_two_different_lists_of_evidence_are_refused() -> None:
 def test_the_same_evidence_in_another_order_or_in_only_one_list_is_no_difference(
     other_list: object,
 ) -> None:
+    """Evidence may be given as `evidence_ids`, as `evidence`, or as both."""
     read_example = read_one(history=TWO_TURNS, evidence_ids=["D1:1", "D1:2"], evidence=other_list)
     assert set(read_example.evidence_ids) == {"D1:1", "D1:2"}
 
@@ -154,11 +156,13 @@ TESTSET = [make_example(9)]
 
 
 def test_one_example_is_not_enough_to_hold_a_third_out() -> None:
+    """A third of the examples is held out as dev, on which nothing is trained."""
     with pytest.raises(DataError, match="it has 1 example; add more, or give a valset"):
         Benchmark.from_examples([make_example(1)], testset=TESTSET)
 
 
 def test_of_two_examples_one_is_held_out() -> None:
+    """The examples held out are dev, on which nothing is trained."""
     examples = [make_example(1), make_example(2)]
     split = Benchmark.from_examples(examples, testset=TESTSET).split()
     assert len(split.train) == 1
@@ -267,6 +271,7 @@ def test_another_label_of_any_kind_makes_another_digest(first: Any, second: Any)
 
 
 def test_the_digest_depends_on_no_address() -> None:
+    """The digest identifies the data of a run. It must be the same when the run is resumed."""
     # Both objects live at once, so their addresses differ.
     first_note = Note()
     second_note = Note()
@@ -274,6 +279,7 @@ def test_the_digest_depends_on_no_address() -> None:
 
 
 def test_the_digest_depends_on_no_order_of_fields_and_keys() -> None:
+    """The digest identifies the data of a run."""
     assert digest_of(label="tea", other="milk") == digest_of(other="milk", label="tea")
     assert digest_of(label={"a": 1, 2: "b"}) == digest_of(label={2: "b", "a": 1})
 
@@ -316,5 +322,9 @@ CYCLE.append(CYCLE)
 def test_a_label_that_cannot_be_compared_is_refused_with_its_field(
     label: object, problem: str
 ) -> None:
+    """A label is any further field of an example. A resumed run has to notice a changed one.
+
+    These values do not show what they hold.
+    """
     with pytest.raises(DataError, match=rf"example 'user-1:0': the field 'label' .*{problem}"):
         digest_of(label=label)

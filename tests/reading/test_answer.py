@@ -92,6 +92,7 @@ def test_an_answer_with_headers_is_read_without_repairs(text: str) -> None:
     ],
 )
 def test_an_answer_in_another_layout_is_read_with_a_repair(text: str) -> None:
+    """Headers such as [[ ## facts ## ]] were asked for; these answers have none."""
     answer = read_answer(UpdateFacts, text, INPUTS)
 
     assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
@@ -142,6 +143,7 @@ def test_json_with_a_comma_too_much_and_words_behind_it_is_not_counted_as_cut() 
 
 
 def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
+    """Some models write their thoughts between tags, with an answer that they give up later."""
     text = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
 
     outputs = read_answer(RespondPersonally, text, {}).outputs
@@ -180,6 +182,7 @@ def test_an_unreadable_optional_output_gets_its_default_and_is_counted() -> None
 
 
 def test_a_missing_optional_output_gets_its_default_and_is_counted() -> None:
+    """The signature has the outputs `reasoning`, which is optional, and `answer`."""
     answer = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
 
     assert answer.outputs["reasoning"] == ""
@@ -207,6 +210,7 @@ class ListMoods(dspy.Signature):
 
 
 def test_a_field_replaces_synonyms_before_its_value_is_read() -> None:
+    """The field `mood` allows "good" and "bad", and takes "fine" as "good"."""
     outputs = read_answer(ListMoods, '{"moods": [{"mood": "fine"}, {"mood": "bad"}]}', {}).outputs
 
     assert [mood.mood for mood in outputs["moods"]] == ["good", "bad"]
@@ -288,6 +292,7 @@ def read_choice(reply: str) -> str:
 
 @pytest.mark.parametrize("reply", ["A swim", "(b) a swim", "I'd go for (b): a swim.", "B"])
 def test_an_option_is_chosen_by_its_letter_or_its_text(reply: str) -> None:
+    """The options are (a) a walk, (b) a swim, (c) a nap and (d) a book."""
     assert read_choice(reply) == "(b)"
 
 
@@ -305,6 +310,7 @@ def test_an_option_is_chosen_by_its_letter_or_its_text(reply: str) -> None:
     ],
 )
 def test_a_reply_that_chooses_no_option_or_several_is_unreadable(reply: str) -> None:
+    """The options are (a) a walk, (b) a swim, (c) a nap and (d) a book."""
     with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
         read_choice(reply)
 
@@ -325,6 +331,7 @@ SOLUTIONS = [f"S{number}: solution {number}" for number in range(1, 9)]
     ],
 )
 def test_a_selection_of_options_is_read_in_every_spelling(reply: str) -> None:
+    """The options are S1 to S8. Each reply selects S2 and S7."""
     text = f"[[ ## analysis ## ]]\nboth suit\n\n[[ ## answer ## ]]\n{reply}"
 
     outputs = read_answer(SelectSolutions, text, {"options": SOLUTIONS}).outputs
@@ -333,6 +340,7 @@ def test_a_selection_of_options_is_read_in_every_spelling(reply: str) -> None:
 
 
 def test_an_unknown_option_is_left_out_of_a_selection_and_counted() -> None:
+    """The options are S1 to S8."""
     text = '{"analysis": "x", "answer": ["S9", "S1"]}'
 
     answer = read_answer(SelectSolutions, text, {"options": SOLUTIONS})

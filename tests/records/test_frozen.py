@@ -185,6 +185,7 @@ def test_every_class_of_records_is_tested_in_this_file() -> None:
 def test_a_copy_of_a_record_is_another_object_that_is_equal(
     kind: type[Record], data: st.DataObject
 ) -> None:
+    """`COPIES` are six ways to copy a record, such as `copy.copy` and pickle."""
     record = data.draw(RECORDS[kind])
     said = computed(record)
     for name, copied in {name: make(record) for name, make in COPIES.items()}.items():
