@@ -293,7 +293,7 @@ def choose_judge(judge_class: type) -> Any:
         ("event_ordering", "a cat\na fern", {"fixed": 0.0, "official": 0.0}),
     ],
 )
-def test_two_rules_score_the_same_replies(
+def test_the_official_and_the_fixed_rule_score_the_same_replies(
     metric: str, ability: str, answer: str, values: dict[str, float]
 ) -> None:
     """The metric "official" scores as the released code does, "fixed" without its mistakes."""

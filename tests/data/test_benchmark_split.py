@@ -129,7 +129,7 @@ def test_the_number_of_conversations_decides_the_sizes_of_train_dev_and_test(
         (2, 29, [29, 9, 20]),
     ],
 )
-def test_dev_and_test_get_what_a_verdict_needs_where_the_data_allow(
+def test_dev_and_test_get_twenty_questions_where_the_data_allow(
     tmp_path: Path, conversations: int, questions_each: int, sizes: list[int]
 ) -> None:
     """A verdict, whether one program is better than another, needs 20 questions.
@@ -192,7 +192,9 @@ def test_a_larger_dev_contains_a_smaller_one_and_leaves_test_as_it_is(tmp_path: 
     assert example_ids(largest.test) == example_ids(default.test)
 
 
-def test_test_holds_the_same_conversations_whatever_categories_are_loaded(tmp_path: Path) -> None:
+def test_the_test_part_holds_the_same_conversations_whatever_categories_are_loaded(
+    tmp_path: Path,
+) -> None:
     # Of ten conversations with seven questions, three are test. If only the two questions of
     # category 1 counted, test would need more conversations.
     categories = [1, 1, 4, 4, 4, 4, 4]
@@ -210,7 +212,7 @@ def test_test_holds_the_same_conversations_whatever_categories_are_loaded(tmp_pa
 @pytest.mark.parametrize(
     "options", [{"dev": 40}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}]
 )
-def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
+def test_the_test_part_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
     # A program is evaluated on test with other options than it was trained with. No question of
@@ -231,7 +233,7 @@ def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
     test=st.integers(1, 8),
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_split_keeps_its_promises(
+def test_parts_share_no_question_and_the_size_of_one_part_changes_no_other_part(
     tmp_path: Path, conversations: int, seed: int, train: int, test: int
 ) -> None:
     """Each conversation has nine questions. The sizes `train` and `test` limit these parts."""
@@ -267,7 +269,7 @@ def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
     assert len(conversations_of(train[:6])) == 6
 
 
-def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
+def test_an_empty_part_is_refused_unless_its_size_is_set_to_zero(tmp_path: Path) -> None:
     """Two questions are too few for three parts. With `dev=0` nothing is asked of dev."""
     loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
 

@@ -81,7 +81,7 @@ def test_a_field_that_the_reader_misses_is_named_with_the_line_of_the_reader(
         Careless.load(path)
 
 
-def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
+def test_two_questions_with_the_same_id_are_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path, GOOD_ROW, GOOD_ROW)
     with pytest.raises(DataError, match="q1: example 1 has this id too"):
         Careless.load(path)

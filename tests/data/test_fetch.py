@@ -136,7 +136,7 @@ def test_the_licence_is_printed(offer: Any, tmp_path: Path) -> None:
     assert messages == ["set.jsonl: licence CC0"]
 
 
-def test_another_file_of_that_name_is_not_overwritten(
+def test_a_different_file_with_the_same_name_is_not_overwritten(
     offer: Any, server: FileServer, tmp_path: Path
 ) -> None:
     offer()
@@ -330,7 +330,7 @@ def test_nothing_is_fetched_from_the_hub_if_it_is_switched_off(
         fetch(HUB_ADDRESS, tmp_path, ignore_message)
 
 
-def test_the_token_of_the_hub_goes_nowhere_else(
+def test_the_token_of_the_hub_is_sent_to_no_other_server(
     server: FileServer, offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server plays the hub for the first download, and another server for the second."""

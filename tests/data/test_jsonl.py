@@ -104,7 +104,7 @@ def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
     assert example.evidence_ids == ()
 
 
-def test_equal_pasts_are_one_history(tmp_path: Path) -> None:
+def test_rows_with_the_same_past_share_one_history(tmp_path: Path) -> None:
     """The first two rows say the same in two forms: one turn, "I like tea."."""
     short_row = {**ROW, "messages": CHAT_MESSAGES[:1]}
 
@@ -114,7 +114,7 @@ def test_equal_pasts_are_one_history(tmp_path: Path) -> None:
     assert longer.history is not short.history
 
 
-def test_different_pasts_of_one_user_are_one_conversation(tmp_path: Path) -> None:
+def test_questions_of_one_user_are_one_group_even_with_different_pasts(tmp_path: Path) -> None:
     """Questions about one user stay together when they are divided into training and test."""
     benchmark = load_rows(
         tmp_path,

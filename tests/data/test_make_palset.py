@@ -192,7 +192,7 @@ def prompts_by_output(tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
     return prompts_of_synthesis
 
 
-def test_candidates_are_written_without_a_look_at_the_user(
+def test_prompts_for_candidates_say_nothing_about_the_user(
     prompts_by_output: dict[str, list[str]],
 ) -> None:
     """Candidates are possible solutions; only later the user's preferences decide among them.
@@ -500,7 +500,9 @@ def test_what_was_corrected_is_reviewed_again(palset_with_corrected_faults: Made
     assert palset.calls["faults"] == (8 + 1) + 2 * dialogues
 
 
-def test_logs_whose_faults_stay_are_left_out(palset_with_lasting_faults: MadePalset) -> None:
+def test_logs_that_are_still_faulty_after_a_correction_are_left_out(
+    palset_with_lasting_faults: MadePalset,
+) -> None:
     """The model wrote the faulty entries anew, but with the same faults."""
     # Of the 20 entries of the first week two are faulty.
     entries = palset_with_lasting_faults.files["log_en.json"]["0000"]["2024-11-07"]
@@ -508,7 +510,7 @@ def test_logs_whose_faults_stay_are_left_out(palset_with_lasting_faults: MadePal
     assert palset_with_lasting_faults.report.count("log review", "left out") == 1
 
 
-def test_dialogues_whose_faults_stay_are_kept_and_reported(
+def test_dialogues_that_are_still_faulty_after_a_correction_are_kept_and_reported(
     palset_with_lasting_faults: MadePalset,
 ) -> None:
     """A dialogue needs all of its turns, so the faulty ones are kept."""
@@ -524,7 +526,7 @@ def test_dialogues_whose_faults_stay_are_kept_and_reported(
     )
 
 
-def test_faulty_logs_stay_where_too_few_would_be_left(made_palset: Any) -> None:
+def test_faulty_logs_are_kept_if_too_few_logs_would_be_left(made_palset: Any) -> None:
     """Six of the 20 entries are faulty. Without them there would be fewer than the 15 needed."""
 
     def reply(kind: str, prompt: str, number: int) -> Any:

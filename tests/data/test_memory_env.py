@@ -57,7 +57,7 @@ def answers_by_question(conversation: Conversation, sessions: int) -> dict[str, 
 
 
 @pytest.mark.parametrize("sessions", [1, 3, 8])
-def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
+def test_the_right_answer_is_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
     """After some sessions there is a question for each fact that was mentioned until then.
 
     `answers_by_question` reads the right answers from the words of the turns.

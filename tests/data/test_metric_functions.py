@@ -184,7 +184,7 @@ def test_a_function_gets_the_arguments_that_it_takes(
 @pytest.mark.parametrize(
     ("function", "predictor"), [(gepa_metric, "task.answer"), (dspy_metric, None)]
 )
-def test_feedback_is_that_of_one_predictor_if_the_function_asks_for_its_name(
+def test_feedback_is_about_one_predictor_if_the_function_takes_its_name(
     function: Any, predictor: str | None
 ) -> None:
     """Otherwise it is about the answer of the whole program, and `judged_predictor` is None."""

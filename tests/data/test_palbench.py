@@ -73,7 +73,7 @@ LOGS_3 = ["log 3a", "log 3b"]
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_question_does_not_see_its_own_dialogue_but_later_ones_do(
+def test_the_dialogue_that_a_question_is_about_is_in_the_history_of_later_questions_only(
     tmp_path: Path, part: str
 ) -> None:
     """The sessions 0 and 1 are history; one question is about session 2, one about session 3."""
@@ -161,7 +161,7 @@ def scored_row(**parts: float) -> Any:
 FAILED_ROW: Any = SimpleNamespace(parts={}, failure="any")
 
 
-def test_the_column_of_the_paper_is_a_mean_over_all_topics_with_the_failed_ones() -> None:
+def test_the_s_score_is_a_mean_over_all_topics_in_which_failures_count_as_zero() -> None:
     """The S-score says how well the selected solutions suit the user.
 
     A selection that is not valid counts as 0, and so does a question that failed.

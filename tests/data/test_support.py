@@ -81,7 +81,7 @@ def test_words_count_only_within_the_budget() -> None:
     assert support("Lisbon", FILLER, "Ann moved to Lisbon.", tokens=40) == 1
 
 
-def test_of_a_long_entry_the_beginning_counts() -> None:
+def test_only_the_beginning_of_a_long_entry_counts() -> None:
     assert support("Lisbon", f"Ann moved to Lisbon. {FILLER}", tokens=10) == 1
     assert support("Lisbon", f"{FILLER} Ann moved to Lisbon.", tokens=10) == 0
 
@@ -165,13 +165,13 @@ def test_a_chinese_date_without_a_year_is_found(written: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["7-8 May", "May 7-8", "7–8 May", "5月7-8日", "5月7日-5月8日"])
-def test_the_days_of_a_range_are_words_of_their_own(written: str) -> None:
+def test_each_day_of_a_range_is_found(written: str) -> None:
     for answer in ("7 May", "8 May", "7-8 May", "May 7-8"):
         assert support(answer, f"The trip was on {written}.") == 1
     assert support("7 May 2023", "The trip was on May 7-8, 2023.") == 1
 
 
-def test_the_dates_of_a_range_are_words_of_their_own() -> None:
+def test_each_date_of_a_range_is_found() -> None:
     written = "2023/05/07-2023/05/09"
     assert support("9 May 2023", f"The trip was {written}.") == 1
     assert with_plain_dates(written) == "7 may 2023 - 9 may 2023"
@@ -310,7 +310,7 @@ def test_an_answer_that_only_looks_like_a_refusal_counts(answer: str) -> None:
     assert Support().in_headline(question(answer))
 
 
-def test_locomo_knows_such_answers_although_it_compares_stems() -> None:
+def test_locomo_recognizes_answers_that_decline_although_it_compares_stems() -> None:
     """Stems are beginnings of words, so "mentioned" is compared as "mention"."""
     loaded = benchmark("locomo", metric="support")
     example = question("Not mentioned in the conversation", category="1")
@@ -324,7 +324,7 @@ def test_a_question_without_an_answer_does_not_count(answer: object) -> None:
     assert Support().score(example, recalled("There were none, she said.")).value == 0
 
 
-def test_of_a_list_of_answers_the_words_of_all_are_looked_for() -> None:
+def test_if_there_are_several_gold_answers_the_words_of_all_are_looked_for() -> None:
     example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=["Lisbon", "Rome"])
 
     score = Support().score(example, recalled("Ann saw Lisbon."))
@@ -396,7 +396,7 @@ def test_another_metric_refuses_a_budget() -> None:
         benchmark("msc").with_support_tokens(100)
 
 
-def test_a_budget_of_nothing_is_refused() -> None:
+def test_a_budget_of_zero_tokens_is_refused() -> None:
     """The budget is how many tokens of the recalled text count."""
     with pytest.raises(UserError, match="support_tokens = 0: give 1 or more"):
         benchmark("msc", metric="support").with_support_tokens(0)
@@ -421,7 +421,7 @@ def test_the_entries_of_a_memory_are_cut_into_words_once_for_all_its_questions()
     assert stemmed_words.count("feeds") == 1
 
 
-def test_the_words_of_another_memory_are_not_those_of_the_last_one() -> None:
+def test_another_memory_is_not_scored_by_the_words_of_the_last_one() -> None:
     """The words of a memory are kept for its next question. Another memory has words of its own."""
     scorer = Support()
     memory = notebook("Ann feeds the ferrets.")

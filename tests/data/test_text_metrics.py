@@ -116,7 +116,7 @@ def test_a_long_text_without_spaces_is_cut_into_words_in_a_few_seconds() -> None
 
 
 @pytest.mark.parametrize("name", ["locomo", "longmemeval", "msc", "implexconv"])
-def test_benchmarks_with_a_metric_of_their_own_keep_its_words(name: str) -> None:
+def test_benchmarks_with_a_published_metric_use_its_rules_for_words(name: str) -> None:
     """The scores of these benchmarks are compared with published ones.
 
     So they use the published rules for words, and not `BY_SCRIPT`, our rules for all languages.

@@ -88,7 +88,7 @@ def test_evidence_in_one_text_is_refused(name: str) -> None:
         Benchmark.from_examples([make_example(**{name: "D1:1"})])
 
 
-def test_evidence_goes_by_the_name_that_benchmarks_have_for_it() -> None:
+def test_evidence_may_have_the_name_that_benchmarks_use() -> None:
     """Users may write `evidence` or `evidence_ids`."""
     read_example = read_one(evidence_ids=["D1:1"])
     assert read_example.evidence_ids == ("D1:1",)
@@ -123,7 +123,7 @@ def test_a_history_of_dspy_is_read_by_its_messages() -> None:
     assert from_dspy.history == from_messages.history
 
 
-def test_an_id_that_is_made_up_is_none_that_another_example_has() -> None:
+def test_a_made_up_id_is_never_the_id_of_another_example() -> None:
     """An example without an id gets its user's id and a number, here 0 to 3.
 
     The numbers 0 and 2 are taken, so the others get 1 and 3.
@@ -170,7 +170,7 @@ def test_of_two_examples_one_is_held_out() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_conversation_with_nearly_all_examples_leaves_something_to_learn_from(seed: int) -> None:
+def test_a_conversation_with_nearly_all_examples_is_divided_into_train_and_dev(seed: int) -> None:
     """Held out are the examples of dev, which are not trained on."""
     # The users 1 and 2 have an example each, the user 3 has 30.
     examples = [make_example(1), make_example(2)]

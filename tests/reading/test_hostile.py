@@ -327,7 +327,7 @@ def test_text_that_may_still_change_is_held_back(
 
 @pytest.mark.parametrize("name", hostile_texts("answer"))
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_hostile_answers_are_followed_in_time(layout: Layout, name: str) -> None:
+def test_hostile_answers_are_read_in_time_while_they_arrive(layout: Layout, name: str) -> None:
     """The answer is read again and again while it arrives, which must not add up to minutes."""
     text = hostile_texts("answer")[name]
 
@@ -338,7 +338,7 @@ def test_hostile_answers_are_followed_in_time(layout: Layout, name: str) -> None
     assert time.process_time() - start < 3
 
 
-def test_nothing_is_given_after_a_stop() -> None:
+def test_a_partial_answer_gives_no_more_text_after_a_stop() -> None:
     """What a second attempt of a model says would not fit what was given already."""
     partial = PartialAnswer("answer")
     assert partial.add_piece("[[ ## answer ## ]]\ntea") == "tea"
