@@ -447,7 +447,7 @@ def test_a_record_carries_an_open_question_and_one_for_each_of_its_fields() -> N
 
 
 def test_a_record_carries_questions_in_its_own_language() -> None:
-    """ "商城购物" is shopping; index 1 of a question is its Chinese text."""
+    """The record is of shopping ("商城购物"). Index 1 of a question is its Chinese text."""
     assert questions_of({"type": "商城购物"})[0] == QUESTIONS["shop_added_to_cart"][1]
 
 

@@ -343,7 +343,7 @@ def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(data: 
     ],
 )
 def test_plans_of_another_form_are_refused(tmp_path: Path, plans: Any, problem: str) -> None:
-    """ "<方案提议>" proposes a solution, which only an assistant does."""
+    """Only an assistant proposes a solution ("<方案提议>"), never the user."""
     path = tmp_path / PLANS_FILE
     path.write_text(json.dumps(plans))
     with pytest.raises(DataError, match=problem):
@@ -408,7 +408,7 @@ def test_the_assistant_is_shown_the_dialogue_so_far(
 def test_the_user_knows_preferences_only_once_solutions_are_discussed(
     simulated_dialogue: SimulatedDialogue,
 ) -> None:
-    """The prompt of the simulated user shows its needs at first, and its preferences later."""
+    """The prompt of the simulated user shows needs at first, and preferences later."""
     for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
         is_about_needs = turn.user in ("topic inquiry", "requirement confirmation")
         assert ("NEEDS" in prompt) == is_about_needs

@@ -306,7 +306,7 @@ def test_a_question_that_cannot_be_answered_does_not_count(answer: str) -> None:
 
 @pytest.mark.parametrize("answer", ["Lisbon", "Unknown Pleasures", "no informational value", "no"])
 def test_an_answer_that_only_looks_like_a_refusal_counts(answer: str) -> None:
-    """ "Unknown Pleasures", for instance, is the name of a record."""
+    """The words "Unknown Pleasures", for instance, are the title of an album."""
     assert Support().in_headline(question(answer))
 
 
