@@ -1,4 +1,13 @@
-"""BEAM and MemBench: scores and readings agree with those of the released code."""
+"""BEAM and MemBench: scores and readings agree with those of the released code.
+
+BEAM asks questions about long chats. The right answer is a rubric, a list of items, each of which a
+model (the judge) scores; for some questions the items are events, whose order counts. MemBench asks
+multiple-choice questions about messages of a user; the target steps are the messages that hold the
+answer.
+
+A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
+result. `assert_agrees` compares our result with it; see `conftest.py`.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +100,10 @@ def test_the_order_of_events_is_scored_as_released(case: Case, assert_agrees: As
 def test_the_verdict_on_a_pair_is_read_as_released(
     case: Case, assert_agrees: AssertAgrees, scripted: Any
 ) -> None:
-    """The reply "YES" of a judge is read as True. A reply that cannot be read is None."""
+    """A judge says whether an event and a line of an answer are the same.
+
+    The reply "YES" is read as True. A reply that cannot be read is None.
+    """
     completion = f"[[ ## verdict ## ]]\n{case['input']['reply']}"
     judge = SameEventJudge(scripted(lambda *call: completion), adapter())
 
@@ -334,7 +346,10 @@ def test_a_reply_chooses_the_released_option(case: Case, assert_agrees: AssertAg
 
 @pytest.mark.vectors("membench", "r2-ex-*")
 def test_answers_of_memory_r2_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """From "**Answer:** Faro" the answer "Faro" is read."""
+    """Memory-R2 is a method that is trained on MemBench as well.
+
+    From "**Answer:** Faro" the answer "Faro" is read.
+    """
     assert_agrees(read_answer(AnswerFromMemories, case["input"]["reply"]).outputs["answer"])
 
 

@@ -1,6 +1,14 @@
 """Memory-R2: our results agree with those of the released code.
 
-Metrics, replies, operations, rewards, advantages, losses and groups of completions are compared.
+Memory-R2 is a method whose memory is a list of facts. A model extracts facts from each session of a
+conversation; as the manager it then inserts, updates or deletes entries. The model is trained by
+LoGo-GRPO: it writes the memory of a conversation several times (rollouts), and each rollout gets a
+reward for the questions that its memory answers. Completions of the model are compared in groups:
+an advantage says how much better the reward of one is than the rewards of the others. The loss
+makes the model prefer completions with a high advantage.
+
+A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
+result. `assert_agrees` compares our result with it; see `conftest.py`.
 """
 
 from __future__ import annotations
@@ -255,7 +263,10 @@ def test_operations_change_a_memory_as_released(
 
 @pytest.mark.vectors("memory_r2", "compression-*")
 def test_compression_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A memory of 90 words exceeds half of a session of 100 words by 40, so the excess is 0.4."""
+    """A memory that is too long for its sessions costs reward.
+
+    A memory of 90 words exceeds half of a session of 100 words by 40, so the excess is 0.4.
+    """
     inputs = case["input"]
 
     excess = compression_excess(
@@ -353,7 +364,7 @@ def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgree
 def test_every_turn_of_a_session_gets_the_released_reward(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
-    """All turns that a session took get the sum of their rewards.
+    """All turns that a session took get the sum of their rewards. A turn is one call of the model.
 
     The turn rewards 0 and 1, and two more turns that were not taken, make the rewards 1, 1, 0 and
     0.
@@ -423,7 +434,10 @@ def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAg
 def test_turn_ids_of_evidence_are_the_released_ones(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
-    """From the evidence "D1:4,D2:5" the turn 4 of session 1 is read."""
+    """Evidence names the turns that the answer to a question rests on.
+
+    From the evidence "D1:4,D2:5" the turn 4 of session 1 is read.
+    """
     dia_id = case["input"]["dia_id"]
     turn_ids = evidence_ids([dia_id] if isinstance(dia_id, str) else [])
 
@@ -498,9 +512,10 @@ def test_a_question_waits_for_the_released_session(
 def test_a_question_is_asked_in_the_released_sessions(
     case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
 ) -> None:
-    """In the session of its last evidence a question is "current"; later it is "distant".
+    """While a memory is written, a question is asked as soon as its last evidence was said.
 
-    It is None as long as it cannot be asked.
+    In the session of its last evidence it is "current"; later it is "distant". It is None as long
+    as it cannot be asked.
     """
     inputs = case["input"]
     session = session_that_allows(load_questions(inputs["evidence"], category=inputs["category"]))
@@ -522,7 +537,8 @@ def test_each_session_has_the_released_evidence(
 ) -> None:
     """A case has the evidence of all questions, and expects which of it is in each session.
 
-    Evidence in D9 is in none of the first three.
+    A session is rewarded for the questions whose evidence it has. Evidence in D9 is in none of the
+    first three.
     """
     questions = load_questions(*case["input"]["evidence_by_question"])
     examples = tuple(questions.examples)

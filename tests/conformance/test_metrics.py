@@ -1,6 +1,12 @@
 """LongMemEval, LoCoMo, ImplexConv and PersonaMem: metrics and replies agree with released code.
 
-At the end: every vector of this folder is tested, and the table of deviations is right.
+These are benchmarks of questions about long conversations. Some score the words of an answer, some
+ask a model (the judge) whether it is right, and some count how much evidence was found.
+
+A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
+result. `assert_agrees` compares our result with it; see `conftest.py`.
+
+At the end: every vector (case) of this folder is tested, and the table of deviations is right.
 """
 
 from __future__ import annotations
@@ -94,7 +100,10 @@ def test_retrieval_metrics_of_turns_are_the_released_ones(
 
 @pytest.mark.vectors("longmemeval_metrics", "dcg-*")
 def test_dcg_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The relevances 0, 1, 0 have a gain of 1 up to the third place."""
+    """DCG adds the relevances of results. Those behind the second place count less.
+
+    The relevances 0, 1, 0 have a gain of 1 up to the third place.
+    """
     assert_agrees(dcg(case["input"]["relevances"], case["input"]["k"]))
 
 
@@ -439,6 +448,7 @@ def all_markers() -> list[VectorsMarker]:
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_case_of_the_vectors_is_tested(file: str, all_markers: list[VectorsMarker]) -> None:
+    """The markers `@pytest.mark.vectors` of all tests name each case of a file."""
     untested_ids = {case["id"] for case in vectors(file)}
     assert untested_ids
 
@@ -451,6 +461,7 @@ def test_every_case_of_the_vectors_is_tested(file: str, all_markers: list[Vector
 
 
 def test_the_table_of_deviations_names_files_of_vectors() -> None:
+    """A table in docs/coverage.md lists the cases in which our result differs on purpose."""
     assert deviations()
     assert deviations().keys() <= set(FILES)
 

@@ -1,5 +1,14 @@
 """OmniBehavior and PraMem: practice, labels and left-out records agree with the released code.
 
+OmniBehavior is a benchmark: its records say what users did on a platform, and it asks how a user
+reacts to a record, such as a video. PraMem is a method for it. A model practises on the records of
+a user: it predicts the reaction to a record, and then reflects on the prediction. From that come
+proposals. A review lets proposals pass or not, and from time to time an adjustment makes them the
+user's experience, which has patterns of the user and alerts to mistakes of the model.
+
+A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
+result. `assert_agrees` compares our result with it; see `conftest.py`.
+
 In the released records, "视频浏览" is browsing videos, "直播间" a live stream, "商城购物" shopping
 and "广告推荐" an advertisement.
 """
@@ -259,7 +268,10 @@ def test_periods_are_cut_as_released(case: Case, assert_agrees: AssertAgrees) ->
 
 @pytest.mark.vectors("omnibehavior_practice", "tokens-*")
 def test_tokens_are_estimated_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The text "hello" is estimated as one token."""
+    """Tokens are counted without a model's own tokenizer, by a rule of the released code.
+
+    The text "hello" is estimated as one token.
+    """
     assert_agrees(estimate_tokens(case["input"]["text"]))
 
 
@@ -659,7 +671,8 @@ def test_experience_is_adjusted_after_the_released_rounds(
 ) -> None:
     """With an interval of 5 rounds, 4 records to practise with are adjusted once, after round 4.
 
-    A case expects the numbers of the rounds.
+    A round practises one record. The last round is always followed by an adjustment. A case expects
+    the numbers of the rounds.
     """
     inputs = case["input"]
     writer = pramem_writer(

@@ -1,4 +1,13 @@
-"""PAL-Bench and PraMem: metrics, selections and predictions agree with the released code."""
+"""PAL-Bench and PraMem: metrics, selections and predictions agree with the released code.
+
+PAL-Bench asks what a user needs (restatements, scored by BLEU or by a judge's points), for a
+solution (generation), for the best two of eight solutions (selection), and for a dialogue. PraMem
+predicts how a user reacts to a record, such as a video, by answering Yes or No to questions about
+fields.
+
+A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
+result. `assert_agrees` compares our result with it; see `conftest.py`.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +77,10 @@ def mean_bleu_of_restatements(pairs: Iterable[tuple[str, str]]) -> dict[str, flo
 
 @pytest.mark.vectors("pal_metrics", "bleu-*")
 def test_bleu_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A case has a requirement and its restatement, and expects BLEU-1 to BLEU-4."""
+    """BLEU compares groups of words; a case has a requirement and its restatement.
+
+    It expects BLEU-1 to BLEU-4.
+    """
     pair = (case["input"]["reference"], case["input"]["candidate"])
 
     assert_agrees(mean_bleu_of_restatements([pair]))

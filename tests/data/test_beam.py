@@ -1,4 +1,14 @@
-"""BEAM: both forms of its files, what is odd or broken in them, and its two rules of scoring."""
+"""BEAM: both forms of its files, what is odd or broken in them, and its two rules of scoring.
+
+BEAM asks questions about very long chats of a user with an assistant. There are ten kinds of
+questions, which are called abilities. The right answer is given as a rubric: a list of items that
+an answer has to hold. A model, the judge, scores each item with 0, 0.5 or 1. For "event_ordering"
+the order of the events counts as well.
+
+A chat is a list of batches. A batch is a list of turns, and each turn (a question of the user and
+what follows it) becomes a session of our history. The data stand in folders of files, or in rows of
+the Hugging Face hub.
+"""
 
 import copy
 from pathlib import Path
@@ -27,6 +37,7 @@ QUESTIONS = FILES[QUESTIONS_FILE]
 
 
 def test_the_size_chooses_a_folder(tmp_path: Path) -> None:
+    """Chats have several sizes, with a folder for each. `FILES` is chat 7 of the size 100K."""
     write_files(tmp_path, FILES)
 
     loaded = benchmark("beam", tmp_path, size="100K")
@@ -41,6 +52,7 @@ def test_a_size_without_a_chat_is_refused(tmp_path: Path) -> None:
 
 
 def test_some_questions_cannot_be_answered(tmp_path: Path) -> None:
+    """These are the questions of the ability "abstention"."""
     assert benchmark("beam", write_files(tmp_path, FILES)).has_unanswerable is True
 
 
@@ -63,6 +75,7 @@ def hub_row() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["100K-0.parquet", "100K.jsonl", "100K.json"])
 def test_a_row_of_the_hub_is_the_same_chat(tmp_path: Path, name: str) -> None:
+    """The hub has the same data as tables. `hub_row` writes the chat of `FILES` as a row."""
     if name.endswith("parquet"):
         write_table(Table.from_pylist([hub_row()]), tmp_path / name)
     else:
@@ -201,6 +214,10 @@ def write_changed(folder: Path, change: Change) -> Path:
     ],
 )
 def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: str) -> None:
+    """The released files have many oddities. They are left out or repaired, and a check lists them.
+
+    An arrow, as in "->-> 1,1", is a note that the program which made the data left behind.
+    """
     path = write_changed(tmp_path, change)
 
     assert benchmark("beam", path).examples
@@ -236,6 +253,7 @@ def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: 
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, change: Change, problem: str) -> None:
+    """Each case changes one value in the example files."""
     path = write_changed(tmp_path, change)
 
     with pytest.raises(DataError) as refusal:
@@ -275,7 +293,7 @@ def choose_judge(judge_class: type) -> Any:
         ("event_ordering", "a cat\na fern", {"fixed": 0.0, "official": 0.0}),
     ],
 )
-def test_two_rules_score_the_same_replies(
+def test_the_official_and_the_fixed_rule_score_the_same_replies(
     metric: str, ability: str, answer: str, values: dict[str, float]
 ) -> None:
     """The metric "official" scores as the released code does, "fixed" without its mistakes."""
@@ -306,10 +324,12 @@ def test_the_sample_has_four_questions_of_each_ability_about_two_chats() -> None
 
 
 def test_the_judge_of_beam_scores_items_of_a_rubric() -> None:
+    """`judge_of` returns the class of judges that a benchmark uses. In BEAM they score rubrics."""
     assert judge_of("beam").__name__ == "RubricJudge"
 
 
 def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
+    """The question rests on two turns, and one of them is recalled."""
     loaded = benchmark("beam", metric="evidence")
     example = loaded.examples[2]
     first_turn, _ = example.evidence_ids
@@ -320,6 +340,7 @@ def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
 
 
 def test_retrieval_is_measured_by_ability() -> None:
+    """Here all evidence of the question is found among the first ten entries."""
     loaded = benchmark("beam", metric="evidence")
     example = loaded.examples[2]
     assert example.category == "contradiction_resolution"

@@ -1,6 +1,10 @@
 """Benchmarks of the catalog: options, bundled samples, judges, and the split into three parts.
 
-The rules of the split stand at the top of `data/split.py`.
+A program is trained on the questions of train, compared on those of dev, and evaluated on those of
+test. Questions about one conversation stay together. The rules of the split stand at the top of
+`data/split.py`.
+
+Every benchmark has a bundled sample, which is read if the user names no file.
 """
 
 from itertools import combinations
@@ -125,7 +129,7 @@ def test_the_number_of_conversations_decides_the_sizes_of_train_dev_and_test(
         (2, 29, [29, 9, 20]),
     ],
 )
-def test_dev_and_test_get_what_a_verdict_needs_where_the_data_allow(
+def test_dev_and_test_get_twenty_questions_where_the_data_allow(
     tmp_path: Path, conversations: int, questions_each: int, sizes: list[int]
 ) -> None:
     """A verdict, whether one program is better than another, needs 20 questions.
@@ -160,6 +164,7 @@ def test_questions_outside_the_score_do_not_count_for_the_verdict(tmp_path: Path
 
 
 def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
+    """By default dev has three conversations here. For 30 questions it needs two more."""
     split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=30)
 
     # Dev takes five conversations of seven questions, of which it uses 30, and test has three.
@@ -187,7 +192,9 @@ def test_a_larger_dev_contains_a_smaller_one_and_leaves_test_as_it_is(tmp_path: 
     assert example_ids(largest.test) == example_ids(default.test)
 
 
-def test_test_holds_the_same_conversations_whatever_categories_are_loaded(tmp_path: Path) -> None:
+def test_the_test_part_holds_the_same_conversations_whatever_categories_are_loaded(
+    tmp_path: Path,
+) -> None:
     # Of ten conversations with seven questions, three are test. If only the two questions of
     # category 1 counted, test would need more conversations.
     categories = [1, 1, 4, 4, 4, 4, 4]
@@ -205,7 +212,7 @@ def test_test_holds_the_same_conversations_whatever_categories_are_loaded(tmp_pa
 @pytest.mark.parametrize(
     "options", [{"dev": 40}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}]
 )
-def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
+def test_the_test_part_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
     # A program is evaluated on test with other options than it was trained with. No question of
@@ -226,9 +233,10 @@ def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
     test=st.integers(1, 8),
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_split_keeps_its_promises(
+def test_parts_share_no_question_and_the_size_of_one_part_changes_no_other_part(
     tmp_path: Path, conversations: int, seed: int, train: int, test: int
 ) -> None:
+    """Each conversation has nine questions. The sizes `train` and `test` limit these parts."""
     loaded = make_benchmark(tmp_path, conversations)
     full_split = loaded.split(seed=seed)
 
@@ -261,7 +269,8 @@ def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
     assert len(conversations_of(train[:6])) == 6
 
 
-def test_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
+def test_an_empty_part_is_refused_unless_its_size_is_set_to_zero(tmp_path: Path) -> None:
+    """Two questions are too few for three parts. With `dev=0` nothing is asked of dev."""
     loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
 
     problem = r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"
@@ -285,8 +294,10 @@ def load_locomo(folder: Path, conversations: list[str], **options: Any) -> Any:
     return benchmark("locomo", write_locomo(folder, categories), **options)
 
 
-def test_locomo_is_split_as_in_the_field_for_some_categories_too(tmp_path: Path) -> None:
-    """There is a published split of LoCoMo, in which the conversation conv-44 is dev.
+def test_the_published_split_of_locomo_is_used_even_if_only_some_categories_are_loaded(
+    tmp_path: Path,
+) -> None:
+    """In the published split of LoCoMo the conversation conv-44 is dev.
 
     A conversation without a question of the category is in no part.
     """
@@ -302,9 +313,10 @@ def test_locomo_is_split_as_in_the_field_for_some_categories_too(tmp_path: Path)
         pytest.param([*LOCOMO_CONVERSATIONS[:9], "conv-1"], id="one is another"),
     ],
 )
-def test_the_field_has_no_split_of_other_conversations(
+def test_the_published_split_of_locomo_is_not_used_for_other_conversations(
     tmp_path: Path, conversations: list[str]
 ) -> None:
+    """The published split is of the ten released conversations."""
     assert load_locomo(tmp_path, conversations).fixed_split() is None
 
 
@@ -345,6 +357,7 @@ def bundled_sample(request: pytest.FixtureRequest) -> Benchmark:
 
 
 def test_a_bundled_sample_is_large_enough(bundled_sample: Benchmark) -> None:
+    """A sample has at least 24 questions about six users or conversations (groups), to be split."""
     assert bundled_sample.source.sample
     assert len(bundled_sample.examples) >= 24
     assert len({bundled_sample.group(example) for example in bundled_sample.examples}) >= 6
@@ -362,6 +375,7 @@ def test_a_bundled_sample_is_without_faults(bundled_sample: Benchmark) -> None:
 
 
 def test_a_bundled_sample_has_every_category(bundled_sample: Benchmark) -> None:
+    """The released files of PersonaMem lack one category, and so does its sample."""
     categories_of_examples = {example.category for example in bundled_sample.examples}
 
     absent_categories = set(bundled_sample.categories) - categories_of_examples
@@ -398,6 +412,10 @@ def test_a_bundled_sample_can_be_split_by_conversations(bundled_sample: Benchmar
 def test_a_judged_metric_has_the_hash_of_its_prompt_and_needs_a_judge(
     name: str, options: dict[str, str], expected_hash: str
 ) -> None:
+    """A judge is a model that scores answers. The user names it by `--judge-lm`.
+
+    Two scores can be compared only if the judges had the same prompts, which the hash tells.
+    """
     loaded = benchmark(name, **options)
 
     assert loaded.scorer.judge_hash == expected_hash
@@ -406,4 +424,5 @@ def test_a_judged_metric_has_the_hash_of_its_prompt_and_needs_a_judge(
 
 
 def test_a_metric_without_a_judge_has_no_hash() -> None:
+    """The metric "evidence" compares turns and asks no model."""
     assert benchmark("memoryquest", metric="evidence").scorer.judge_hash is None

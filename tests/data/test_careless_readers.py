@@ -1,4 +1,9 @@
-"""Your own readers that trust their files: the mistakes that loading and checking find in them."""
+"""Your own readers that trust their files: the mistakes that loading and checking find in them.
+
+A user may add a benchmark: a class whose method `read` makes examples of a file. Loading stops at
+the first mistake with an error. A check lists all mistakes as findings; a fatal one means that the
+file cannot be loaded.
+"""
 
 import json
 from pathlib import Path
@@ -69,19 +74,21 @@ def kinds_of(reader: type[Benchmark], path: Path) -> list[str]:
 def test_a_field_that_the_reader_misses_is_named_with_the_line_of_the_reader(
     tmp_path: Path,
 ) -> None:
+    """The row has no field "evidence", which the reader `Careless` takes from every row."""
     path = write_rows(tmp_path, {"labels": LABELS})
     problem = r"not of the form that careless reads: KeyError 'evidence' \(test_careless_readers.py"
     with pytest.raises(DataError, match=problem):
         Careless.load(path)
 
 
-def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
+def test_two_questions_with_the_same_id_are_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path, GOOD_ROW, GOOD_ROW)
     with pytest.raises(DataError, match="q1: example 1 has this id too"):
         Careless.load(path)
 
 
 def test_a_check_names_evidence_and_categories_that_a_reader_let_through(tmp_path: Path) -> None:
+    """The history has the turn D1:1 only, and "homes" is the only category."""
     row = {"labels": {**LABELS, "category": "pets"}, "evidence": ["D9:1"]}
     path = write_rows(tmp_path, row)
     assert kinds_of(Careless, path) == ["unknown evidence", "unknown category"]
@@ -146,6 +153,7 @@ class EvidenceAsText(Careless):
 
 
 def test_evidence_that_is_one_text_is_not_read_as_letters(good_file: Path) -> None:
+    """Evidence is a list of turn ids. Python would take the text apart, into D, 1, : and 1."""
     problem = "q1: evidence_ids is the text 'D1:1'; give a list"
     with pytest.raises(DataError, match=problem):
         EvidenceAsText.load(good_file)
@@ -182,6 +190,7 @@ class Streaming(Careless):
 
 
 def test_a_reader_may_give_its_examples_by_a_generator(good_file: Path) -> None:
+    """A generator gives its examples only once, so loading must keep them."""
     assert Streaming.load(good_file).questions_by_group == {"ann": 1}
 
 
@@ -232,6 +241,7 @@ class NothingReturned(Careless):
 def test_a_mistake_in_what_a_reader_returns_is_refused(
     good_file: Path, reader: type[Benchmark], problem: str
 ) -> None:
+    """`read` must return a `Dataset` of histories and examples; these readers do not."""
     with pytest.raises(DataError, match=problem):
         reader.load(good_file)
 

@@ -69,6 +69,7 @@ def test_the_example_of_a_scorer_scores() -> None:
 
 
 def test_the_example_of_a_judged_scorer_asks_its_judge() -> None:
+    """The example is a class `JudgedRight`: the score is the verdict of its judge."""
     scope = run_examples(scorer, {"Judge": judge.Judge})
     example = dspy.Example(question="Where?", answer="Porto")
 
@@ -82,6 +83,8 @@ def test_the_example_of_a_judged_scorer_asks_its_judge() -> None:
 
 
 def test_the_example_of_a_judge_asks_its_model(scripted: Any) -> None:
+    """The example is a class `CityJudge`, whose model answers "yes"."""
+
     class JudgeCity(dspy.Signature):
         """Decide whether an answer names the city."""
 
@@ -138,6 +141,10 @@ def rude_rival(**inputs: Any) -> dspy.Prediction:
 
 
 def test_the_example_of_an_interaction_lets_a_user_talk_with_two_assistants() -> None:
+    """The example is a class `SmallTalk`. A user talks with an assistant and with a rival.
+
+    The user says "Hello" to both.
+    """
     scope = run_examples(interaction, {"SimulatedUser": Greeter, "UserError": UserError})
     small_talk = scope["SmallTalk"]().with_simulated_user(None, None, rude_rival)
 
@@ -148,6 +155,7 @@ def test_the_example_of_an_interaction_lets_a_user_talk_with_two_assistants() ->
 
 
 def test_the_example_of_an_interaction_needs_its_user() -> None:
+    """The example `SmallTalk` was given no simulated user here."""
     scope = run_examples(interaction, {"SimulatedUser": Greeter, "UserError": UserError})
     with pytest.raises(UserError):
         scope["SmallTalk"]().converse(polite_assistant, dspy.Example(history=None))

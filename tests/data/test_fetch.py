@@ -113,6 +113,7 @@ def ignore_message(line: str) -> None:
 
 @pytest.mark.parametrize("path", ["/file", "/moved"])
 def test_a_file_is_fetched_byte_by_byte(offer: Any, tmp_path: Path, path: str) -> None:
+    """At "/moved" the server says that the file is at "/file"."""
     offer(path)
 
     fetched = fetch("set", tmp_path, ignore_message)
@@ -126,6 +127,7 @@ def test_a_file_is_fetched_byte_by_byte(offer: Any, tmp_path: Path, path: str) -
 
 
 def test_the_licence_is_printed(offer: Any, tmp_path: Path) -> None:
+    """The download "set" is licensed under CC0. The user is told before the download."""
     offer()
     messages: list[str] = []
 
@@ -134,7 +136,7 @@ def test_the_licence_is_printed(offer: Any, tmp_path: Path) -> None:
     assert messages == ["set.jsonl: licence CC0"]
 
 
-def test_another_file_of_that_name_is_not_overwritten(
+def test_a_different_file_with_the_same_name_is_not_overwritten(
     offer: Any, server: FileServer, tmp_path: Path
 ) -> None:
     offer()
@@ -274,6 +276,8 @@ def test_a_failed_download_is_explained_by_its_cause(
     error: type[Exception],
     problem: str,
 ) -> None:
+    """The disk is full, the hub does not answer, or a file arrives broken."""
+
     def fail(*args: Any, **kwargs: Any) -> None:
         raise cause
 
@@ -298,6 +302,7 @@ def test_the_command_fetches_a_file_of_the_hub(tmp_path: Path, cli: Any) -> None
 
 @pytest.mark.usefixtures("server")
 def test_a_fetched_file_of_the_hub_is_recognized_by_its_digest(tmp_path: Path, cli: Any) -> None:
+    """The command finds the file in its place, and does not fetch it again."""
     fetch(HUB_ADDRESS, tmp_path, ignore_message)
 
     _, out, _ = cli("fetch", HUB_ADDRESS, "--out", tmp_path, "--sha256", DIGEST)
@@ -307,6 +312,7 @@ def test_a_fetched_file_of_the_hub_is_recognized_by_its_digest(tmp_path: Path, c
 
 @pytest.mark.usefixtures("server")
 def test_a_fetched_file_of_the_hub_is_not_trusted_without_a_digest(tmp_path: Path) -> None:
+    """Without a digest, nobody knows whether the file in that place is the file of the hub."""
     fetch(HUB_ADDRESS, tmp_path, ignore_message)
 
     with pytest.raises(DataError, match="give --sha256"):
@@ -317,15 +323,17 @@ def test_a_fetched_file_of_the_hub_is_not_trusted_without_a_digest(tmp_path: Pat
 def test_nothing_is_fetched_from_the_hub_if_it_is_switched_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Users switch the hub off by the variable HF_HUB_OFFLINE."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
     with pytest.raises(EndpointError, match="HF_HUB_OFFLINE switches the hub off"):
         fetch(HUB_ADDRESS, tmp_path, ignore_message)
 
 
-def test_the_token_of_the_hub_goes_nowhere_else(
+def test_the_token_of_the_hub_is_sent_to_no_other_server(
     server: FileServer, offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The server plays the hub for the first download, and another server for the second."""
     path = tmp_path / "set.jsonl"
     fetch(HUB_ADDRESS, tmp_path, ignore_message)
     path.unlink()
@@ -341,6 +349,7 @@ def test_the_token_of_the_hub_goes_nowhere_else(
 def test_the_command_puts_the_file_into_the_results_folder(
     offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
+    """The results folder is named by the variable MEMPILER_HOME."""
     offer()
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
@@ -355,6 +364,7 @@ def test_the_command_puts_the_file_into_the_results_folder(
 def test_the_command_describes_a_file_that_was_there_as_json(
     offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
+    """The first command fetches the file, the second one finds it."""
     download = offer()
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"

@@ -76,6 +76,7 @@ def replace_reviewed_rows(case: str, rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_examples_have_the_reviewed_fields(tmp_path: Path, case: str) -> None:
+    """A change of a reader that changes its examples must be seen in a review."""
     rows = read_case(tmp_path, case)
     if IS_WRITING:
         replace_reviewed_rows(case, rows)

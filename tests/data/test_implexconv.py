@@ -1,4 +1,12 @@
-"""ImplexConv: how sessions are cut, where the gold stands, categories, metrics and judges."""
+"""ImplexConv: how sessions are cut, where the gold stands, categories, metrics and judges.
+
+A question of ImplexConv depends on something that the user said earlier in a session that seems
+unrelated. That is the gold session. In the category "opposed" it changes the answer: someone with a
+torn ankle should do archery, not football. In the category "supportive" it agrees with the answer.
+
+A turn such as D2:1 is the first one of session 2. A metric such as "recall" asks a model, the
+judge, whether the entries that a memory recalled tell the reason of the answer.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -45,6 +53,7 @@ WORD_METRICS = ("f1", "bleu1", "bleu2", "bleu3", "rouge_l")
     ],
 )
 def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]]) -> None:
+    """In the released file a session is one text, with the speaker's name before each turn."""
     assert turns_of(text) == turns
 
 
@@ -55,6 +64,7 @@ def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]
 def test_without_a_reasoning_the_name_of_the_file_decides_the_category(
     tmp_path: Path, name: str, category: str
 ) -> None:
+    """Rows of the category "opposed" have a field for its reasoning, which is removed here."""
     change = remove("qa", 0, "opposed reasoning")
     content = changed_files("implexconv", change)["implex.json"]
 
@@ -79,12 +89,14 @@ def test_without_a_reasoning_the_name_of_the_file_decides_the_category(
 def test_the_gold_sessions_are_found_again_in_the_conversation(
     tmp_path: Path, gold: Any, evidence_ids: tuple[str, ...]
 ) -> None:
+    """The released file repeats the texts of the gold sessions. D1 is about films, D2 decides."""
     change = put("qa", 0, "retrieved_conv", value=gold)
     [example] = load(tmp_path, "implexconv", change).examples
     assert example.evidence_ids == evidence_ids
 
 
 def test_sessions_keep_their_numbers_where_one_has_no_turns(tmp_path: Path) -> None:
+    """The text of the first session names no speaker, so it has no turns. The second stays D2."""
     loaded = load(tmp_path, "implexconv", put("conversation", 0, value="nobody"))
     assert [session.id for session in loaded.examples[0].history] == ["D2"]
 
@@ -101,6 +113,7 @@ def test_a_category_is_chosen_and_questions_keep_their_numbers(tmp_path: Path) -
 
 
 def test_a_category_without_questions_is_refused(tmp_path: Path) -> None:
+    """The only question of the example is of the category "opposed"."""
     with pytest.raises(DataError, match="no question of the category supportive"):
         load(tmp_path, "implexconv", categories="supportive")
 
@@ -111,6 +124,10 @@ def test_an_unknown_category_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_question_is_answered_with_a_response_to_the_user(tmp_path: Path) -> None:
+    """The task decides how the model is asked to answer.
+
+    "personal-response" asks for advice to this user, other tasks ask for a short answer.
+    """
     assert load(tmp_path, "implexconv").task == "personal-response"
 
 
@@ -120,7 +137,10 @@ CONTEXT = Context(
 )
 
 
-def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
+def test_the_judge_sees_the_gold_answer_with_its_reason_and_the_answer_of_the_program(
+    tmp_path: Path,
+) -> None:
+    """The gold answer is archery, and the reason is the torn ankle; the program answers golf."""
     judge = FixedJudge(Verdict(True, "why not"))
     loaded = load(tmp_path, "implexconv", metric="answer")
     loaded = loaded.with_judges(lambda judge_class: judge)
@@ -136,6 +156,7 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
 
 
 def test_evidence_is_recalled_by_session() -> None:
+    """One recalled turn is enough for its whole session."""
     # The evidence is in the sessions D1 and D2; an entry from D2 was recalled.
     assert session_recall(("D1:1", "D1:2", "D2:1"), CONTEXT.sources) == 0.5
 
@@ -152,6 +173,10 @@ def test_evidence_is_recalled_by_session() -> None:
 def test_the_recalled_entries_are_judged(
     tmp_path: Path, metric: str, level: str, value: float, judged_parts: dict[str, float]
 ) -> None:
+    """The judge finds the reason in the recalled entries at a `level`.
+
+    The strict metric tells besides whether it stands there explicitly. A summary is not judged.
+    """
     judge = reference_judge(level)
     loaded = load(tmp_path, "implexconv", metric=metric).with_judges(lambda judge_class: judge)
 

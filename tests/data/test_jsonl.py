@@ -1,4 +1,9 @@
-"""Your own questions in JSON lines: fields of a line, metrics of your own, files of wrong forms."""
+"""Your own questions in JSON lines: fields of a line, metrics of your own, files of wrong forms.
+
+Users may bring their own questions: a line has a question, its answer, and the past (a chat) from
+which a memory is made. Optional evidence lists the turns that the answer rests on: D1:2 is the
+second turn of session 1.
+"""
 
 import json
 import re
@@ -62,6 +67,7 @@ def load_rows(folder: Path, *rows: dict[str, Any]) -> Benchmark:
 def test_a_past_is_read_in_every_form_that_it_may_have(
     tmp_path: Path, row: dict[str, Any], turn_ids: list[str]
 ) -> None:
+    """A list of two lists of messages is two sessions, D1 and D2."""
     [example] = load_rows(tmp_path, row).examples
     assert list(example.history.turns) == turn_ids
 
@@ -89,6 +95,7 @@ def test_a_row_may_have_all_fields(tmp_path: Path) -> None:
 
 
 def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
+    """The second row names no user, id, category or evidence."""
     _, example = load_rows(tmp_path, {**ROW, "user": "ada"}, ROW).examples
 
     # The id is made of the content of the history and the number of the line.
@@ -97,7 +104,7 @@ def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
     assert example.evidence_ids == ()
 
 
-def test_equal_pasts_are_one_history(tmp_path: Path) -> None:
+def test_rows_with_the_same_past_share_one_history(tmp_path: Path) -> None:
     """The first two rows say the same in two forms: one turn, "I like tea."."""
     short_row = {**ROW, "messages": CHAT_MESSAGES[:1]}
 
@@ -107,7 +114,8 @@ def test_equal_pasts_are_one_history(tmp_path: Path) -> None:
     assert longer.history is not short.history
 
 
-def test_different_pasts_of_one_user_are_one_conversation(tmp_path: Path) -> None:
+def test_questions_of_one_user_are_one_group_even_with_different_pasts(tmp_path: Path) -> None:
+    """Questions about one user stay together when they are divided into training and test."""
     benchmark = load_rows(
         tmp_path,
         {**ROW, "user": "ada"},
@@ -119,6 +127,7 @@ def test_different_pasts_of_one_user_are_one_conversation(tmp_path: Path) -> Non
 
 
 def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -> None:
+    """The chat of the row has the turns D1:1 and D1:2 only."""
     row = {**ROW, "evidence": ["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"]}
     path = write_files(tmp_path, {"own.jsonl": [row]})
 
@@ -130,6 +139,7 @@ def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -
 
 
 def test_a_right_chinese_answer_with_a_full_stop_is_right(tmp_path: Path) -> None:
+    """The question is where I live, and the answer is Lisbon."""
     benchmark = load_rows(tmp_path, {**ROW, "question": "我住在哪里？", "answer": "里斯本"})
 
     score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="里斯本。"))
@@ -189,6 +199,7 @@ def score_coffee(folder: Path, metric: str) -> Score:
 def test_a_function_of_the_user_scores(
     tmp_path: Path, function: str, value: float, feedback: str
 ) -> None:
+    """`USER_METRICS` has the functions. The right answer is "tea", and "coffee" is scored."""
     score = score_coffee(tmp_path, f"own_metrics:{function}")
 
     assert score.value == value
@@ -221,18 +232,21 @@ def test_a_metric_of_the_user_is_called_by_its_name_and_asks_no_judge(tmp_path: 
 def test_a_metric_that_cannot_be_loaded_or_gives_no_score_is_refused(
     tmp_path: Path, metric: str, problem: str
 ) -> None:
+    """The modules and functions are those of `metric_modules`."""
     with pytest.raises(UserError, match=problem) as refusal:
         score_coffee(tmp_path, metric)
     assert metric in str(refusal.value)
 
 
 @pytest.mark.usefixtures("metric_modules")
-def test_a_failure_of_the_endpoint_inside_a_metric_stays_one(tmp_path: Path) -> None:
+def test_an_error_of_a_model_s_endpoint_inside_a_metric_is_raised_as_it_is(tmp_path: Path) -> None:
+    """A metric of the user may ask a model. `unreachable` fails as if the model's server did."""
     with pytest.raises(LMError):
         score_coffee(tmp_path, "own_metrics:unreachable")
 
 
 def test_the_judge_decides_the_score_of_the_metric_judge(tmp_path: Path) -> None:
+    """The judge says "wrong" to the right words, so the other parts of the score do not count."""
     judge = FixedJudge(Verdict(False, "Another drink."))
     benchmark = load(tmp_path, "jsonl", metric="judge").with_judges(lambda judge_class: judge)
 
@@ -289,6 +303,7 @@ def test_a_csv_file_is_refused_and_the_suggested_command_converts_it(tmp_path: P
     ],
 )
 def test_a_check_reports_a_file_of_another_form_once(tmp_path: Path, text: str) -> None:
+    """Otherwise each of its lines would be reported as broken."""
     report = check("jsonl", write_text(tmp_path, text))
     assert [finding.where for finding in report.findings] == ["whole file"]
 

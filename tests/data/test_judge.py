@@ -1,4 +1,9 @@
-"""Judges: how they read replies of a model, what they are shown, and many questions at once."""
+"""Judges: how they read replies of a model, what they are shown, and many questions at once.
+
+A judge asks a model whether an answer is right, whether a memory acknowledges some references, or
+which of two responses is better. References are facts about the user that a good response needs.
+`scripted` makes a model whose replies are known.
+"""
 
 import threading
 import time
@@ -54,6 +59,7 @@ def test_a_judge_asks_once_more_for_a_verdict_that_it_cannot_read(scripted: Any)
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
+    """The model would call every answer right."""
     lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
 
     assert Judge(lm, adapter())("Where?", "Lisbon", " ").correct is False
@@ -62,6 +68,10 @@ def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
 
 
 def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any) -> None:
+    """A trace lists the calls of the program that is optimized; optimizers learn from it.
+
+    The calls of a judge do not belong to the program.
+    """
     task_lm = scripted(lambda *call: {})
     judge_lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
 
@@ -76,6 +86,7 @@ def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any) -> None:
 
 @pytest.mark.parametrize(("label", "correct"), [("CORRECT", True), ("WRONG", False)])
 def test_the_generous_judge_reads_its_label(scripted: Any, label: str, correct: bool) -> None:
+    """This judge asks its model for a label, as the judges of some papers do."""
     lm = scripted(lambda *call: {"label": label})
     judge = GenerousJudge(lm, adapter())
     assert judge("Where?", "Lisbon", "By the sea").correct is correct
@@ -144,6 +155,7 @@ def acknowledgement_judge(scripted: Any, count: int) -> AcknowledgementJudge:
 def test_a_reply_about_another_number_of_references_is_unreadable(
     scripted: Any, count: int
 ) -> None:
+    """The judge is asked about two references, and its model speaks of one or of three."""
     judge = acknowledgement_judge(scripted, count)
     problem = f"2 references, but the judge speaks of {count}"
     with pytest.raises(AdapterParseError, match=problem):
@@ -151,6 +163,7 @@ def test_a_reply_about_another_number_of_references_is_unreadable(
 
 
 def test_an_empty_context_acknowledges_nothing_without_a_call(scripted: Any) -> None:
+    """The model would say yes to both references."""
     judge = acknowledgement_judge(scripted, count=2)
 
     verdicts = judge("Plan", ["A", "B"], " ")
@@ -185,6 +198,7 @@ def test_a_preference_is_the_mean_of_both_orders() -> None:
 
 
 def test_equal_responses_tie_without_a_call() -> None:
+    """The responses differ in one blank. This judge knows no side, so it must not be asked."""
     judge: Any = SideJudge()
 
     result = preference(judge, EXAMPLE, "Rest.", "Rest. ")
@@ -243,6 +257,8 @@ def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, na
 
 
 def test_the_hash_of_a_judge_changes_with_every_part_of_its_prompt() -> None:
+    """Scores can be compared only if their judges had the same prompts, which the hash tells."""
+
     class ChangedAcknowledgement(Acknowledgement):
         reason: str = Field(default="", description="at length")
 
@@ -269,6 +285,8 @@ class RefusedError(Exception):
 
 
 def test_many_replies_stand_in_the_order_of_the_questions() -> None:
+    """`ask_all` asks many questions at once, in threads."""
+
     def ask(number: int) -> int:
         # The first question is answered last.
         time.sleep(0.01 * (4 - number))
@@ -279,7 +297,8 @@ def test_many_replies_stand_in_the_order_of_the_questions() -> None:
 
 # Threads end in another order each time, so the test is repeated.
 @pytest.mark.parametrize("repetition", range(20))
-def test_of_many_failures_the_first_question_s_error_is_raised(repetition: int) -> None:
+def test_if_many_questions_fail_the_error_of_the_first_one_is_raised(repetition: int) -> None:
+    """Eight questions are asked at once, and all of them fail."""
     all_running = threading.Barrier(8)
 
     def ask(number: int) -> None:
@@ -290,6 +309,7 @@ def test_of_many_failures_the_first_question_s_error_is_raised(repetition: int) 
 
 
 def test_the_error_of_the_first_question_is_raised_even_if_it_comes_later() -> None:
+    """Of two questions that are asked at once, the first one fails last."""
     second_failed = threading.Event()
 
     def ask(number: int) -> None:

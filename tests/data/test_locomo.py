@@ -1,4 +1,13 @@
-"""LoCoMo: adversarial questions, categories, dates, token metrics and the judge."""
+"""LoCoMo: adversarial questions, categories, dates, token metrics and the judge.
+
+LoCoMo asks questions about long conversations of two people. A question has a category from 1 to 5,
+and evidence: the turns that hold the answer (D2:1 is the first turn of session 2). Questions of
+category 5 are adversarial: they ask about something that was never said. Token F1 compares the
+words of an answer with the gold answer; the metric "judge" asks a model whether the answer is
+right.
+
+`Locomo.load()` without a file reads the bundled sample.
+"""
 
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +42,7 @@ MONTHS = [
 
 
 def test_a_check_counts_what_a_file_holds(tmp_path: Path) -> None:
+    """The example file has one conversation with one question."""
     report = check("locomo", write_files(tmp_path, EXAMPLE_FILES["locomo"]))
 
     assert report.findings == ()
@@ -56,12 +66,14 @@ ADVERSARIAL_QUESTION = {
 
 
 def test_the_gold_answer_of_an_adversarial_question_is_the_refusal(tmp_path: Path) -> None:
+    """To say that it was not mentioned is right. To answer Bo is wrong."""
     [example] = load(tmp_path, "locomo", put("qa", value=[ADVERSARIAL_QUESTION])).examples
     assert example.answer == NOT_MENTIONED
     assert example.adversarial_answer == "Bo"
 
 
 def test_the_feedback_on_an_adversarial_question_does_not_name_its_answer(tmp_path: Path) -> None:
+    """Optimizers read feedback, and could write the wrong answer Bo into a prompt."""
     loaded = load(tmp_path, "locomo", put("qa", value=[ADVERSARIAL_QUESTION]))
 
     feedback = loaded.score(loaded.examples[0], dspy.Prediction(answer="tea")).feedback
@@ -75,6 +87,8 @@ def test_the_feedback_on_an_adversarial_question_does_not_name_its_answer(tmp_pa
 def test_some_categories_are_chosen_and_questions_keep_their_ids(
     tmp_path: Path, categories: Any
 ) -> None:
+    """The id conv-1:1 is question 1 of the conversation, counted from 0."""
+
     def ask_of_four_categories(row: Any) -> None:
         [question] = row["qa"]
         row["qa"] = [{**question, "category": category} for category in (2, 1, 4, 5)]
@@ -108,6 +122,7 @@ def ask_with_four_kinds_of_evidence(row: Any) -> None:
 
 
 def test_questions_without_readable_evidence_are_kept(tmp_path: Path) -> None:
+    """Four questions are asked, of which two have evidence that names a turn."""
     loaded = load(tmp_path, "locomo", ask_with_four_kinds_of_evidence)
     assert len(loaded.examples) == 4
 
@@ -115,6 +130,7 @@ def test_questions_without_readable_evidence_are_kept(tmp_path: Path) -> None:
 def test_questions_without_readable_evidence_can_be_left_out_as_memory_r2_does(
     tmp_path: Path,
 ) -> None:
+    """Memory-R2 is a method whose authors leave such questions out."""
     loaded = load(tmp_path, "locomo", ask_with_four_kinds_of_evidence, evidenced=True)
     # The first question has right evidence. That of the last one can be read, at least.
     assert [example.id for example in loaded.examples] == ["conv-1:0", "conv-1:3"]
@@ -143,6 +159,7 @@ def test_f1_and_bleu1_compare_with_the_same_part_of_a_gold_answer(tmp_path: Path
 
 
 def test_the_verdict_of_the_judge_is_the_score() -> None:
+    """The judge calls "never" right, although it shares no word with the gold answer."""
     judge = FixedJudge(Verdict(True))
     loaded = Locomo.load(metric="judge").with_judges(lambda judge_class: judge)
 
@@ -174,6 +191,7 @@ def test_category_5_is_left_out_of_the_headline() -> None:
 
 
 def test_no_judge_is_asked_about_category_5() -> None:
+    """A judge compares with a gold answer, which these questions lack."""
     examples = Locomo.load(metric="judge").examples
     assert {example.category for example in examples} == {"1", "2", "3", "4"}
 

@@ -1,4 +1,12 @@
-"""LongMemEval: evidence, the choice of types, judges, token F1, retrieval, and preferences."""
+"""LongMemEval: evidence, the choice of types, judges, token F1, retrieval, and preferences.
+
+LongMemEval asks questions about a user's chats with an assistant. Questions have types, such as
+"multi-session"; a model, the judge, decides whether an answer is right, with another prompt for
+each type. An id that ends with "_abs" marks a question that cannot be answered: to decline is
+right.
+
+Evidence is the turns that hold the answer: D2:1 is the first turn of session 2.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -57,6 +65,10 @@ def remove_marks_of_turns(row: Any) -> None:
 def test_the_evidence_of_a_question_is_the_turns_that_hold_its_answer(
     tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]
 ) -> None:
+    """A question asks how many plants the user bought: two palms (D2:1) and a fern (D3:1).
+
+    Each case changes the row and with it the evidence.
+    """
     [example] = load(tmp_path, "longmemeval", change).examples
 
     assert example.evidence_ids == evidence_ids
@@ -66,6 +78,7 @@ def test_the_evidence_of_a_question_is_the_turns_that_hold_its_answer(
 
 
 def test_the_first_questions_of_some_types_are_read_and_the_rest_is_not(tmp_path: Path) -> None:
+    """The largest file has gigabytes. With `limit=1` one question of each wanted type is read."""
     question_types = [
         "multi-session",
         "temporal-reasoning",
@@ -86,17 +99,20 @@ def test_the_first_questions_of_some_types_are_read_and_the_rest_is_not(tmp_path
 
 
 def test_without_types_the_whole_file_is_read(tmp_path: Path) -> None:
+    """So the broken second entry is found, although one question would be enough."""
     path = write_files(tmp_path, {"s.json": [ROW, "broken"]})
     with pytest.raises(DataError, match="entry 2"):
         LongMemEval.load(path, limit=1)
 
 
 def test_the_judge_of_each_type_asks_the_prompt_that_its_hash_is_made_of() -> None:
+    """The hash of the judges' prompts tells whether two scores can be compared."""
     signatures = {name: judge_class.signature for name, judge_class in JUDGES_BY_TYPE.items()}
     assert signatures == dict(JUDGES)
 
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
+    """The model would call every answer right."""
     lm = scripted(lambda *call: {"verdict": "yes"})
     loaded = LongMemEval.load().with_judges(lambda judge_class: judge_class(lm))
 
@@ -115,6 +131,7 @@ DECLINING = "You haven\u2019t told me; I don\u2019t know."
 def test_token_f1_compares_words_where_there_is_an_answer(
     tmp_path: Path, answer: str, value: float
 ) -> None:
+    """The gold answer is "3". With "3 plants", precision is 1/2 and recall 1."""
     loaded = load(tmp_path, "longmemeval", unchanged, metric="f1")
     score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
     assert score.value == pytest.approx(value)
@@ -126,12 +143,18 @@ def test_token_f1_compares_words_where_there_is_an_answer(
 def test_by_token_f1_declining_is_right_where_there_is_no_answer(
     tmp_path: Path, answer: str, value: float
 ) -> None:
+    """The history does not hold the answer to this question, and `DECLINING` says so."""
     loaded = load(tmp_path, "longmemeval", make_unanswerable, metric="f1")
     score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
     assert score.value == pytest.approx(value)
 
 
 def test_retrieval_is_measured_by_the_sessions_of_the_hits(tmp_path: Path) -> None:
+    """A hit is a recalled entry. The evidence is in the sessions D2 and D3.
+
+    Among the first five sessions, recall_any needs one of them and recall_all needs both. NDCG is
+    higher if they stand further in front.
+    """
     loaded = load(tmp_path, "longmemeval")
     # The turns that each recalled entry comes from, the best entry first.
     sources_of_hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
@@ -157,11 +180,13 @@ def test_several_hits_of_one_session_count_once(tmp_path: Path) -> None:
 
 
 def test_retrieval_of_an_unanswerable_question_is_not_measured(tmp_path: Path) -> None:
+    """Nothing that could be recalled holds its answer."""
     loaded = load(tmp_path, "longmemeval", make_unanswerable)
     assert loaded.scorer.retrieval_metrics(loaded.examples[0], [("D2:1",)]) == {}
 
 
 def test_the_questions_about_preferences_want_a_personal_response() -> None:
+    """This benchmark has the questions of LongMemEval about preferences alone."""
     loaded = benchmark("longmemeval.preference")
 
     assert isinstance(loaded, LongMemEvalPreference)

@@ -1,4 +1,16 @@
-"""A MemoryQuest is written from profiles: what is checked, asked for again, and left out."""
+"""A MemoryQuest is written from profiles: what is checked, asked for again, and left out.
+
+MemoryQuest is a benchmark of requests to an assistant, such as "Plan party". A good response needs
+references: facts that the user told in earlier sessions. A language model writes such data about
+the users of PersonaLens, whose profiles list their interests by domain. For each user it writes
+
+- requests with their references (the output field "queries"),
+- a plan of events for each request, some of which tell a reference ("events"),
+- and a dialogue for each event, which becomes a session ("turns").
+
+`flawless_model` plays the language model; a test puts mistakes into its answers. The report lists
+what was refused, and whether it was retried, given up or left out.
+"""
 
 import json
 from collections import Counter
@@ -54,6 +66,7 @@ def make_quest(tmp_path: Path, scripted: Any, profiles: Path) -> Callable[..., M
 
 
 def test_profiles_are_read_in_the_order_of_their_numbers(profiles: Path) -> None:
+    """The folder has a profile of user 10 and one of user 2, in two layouts."""
     assert [profile.user_id for profile in read_profiles(profiles)] == ["user2", "user10"]
 
 
@@ -105,6 +118,7 @@ def test_a_user_file_has_sessions_in_the_order_of_their_dates(make_quest: Any) -
 
 
 def test_the_benchmark_reads_a_user_file(make_quest: Any, tmp_path: Path) -> None:
+    """The model writes six requests; each is a question of the benchmark."""
     [user] = make_quest(flawless_model).users
 
     examples = MemoryQuest.load(tmp_path / "quest").examples
@@ -117,7 +131,10 @@ def test_the_benchmark_reads_a_user_file(make_quest: Any, tmp_path: Path) -> Non
 
 
 def test_only_the_fifteen_requests_least_like_their_references_are_kept(make_quest: Any) -> None:
-    """A request must not be answerable by a search for its words, so its cosine has to be low."""
+    """A request must not be answerable by a search for its words, so its cosine has to be low.
+
+    The cosine compares a request with its references. The step "gate" leaves high ones out.
+    """
     # Three rounds of eight requests. Of the cosines, 20 are below the threshold of 0.3: 0.29, 0.28
     # and so on down to 0.10. Four are above it.
     cosines = [hundredths / 100 for hundredths in range(29, 9, -1)]
@@ -168,6 +185,7 @@ def test_a_request_without_all_its_dialogues_is_left_out(make_quest: Any) -> Non
 
 
 def test_a_user_without_requests_gets_no_file(make_quest: Any) -> None:
+    """The model writes no request at all, so first the step and then the user is given up."""
     quest = make_quest(lambda kind, prompt, number: {"queries": []})
 
     assert quest.users == []
@@ -244,6 +262,8 @@ def test_the_model_is_asked_again_with_the_rule_that_it_broke(
 
 
 def test_a_request_that_exists_already_is_left_out(make_quest: Any) -> None:
+    """The model's first answer has the same request twice."""
+
     def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
         if kind == "queries" and number == 1:
             return {"queries": [request(0), request(0)]}
@@ -265,6 +285,7 @@ def test_a_request_that_exists_already_is_left_out(make_quest: Any) -> None:
     ],
 )
 def test_a_dialogue_has_to_tell_its_reference(make_quest: Any, fact: str, is_told: bool) -> None:
+    """The reference is "Bought lantern0red for grandmother". The dialogue tells `fact` instead."""
     is_first_answer = True
 
     def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
@@ -285,7 +306,9 @@ def test_a_dialogue_has_to_tell_its_reference(make_quest: Any, fact: str, is_tol
         assert "does not tell this: Bought lantern0red" in rejection.problems[0]
 
 
-def test_a_request_that_the_endpoint_refuses_is_reported_and_made_again(make_quest: Any) -> None:
+def test_if_the_endpoint_refuses_a_prompt_it_is_reported_and_sent_again(make_quest: Any) -> None:
+    """The endpoint serves the model. Its content filter refuses the first prompt for a plan."""
+
     def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
         if kind == "events" and number == 1:
             raise InvalidRequestError("flagged by the content filter")
@@ -304,5 +327,9 @@ def test_a_request_that_the_endpoint_refuses_is_reported_and_made_again(make_que
 
 
 def test_the_offline_embedder_is_refused(tmp_path: Path, profiles: Path) -> None:
+    """Requests and references are compared by meaning, which needs an embedding model.
+
+    The offline embedder, which needs no model, compares spelling.
+    """
     with pytest.raises(UserError, match="compares spelling"):
         make_memoryquest(read_profiles(profiles), tmp_path, Runner(), RequestEmbedder("offline"))

@@ -1,5 +1,18 @@
 """A PAL-Set is written step by step: what its files hold, what is left out, reviews, and prompts.
 
+A PAL-Set is made-up data in the form of the benchmark PAL-Bench. It follows users for some months:
+their devices log what they do, and they ask an assistant for advice in dialogues. A language model
+writes it; here `flawless_model` plays that model, and a test puts mistakes into its answers.
+
+A situation is a part of a month in the life of a user, named by its last day. Some situations end
+with a dialogue. The dialogues of the last month are the query set, which the benchmark asks about;
+the earlier ones are the history.
+
+Each answer of the model is checked. The report lists every refused answer as a rejection, with what
+became of it: "retried" (asked for again), "given up" (no attempt is left), "left out" of the files,
+or "kept" in them. A review lets the model look for faults in what it wrote, and write these parts
+anew; in code this is called mending.
+
 The wrong answers of each step stand in `test_make_palset_checks.py`.
 """
 
@@ -55,9 +68,10 @@ def palset_of_two_users(
     return PalsetOfTwoUsers(made, folder / file_name)
 
 
-def test_the_benchmark_reads_two_users_without_a_remark(
+def test_the_benchmark_reads_the_files_of_two_users_and_finds_no_problem(
     palset_of_two_users: PalsetOfTwoUsers,
 ) -> None:
+    """The reader of PAL-Bench calls `findings.append` for every problem in a file."""
     users = palset_of_two_users.made.files[palset_of_two_users.input_file.name]
     assert palset_of_two_users.made.report.rejections == []
     assert list(users) == ["0000", "0001"]
@@ -88,6 +102,8 @@ def test_the_benchmark_reads_the_side_files(palset_of_two_users: PalsetOfTwoUser
 
 
 def test_texts_in_another_language_are_refused(made_palset: Any) -> None:
+    """A Chinese PAL-Set is asked for, but the model answers in English, at both of its attempts."""
+
     def answer_in_english(kind: str, prompt: str, number: int) -> Any:
         return flawless_model(kind, prompt.replace("Chinese", "English"), number)
 
@@ -100,6 +116,7 @@ def test_texts_in_another_language_are_refused(made_palset: Any) -> None:
 
 
 def test_the_file_of_backgrounds_has_the_released_form(flawless_palset: MadePalset) -> None:
+    """The authors of PAL-Bench released files with these fields in this order."""
     background = flawless_palset.files["background_en.json"]["0000"]
 
     assert list(background) == [
@@ -116,6 +133,10 @@ def test_the_file_of_backgrounds_has_the_released_form(flawless_palset: MadePals
 
 
 def test_the_file_of_preferences_has_the_released_form(flawless_palset: MadePalset) -> None:
+    """A user has preferences about types of requirements, which are numbered in four areas of life.
+
+    The scripted model calls the first one "work advice 0 at 30" for a user who is 30 years old.
+    """
     preferences = flawless_palset.files["preference_en.json"]["0000"]
 
     assert list(preferences) == ["work", "health", "family", "leisure"]
@@ -125,6 +146,10 @@ def test_the_file_of_preferences_has_the_released_form(flawless_palset: MadePals
 def test_side_files_are_keyed_by_the_days_of_situations_and_dialogues(
     flawless_palset: MadePalset,
 ) -> None:
+    """Each entry of a side file stands under the last day of its situation.
+
+    The requirement framework has an entry for each dialogue, the other files for each situation.
+    """
     files = flawless_palset.files
     user = files["input_en.json"]["0000"]
     dialogues = [*user["history"], *user["query"]]
@@ -141,6 +166,10 @@ def test_side_files_are_keyed_by_the_days_of_situations_and_dialogues(
 def test_a_topic_has_eight_candidates_and_two_disliked_solutions(
     flawless_palset: MadePalset,
 ) -> None:
+    """A topic is a question that the user asks in a dialogue. Candidates are possible solutions.
+
+    "neg_list" holds the candidates that the user dislikes.
+    """
     files = flawless_palset.files
     last_dialogue = files["input_en.json"]["0000"]["query"][-1]
     day = last_dialogue["dialogue_timestamp"][:10]
@@ -163,10 +192,14 @@ def prompts_by_output(tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
     return prompts_of_synthesis
 
 
-def test_candidates_are_written_without_a_look_at_the_user(
+def test_prompts_for_candidates_say_nothing_about_the_user(
     prompts_by_output: dict[str, list[str]],
 ) -> None:
-    """Candidates are possible solutions; only later the user's preferences decide among them."""
+    """Candidates are possible solutions; only later the user's preferences decide among them.
+
+    A prompt that described the user would have the name "Ann", the field "profile", and sentences
+    of preferences that begin with "Likes".
+    """
     candidate_prompts = prompts_by_output["candidates"]
 
     assert candidate_prompts
@@ -179,7 +212,10 @@ def test_candidates_are_written_without_a_look_at_the_user(
 def test_only_liked_solutions_are_proposed_in_a_query_dialogue(
     prompts_by_output: dict[str, list[str]],
 ) -> None:
-    """A query dialogue is one that the benchmark asks about; the others are the history."""
+    """A query dialogue is one that the benchmark asks about; the others are the history.
+
+    A solution that the user dislikes has the feedback "neg".
+    """
     dialogue_prompts = prompts_by_output["turns"]
     # In a query dialogue the assistant knows the user, in a dialogue of the history it does not.
     query_prompts = [prompt for prompt in dialogue_prompts if "knows background" in prompt]
@@ -193,7 +229,10 @@ def test_only_liked_solutions_are_proposed_in_a_query_dialogue(
 
 
 def test_no_attempt_repeats_a_prompt_so_no_cache_can_answer_it(made_palset: Any) -> None:
-    """A refused answer is asked for again, but a cache would give the same answer again."""
+    """A refused answer is asked for again, but a cache would give the same answer again.
+
+    So the next prompt holds what was wrong with the last answer, and the number of the attempt.
+    """
     seen_prompts: list[str] = []
 
     def reply(kind: str, prompt: str, number: int) -> Any:
@@ -260,7 +299,11 @@ def test_a_user_who_lacks_a_necessary_part_is_left_out(
 def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the_next(
     made_palset: Any, flawless_palset: MadePalset, missing_kind: str, step: str, has_logs: bool
 ) -> None:
-    """The model never gives a valid answer about the first week, in one step of the synthesis."""
+    """The model never gives a valid answer about the first week, in one step of the synthesis.
+
+    If the logs of that week were written before the step that fails (`has_logs`), they stand before
+    the next dialogue.
+    """
     complete_history = flawless_palset.files["input_en.json"]["0000"]["history"]
     first, second = complete_history[:2]
     # With this seed the first week of November has a dialogue.
@@ -289,7 +332,10 @@ def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the
 
 
 def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> None:
-    """In both attempts the logs of the first week have wrong times, and are in reverse order."""
+    """In both attempts the logs of the first week have wrong times, and are in reverse order.
+
+    The first answer is refused. The second one is the last, so its right entries are used.
+    """
 
     def reply(kind: str, prompt: str, number: int) -> Any:
         answer = flawless_model(kind, prompt, number)
@@ -314,6 +360,7 @@ def test_logs_out_of_time_are_left_out_of_the_last_attempt(made_palset: Any) -> 
 
 
 def test_the_seed_decides_hours_and_plans(made_palset: Any, flawless_palset: MadePalset) -> None:
+    """A plan says what user and assistant do in each turn of a dialogue."""
     files_of_seed_0 = flawless_palset.files
     files_of_seed_1 = made_palset(flawless_model, seed=1).files
 
@@ -418,6 +465,7 @@ def palset_with_lasting_faults(tmp_path_factory: pytest.TempPathFactory) -> Made
 
 
 def test_faulty_logs_are_corrected(palset_with_corrected_faults: MadePalset) -> None:
+    """A model reviews its own texts, and writes the faulty ones anew."""
     palset = palset_with_corrected_faults
     assert palset.report.rejections == []
     # The reviews found faults in the entries 5 and 6 of the first week.
@@ -433,6 +481,7 @@ def test_faulty_logs_are_corrected(palset_with_corrected_faults: MadePalset) -> 
 
 
 def test_faulty_dialogues_are_corrected(palset_with_corrected_faults: MadePalset) -> None:
+    """A model reviews its own texts, and writes the faulty ones anew."""
     palset = palset_with_corrected_faults
     assert palset.report.rejections == []
     # The reviews found faults in what the user says in the turns 1 and 2.
@@ -445,21 +494,26 @@ def test_what_was_corrected_is_reviewed_again(palset_with_corrected_faults: Made
     palset = palset_with_corrected_faults
     user = palset.files["input_en.json"]["0000"]
     dialogues = len(user["history"]) + len(user["query"])
-    # The logs of one of eight situations are corrected, and every dialogue.
+    # The logs of one of eight situations are corrected, and every dialogue. So there is one review
+    # for each of the eight, one for the corrected logs, and two for each dialogue.
     assert palset.calls["mended"] == 1 + dialogues
     assert palset.calls["faults"] == (8 + 1) + 2 * dialogues
 
 
-def test_logs_whose_faults_stay_are_left_out(palset_with_lasting_faults: MadePalset) -> None:
+def test_logs_that_are_still_faulty_after_a_correction_are_left_out(
+    palset_with_lasting_faults: MadePalset,
+) -> None:
+    """The model wrote the faulty entries anew, but with the same faults."""
     # Of the 20 entries of the first week two are faulty.
     entries = palset_with_lasting_faults.files["log_en.json"]["0000"]["2024-11-07"]
     assert len(entries) == 20 - 2
     assert palset_with_lasting_faults.report.count("log review", "left out") == 1
 
 
-def test_dialogues_whose_faults_stay_are_kept_and_reported(
+def test_dialogues_that_are_still_faulty_after_a_correction_are_kept_and_reported(
     palset_with_lasting_faults: MadePalset,
 ) -> None:
+    """A dialogue needs all of its turns, so the faulty ones are kept."""
     palset = palset_with_lasting_faults
     dialogues = len(palset.files["requirement_framework_en.json"]["0000"])
     assert palset.report.count("dialogue review", "kept") == dialogues
@@ -472,7 +526,7 @@ def test_dialogues_whose_faults_stay_are_kept_and_reported(
     )
 
 
-def test_faulty_logs_stay_where_too_few_would_be_left(made_palset: Any) -> None:
+def test_faulty_logs_are_kept_if_too_few_logs_would_be_left(made_palset: Any) -> None:
     """Six of the 20 entries are faulty. Without them there would be fewer than the 15 needed."""
 
     def reply(kind: str, prompt: str, number: int) -> Any:
@@ -541,6 +595,10 @@ def test_the_prompts_of_memoryquest_are_the_reviewed_ones(
 
 
 def test_the_prompts_of_a_palset_are_the_reviewed_ones(made_palset: Any) -> None:
+    """Every prompt stands in a file of tests/prompts, so that a change of it is read by someone.
+
+    The model finds faults here, because otherwise no prompt would ask for a correction.
+    """
     recorder = prompts.PromptListener()
 
     with dspy.context(callbacks=[recorder], adapter=adapter()):

@@ -1,4 +1,11 @@
-"""The rules of a PAL-Set: what every step checks, the calendar, and the plans of the dialogues."""
+"""The rules of a PAL-Set: what every step checks, the calendar, and the plans of the dialogues.
+
+A PAL-Set is data of made-up users, with logs of their devices and dialogues with an assistant (see
+`test_make_palset.py`). A language model writes it in steps. Code checks each answer; if it breaks a
+rule, the next prompt tells the model which one.
+
+Before a dialogue is written, its plan is drawn at random: what user and assistant do in each turn.
+"""
 
 import json
 import time
@@ -209,6 +216,10 @@ def careless_synthesis(tmp_path_factory: pytest.TempPathFactory) -> CarelessSynt
 def test_the_model_is_told_which_rule_it_broke_and_nothing_else(
     careless_synthesis: CarelessSynthesis, kind: str
 ) -> None:
+    """The complaint about an answer stands in the prompt of the next attempt.
+
+    There is one complaint for each change in `REFUSED_CHANGES`.
+    """
     complaints = careless_synthesis.complaints[kind]
     expected_problems = [problem for _, problem in REFUSED_CHANGES[kind]]
 
@@ -260,6 +271,8 @@ ODD_CHANGES: dict[str, list[Change]] = {
 
 
 def test_odd_answers_that_break_no_rule_are_accepted(made_palset: Any) -> None:
+    """The first answers of each kind have the changes of `ODD_CHANGES`, one each."""
+
     def reply(kind: str, prompt: str, number: int) -> Any:
         answer = flawless_model(kind, prompt, number)
         changes = ODD_CHANGES.get(kind, [])
@@ -286,9 +299,13 @@ def test_odd_answers_that_break_no_rule_are_accepted(made_palset: Any) -> None:
         ("2024-02-01 08:03", {"zh", "en"}),
     ],
 )
-def test_a_text_is_in_the_language_that_has_more_of_it(
+def test_the_language_of_a_text_is_the_one_that_most_of_it_is_in(
     language: Any, text: str, fitting_languages: set[str]
 ) -> None:
+    """`foreign` lists the texts of an answer that are not in the wanted language.
+
+    A text may have some words of another language. Ids and times fit every language.
+    """
     problems = foreign({"people": [{"hobbies": text}]}, language)
 
     if language in fitting_languages:
@@ -307,7 +324,7 @@ def test_a_text_is_in_the_language_that_has_more_of_it(
         pytest.param("a" * 40_000, id="letters"),
     ],
 )
-def test_the_checks_of_a_long_text_take_no_time(text: str) -> None:
+def test_the_checks_of_a_long_text_take_less_than_two_seconds(text: str) -> None:
     started = time.process_time()
 
     length_problems("the text", text, min_sentences=1, max_sentences=1)
@@ -318,6 +335,7 @@ def test_the_checks_of_a_long_text_take_no_time(text: str) -> None:
 
 
 def test_the_calendar_ends_before_january_2025() -> None:
+    """`months_of` returns the months of a user's life that are written, from the oldest on."""
     assert months_of("0000", count=1, seed=0) == ["2024-12"]
     assert months_of("0000", count=14, seed=0)[:3] == ["2023-11", "2023-12", "2024-01"]
 
@@ -327,7 +345,7 @@ def test_a_number_of_months_that_is_not_given_is_drawn_from_7_to_12() -> None:
     assert drawn_numbers == {7, 8, 9, 10, 11, 12}
 
 
-def test_a_user_without_a_month_is_refused_and_not_drawn() -> None:
+def test_zero_months_are_refused_and_not_taken_for_a_missing_number() -> None:
     problem = "months = 0: every user has one month or more; None draws 7 to 12"
     with pytest.raises(UserError, match=problem):
         months_of("0000", count=0, seed=0)
@@ -355,6 +373,7 @@ def test_dialogues_are_drawn_by_the_rules(seed: int, per_month: int, months: int
 
 
 def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three_without() -> None:
+    """A situation is a part of a month, named by its last day."""
     last_days = [f"2024-11-{day:02d}" for day in range(1, 30)]
     last_days += [f"2024-12-{day}" for day in range(25, 29)]
 
@@ -427,6 +446,7 @@ def test_a_plan_refers_to_everything_in_its_framework_and_to_nothing_else(
 def test_a_query_dialogue_proposes_only_solutions_that_the_user_likes(
     seed: int, topic_count: int
 ) -> None:
+    """The benchmark asks about a query dialogue. Liked solutions have the feedback "pos"."""
     script = draw_script([TOPIC] * topic_count, "query", str(seed))
 
     for topic in framework_of(script).values():
@@ -437,7 +457,10 @@ def test_a_query_dialogue_proposes_only_solutions_that_the_user_likes(
 
 @given(seed=SEEDS, part=PARTS, topic_count=TOPIC_COUNTS)
 def test_every_plan_follows_the_transitions(seed: int, part: Any, topic_count: int) -> None:
-    """Only some actions may follow each action, such as feedback on a proposal."""
+    """Only some actions may follow each action, such as feedback on a proposal.
+
+    The tables of the paper Mem-PAL say which; `conftest.py` repeats them.
+    """
     script = draw_script([TOPIC] * topic_count, part, str(seed))
 
     # A topic begins as if the assistant had just answered the feedback on another one.
@@ -460,6 +483,7 @@ def test_every_plan_follows_the_transitions(seed: int, part: Any, topic_count: i
 def test_plans_are_drawn_with_the_released_chances(
     part: Any, chances_of_solutions: list[float]
 ) -> None:
+    """The chances are those in the code that the authors of PAL-Bench released."""
     solution_counts: Counter[int] = Counter()
     requirement_counts: Counter[int] = Counter()
     discussions = 0

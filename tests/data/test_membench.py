@@ -1,4 +1,11 @@
-"""MemBench: the forms of its files, how steps are counted, the time of a question, and options."""
+"""MemBench: the forms of its files, how steps are counted, the time of a question, and options.
+
+MemBench asks multiple-choice questions about what a user said. A trajectory is the messages of one
+user with a question. A step is one message, or a pair of a message and its reply. The target steps
+hold the answer; they are the evidence. In files of the "first" agent user and assistant talk; in
+those of the "third" agent the user talks alone. A list of messages is a session, or is cut into
+days.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -79,6 +86,11 @@ def trajectory(messages: list[Any], target_steps: list[Any]) -> dict[str, Any]:
 def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(
     tmp_path: Path, name: str, content: dict[str, Any], example_id: str, evidence: list[str]
 ) -> None:
+    """In each form the fact is told on the second day, so the evidence begins with turn D2:1.
+
+    The id of an example is agent, type, scenario and number. Pairs have an assistant: agent
+    "first".
+    """
     path = write_files(tmp_path, {f"{name}.json": content})
 
     [example] = benchmark("membench", path).examples
@@ -132,6 +144,10 @@ def test_the_file_decides_whether_steps_count_in_their_session(
 def test_the_time_of_a_question_is_in_the_prompt_and_in_the_search(
     scripted: Any, method: str
 ) -> None:
+    """In the released code, too, memories are searched with the time of the question.
+
+    All methods get it; two of them are tried here.
+    """
     loaded = benchmark("membench")
     dated_examples = [example for example in loaded.examples if example.date]
     example = dated_examples[0]
@@ -157,6 +173,10 @@ def test_the_time_of_a_question_is_in_the_prompt_and_in_the_search(
     ],
 )
 def test_options_choose_a_part_of_the_sample(options: dict[str, str], count: int) -> None:
+    """The sample has 24 questions, each of another trajectory.
+
+    Of these, 12 have the agent "third", 4 a type that begins with "highlevel", and so on.
+    """
     assert len(benchmark("membench", **options).examples) == count
 
 
@@ -167,6 +187,7 @@ def test_an_unknown_value_of_an_option_is_refused(option: str) -> None:
 
 
 def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
+    """The id is made of names inside the file, so a copy of the file has the same id."""
     content = {"roles": [TRAJECTORY]}
     write_files(tmp_path, {"AAgent/simple.json": content, "BAgent/simple.json": content})
     with pytest.raises(UserError, match="'first:simple:roles:1' is in another file too"):
@@ -174,6 +195,7 @@ def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> Non
 
 
 def test_findings_stand_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """One trajectory names a step 7 that does not exist, another one is empty."""
     content = {
         "simple": {"roles": [trajectory(MESSAGES, [7])]},
         "noisy": {"roles": [{}, trajectory(MESSAGES, [1])]},

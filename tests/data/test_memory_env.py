@@ -1,4 +1,12 @@
-"""memory-env, the generated benchmark: its questions, its teacher, and methods that solve it."""
+"""memory-env, the generated benchmark: its questions, its teacher, and methods that solve it.
+
+In memory-env two speakers state, change, restate and retract facts such as "Ada's pet is a dog",
+among chatter. A question asks for the newest value of a fact; "none" is right if it was retracted.
+
+The method Memory-R2 notes each new fact, and then picks an operation for it: INSERT, UPDATE, DELETE
+or NONE. A teacher picks operations by rules, without a model. What it picks are demonstrations, on
+which a small model is trained. A poor teacher makes mistakes on purpose.
+"""
 
 import random
 from collections.abc import Collection
@@ -49,7 +57,11 @@ def answers_by_question(conversation: Conversation, sessions: int) -> dict[str, 
 
 
 @pytest.mark.parametrize("sessions", [1, 3, 8])
-def test_answers_are_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
+def test_the_right_answer_is_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
+    """After some sessions there is a question for each fact that was mentioned until then.
+
+    `answers_by_question` reads the right answers from the words of the turns.
+    """
     for conversation in env.talks.values():
         examples = env.questions_after(conversation.history, sessions)
 
@@ -69,6 +81,7 @@ def test_the_category_is_what_was_done_last_to_a_fact(env: MemoryEnv) -> None:
 
 
 def test_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
+    """Evidence is the turns that speak of a fact; the last one says how things stand."""
     for example in env.examples:
         turns = [example.history.turns[turn_id][0] for turn_id in example.evidence]
         for turn in turns:
@@ -78,6 +91,7 @@ def test_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
 
 
 def test_the_same_seed_gives_the_same_users(env: MemoryEnv) -> None:
+    """Options may be texts. The digest was recorded once, and must be the same on every machine."""
     assert MemoryEnv.load(users="20", sessions="8").source == env.source
     assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
 
@@ -107,6 +121,7 @@ CITY_MEMORY = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome
 def test_a_good_teacher_does_what_the_fact_calls_for(
     stored: str | None, fact: str, operation_name: str, target: str | None
 ) -> None:
+    """The memory holds a fact about Ada's city and, if `stored` says so, one about Ada's pet."""
     memories = [CITY_MEMORY]
     if stored is not None:
         memories.append(StoredMemory(memory_id="m1", speaker="", content=stored))
@@ -119,6 +134,7 @@ def test_a_good_teacher_does_what_the_fact_calls_for(
 
 
 def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
+    """The memory says that Ada's pet is a dog, and a new fact says that it is a cat."""
     rng = random.Random(1)
     memories = [PET_MEMORY, CITY_MEMORY]
 
@@ -134,6 +150,7 @@ def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
 
 @pytest.mark.parametrize("number", range(20))
 def test_the_teacher_notes_every_fact_and_no_chatter(number: int) -> None:
+    """The events of a conversation are its facts; other sentences are chatter."""
     conversation = Conversation.make(seed=3, number=number, sessions=8)
     lines: list[str] = []
     for item in conversation.history.items:
@@ -198,6 +215,11 @@ def operation_for(event: Event, old_id: str | None) -> str:
 def test_a_perfect_writer_is_shown_the_entry_to_change_and_its_memory_answers_every_question(
     env: MemoryEnv,
 ) -> None:
+    """`write_perfectly` changes the memory by the true events, in place of a model.
+
+    A model is shown only the entries that are related to a new fact. The entry to change has to be
+    among them.
+    """
     program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
     for conversation in list(env.talks.values())[:6]:
         written = write_perfectly(env, conversation.history.id)
@@ -228,6 +250,10 @@ def test_a_perfect_writer_is_shown_the_entry_to_change_and_its_memory_answers_ev
     ],
 )
 def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None:
+    """`MemoryLookup` answers without a model: it takes the entry with the words of the question.
+
+    Of the entries m9 and m12, m9 is older.
+    """
     prediction = MemoryLookup()(
         context=Context(hits=tuple(hits)), query=Query(text="What is Ada's pet?")
     )
@@ -235,6 +261,10 @@ def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None
 
 
 def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
+    """A demonstration is a prompt with its right answer.
+
+    A model that answers by the demonstrations alone can write the memory of their user to the end.
+    """
     method = MemoryR2(MemoryR2Settings(**SETTINGS))
     demonstrations = demonstrate(method, CompactAdapter(), conversations=1, sessions=8, seed=0)
     answers_by_prompt = {messages[-1]["content"]: answer for messages, answer in demonstrations}

@@ -1,4 +1,12 @@
-"""MemoryQuest: sessions, references and facts of a query, recall with and without a judge."""
+"""MemoryQuest: sessions, references and facts of a query, recall with and without a judge.
+
+MemoryQuest asks an assistant for something, such as "Plan my week". A good response needs
+references: facts that the user told in earlier sessions. What counts is how many of them a memory
+recalls. The metric "evidence" compares the turns that recalled entries come from. The metrics
+"recall" ask a model, the judge, whether the recalled entries tell each reference.
+
+D1:3 is the third turn of session 1.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -29,6 +37,7 @@ def reverse_sessions(user: dict[str, Any]) -> None:
 
 
 def test_sessions_come_in_the_order_of_their_dates(tmp_path: Path) -> None:
+    """In the changed file the newest session stands first."""
     [example] = load(tmp_path, "memoryquest", reverse_sessions).examples
 
     assert list(example.history.turns) == ["D1:1", "D1:2", "D1:3", "D2:1"]
@@ -49,7 +58,10 @@ def test_sessions_come_in_the_order_of_their_dates(tmp_path: Path) -> None:
 def test_a_history_ends_with_the_day_of_its_query(
     tmp_path: Path, date: str | None, session_count: int
 ) -> None:
-    """The sessions are on 5 March, 5 April and 5 June 2024; later ones are not yet known."""
+    """The sessions are on 5 March, 5 April and 5 June 2024; later ones are not yet known.
+
+    A query whose date is missing or cannot be read is asked after all sessions.
+    """
     [example] = load(tmp_path, "memoryquest", put("queries", 0, "date", value=date)).examples
     assert len(example.history.items) == session_count
 
@@ -70,6 +82,10 @@ QUERY_IN_DECEMBER = {
 def test_the_facts_of_a_query_are_all_references_of_its_user_up_to_its_date(
     tmp_path: Path,
 ) -> None:
+    """A reference is a fact about the user. One query of the user is in June, one in December.
+
+    In June, what is told in September is not yet known.
+    """
     change = put("queries", value=[QUERY_IN_JUNE, QUERY_IN_DECEMBER])
 
     in_june, in_december = load(tmp_path, "memoryquest", change).examples
@@ -81,6 +97,7 @@ def test_the_facts_of_a_query_are_all_references_of_its_user_up_to_its_date(
 
 
 def test_a_reference_that_names_only_its_session_rests_on_all_of_it(tmp_path: Path) -> None:
+    """The session "a" of the example has three turns."""
     references = [{"text": "Her knee hurts", "session_id": "a"}]
     change = put("queries", 0, "references", value=references)
 
@@ -112,6 +129,7 @@ def test_the_recall_of_evidence_needs_no_judge(
 
 
 def test_the_recall_of_evidence_needs_references_that_name_their_session(tmp_path: Path) -> None:
+    """Without the session nobody knows which turns tell the reference."""
     change = put("queries", 0, "references", value=[{"text": "A"}])
     with pytest.raises(DataError, match="says of no reference in which session it was"):
         load(tmp_path, "memoryquest", change, metric="evidence")
@@ -184,6 +202,7 @@ def test_the_strict_judge_tells_explicit_references_from_implicit_ones(
 
 @pytest.mark.parametrize("metric", ["recall", "recall_exact", "recall_strict"])
 def test_the_judge_sees_the_recalled_entries_and_no_summary(tmp_path: Path, metric: str) -> None:
+    """The context has one entry, and a summary among its notes."""
     judge = reference_judge("not", "not")
     loaded = load(tmp_path, "memoryquest", metric=metric).with_judges(lambda judge_class: judge)
 
@@ -203,6 +222,7 @@ def test_the_judge_sees_the_recalled_entries_and_no_summary(tmp_path: Path, metr
 def test_the_feedback_names_missing_references(
     tmp_path: Path, metric: str, first_level: str, is_missing: bool
 ) -> None:
+    """Feedback is a text for an optimizer. The first reference is "Has a bad knee"."""
     judge = reference_judge(first_level, "not")
     loaded = load(tmp_path, "memoryquest", metric=metric).with_judges(lambda judge_class: judge)
 

@@ -47,6 +47,7 @@ class ScoreWithFeedback(dspy.Prediction):
 def test_a_score_without_feedback_is_explained_by_the_gold_answer(
     result: Any, value: float
 ) -> None:
+    """Optimizers read feedback, so a score gets one that names the gold answer, Lisbon."""
     score = score_of(result)
 
     assert score.value == value
@@ -165,6 +166,10 @@ def metric_of_any_arguments(*args: Any) -> Any:
 def test_a_function_gets_the_arguments_that_it_takes(
     function: Any, feedback_in_a_step: str, feedback_otherwise: str
 ) -> None:
+    """An optimizer tells more than example and prediction: a trace and a predictor (`STEP`).
+
+    A function gets as much of it as it takes. Its feedback repeats what it got.
+    """
     scorer = Combined(FunctionScorer(function), ExactMatch())
 
     score_in_a_step = scorer.score_step(EXAMPLE, PREDICTION, STEP)
@@ -179,7 +184,7 @@ def test_a_function_gets_the_arguments_that_it_takes(
 @pytest.mark.parametrize(
     ("function", "predictor"), [(gepa_metric, "task.answer"), (dspy_metric, None)]
 )
-def test_feedback_is_that_of_one_predictor_if_the_function_asks_for_its_name(
+def test_feedback_is_about_one_predictor_if_the_function_takes_its_name(
     function: Any, predictor: str | None
 ) -> None:
     """Otherwise it is about the answer of the whole program, and `judged_predictor` is None."""
@@ -196,6 +201,7 @@ def test_feedback_is_that_of_one_predictor_if_the_function_asks_for_its_name(
     ],
 )
 def test_a_metric_is_called_by_its_module_and_name(function: Any, name: str) -> None:
+    """Reports show the title of a metric."""
     assert FunctionScorer(function).title == f"{__name__}:{name}"
 
 

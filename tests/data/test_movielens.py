@@ -1,4 +1,10 @@
-"""MovieLens-1M: which ratings are asked, what the records say, broken files, and its metrics."""
+"""MovieLens-1M: which ratings are asked, what the records say, broken files, and its metrics.
+
+MovieLens has ratings of movies, from 1 to 5. As a benchmark it asks which rating a user gives to a
+movie. The newest ratings of a user are asked, one question each. The ratings before the first
+question are the history, from which a method makes its memory. The ratings since then are "recent":
+a prompt shows them beside the memory.
+"""
 
 import zipfile
 from datetime import datetime
@@ -114,6 +120,7 @@ def test_a_question_describes_the_movie_and_not_its_rating(folder: Path) -> None
 
 
 def test_the_records_of_the_history_say_their_ratings(folder: Path) -> None:
+    """Both the movie and its rating are told of earlier records, unlike of the asked one."""
     actions = actions_in(load(folder).examples[0].history)
     for action in actions:
         assert action.action in {f"rated {rating}" for rating in RATINGS}
@@ -122,6 +129,7 @@ def test_the_records_of_the_history_say_their_ratings(folder: Path) -> None:
 
 
 def test_a_history_begins_with_the_profile_in_words(folder: Path) -> None:
+    """The file of users has codes: F, 25 and 20 for user 1."""
     profile = load(folder).examples[0].history.items[0]
     assert isinstance(profile, Profile)
     assert profile.turns[0].text == "gender: female; age: 25 to 34; occupation: writer"
@@ -138,6 +146,7 @@ def archive(folder: Path) -> Path:
 
 
 def test_an_archive_and_a_folder_read_the_same(folder: Path, archive: Path) -> None:
+    """The questions are the same; the digest of the source tells an archive from a folder."""
     from_folder = load(folder)
     from_archive = load(archive)
 
@@ -174,6 +183,7 @@ def eight_users(folder: Path) -> Path:
 
 
 def test_the_seed_decides_which_users_are_drawn(eight_users: Path) -> None:
+    """Three of the eight users are drawn at random."""
     users = users_of(load(eight_users, users=3, seed=0).examples)
     same_seed_users = users_of(load(eight_users, users=3, seed=0).examples)
     other_seed_users = users_of(load(eight_users, users=3, seed=1).examples)
@@ -211,6 +221,10 @@ def test_a_broken_file_of_ratings_is_named(folder: Path, text: str, problem: str
     ],
 )
 def test_a_check_reports_an_odd_rating(folder: Path, line: str, kind: str, is_ok: bool) -> None:
+    """A check reads a file and lists its problems.
+
+    Unknown movies and users are only reported; a malformed line makes the file unusable (`is_ok`).
+    """
     append_ratings(folder, [line])
 
     report = check("movielens", folder, min_ratings=4, questions=3)
@@ -230,6 +244,10 @@ def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder: Path) 
 
 
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder: Path) -> None:
+    """Two of the four answers name a rating: "who knows" names none, and the last call failed.
+
+    "Diagonal dominance" is how far right answers lead the most frequent wrong rating.
+    """
     failure = Failure(kind="endpoint", where="x", message="dead")
     rows = [
         scored_row("q0", gold="5", answer="5"),

@@ -1,4 +1,7 @@
-"""MSC-Self-Instruct: the times of its sessions, and the speakers of its turns."""
+"""MSC-Self-Instruct: the times of its sessions, and the speakers of its turns.
+
+A row of MSC says of each earlier session only how long ago it was, such as "14 days 8 hours ago".
+"""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,13 @@
-"""OmniBehavior: what is history and what is asked, how records read, and its metrics."""
+"""OmniBehavior: what is history and what is asked, how records read, and its metrics.
+
+OmniBehavior has records of what users did on a platform. A record has a scene (videos, live
+streams, advertisements, a shop), a situation (what the user saw), and a reaction. The benchmark
+asks yes-or-no questions about the reaction, such as `video_liked`; each is called a field.
+
+Records of September are history. Of the records of October and November some are asked about. The
+memory of a user is made from the records before the first one that is asked, and is then frozen.
+Records between that one and a question are "recent": a prompt shows them beside the memory.
+"""
 
 import copy
 import random
@@ -111,6 +120,10 @@ def test_records_since_the_first_question_are_recent(three_asked: Any) -> None:
 
 
 def test_a_question_is_named_by_its_record_and_answered_by_the_reaction(three_asked: Any) -> None:
+    """The id has the user, the number of the record, and the field that is asked.
+
+    Three records of the history come first, so the first asked record is number 4.
+    """
     assert [example.answer for example in three_asked] == ["Yes", "Yes", "Yes"]
     assert [example.id for example in three_asked] == [
         "u1:4:video_liked",
@@ -136,6 +149,7 @@ def test_a_question_tells_nothing_of_the_reaction(tmp_path: Path) -> None:
 
 
 def test_a_question_describes_the_situation_and_asks_about_one_field(tmp_path: Path) -> None:
+    """The situation is what the user saw, here the video `MORNING_RUN`."""
     path = write_user(tmp_path, [video("2025-09-02 10:00:00"), MORNING_RUN])
 
     examples = OmniBehavior.load(path).examples
@@ -158,7 +172,10 @@ def eighty_videos() -> list[dict[str, Any]]:
 
 
 def test_seed_offsets_beside_the_files_decide_which_records_are_asked(tmp_path: Path) -> None:
-    """The seed of a user's random draw is shifted by an offset, which the data may give."""
+    """The seed of a user's random draw is shifted by an offset, which the data may give.
+
+    Here the offset is 7, and five of the eighty records are drawn.
+    """
     records = eighty_videos()
     path = write_user(tmp_path, records, name="raw_user_data/en/user.json")
     write_files(tmp_path, {"raw_user_data/seed_offsets.json": {"u1": 7}})
@@ -196,10 +213,12 @@ def users_of(examples: tuple[dspy.Example, ...]) -> list[str]:
 
 
 def test_without_a_number_of_users_all_are_taken(nine_users: Path) -> None:
+    """Even users who have no history, or only one record to ask about."""
     assert len(users_of(liked_examples(nine_users, test_actions=2))) == 9
 
 
 def test_users_are_drawn_from_those_with_enough_to_ask(nine_users: Path) -> None:
+    """With `test_actions=2`, each user is asked about two records. Seven users have enough."""
     complete_users = ["u1", "u2", "u3", "u4", "u5", "u6", "u7"]
 
     all_complete = liked_examples(nine_users, test_actions=2, users=7)
@@ -247,6 +266,10 @@ def test_a_test_action_without_a_record_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_check_goes_on_after_a_test_action_without_a_record(tmp_path: Path) -> None:
+    """A check lists all problems of a file.
+
+    Two test actions name videos that exist. Each video has six questions.
+    """
     report = check("omnibehavior", write_prepared(tmp_path, add_test_action_without_record))
     assert report.kinds == {"dangling test action": 1, "unknown scene": 1}
     assert report.counts["questions"] == 12
@@ -287,11 +310,17 @@ def assert_only_seen_videos_are_read(examples: tuple[dspy.Example, ...]) -> None
 
 
 def test_videos_that_nobody_saw_are_not_read_from_a_raw_file(tmp_path: Path) -> None:
+    """A video that was watched for 0 seconds was not seen."""
     path = write_user(tmp_path, [*SEEN_VIDEOS, *UNSEEN_VIDEOS])
     assert_only_seen_videos_are_read(liked_examples(path))
 
 
 def test_videos_that_nobody_saw_are_not_read_from_a_prepared_file(tmp_path: Path) -> None:
+    """A video that was watched for 0 seconds was not seen.
+
+    In this form of the files `test_actions` names the asked records by their place.
+    """
+
     def change(user: dict[str, Any]) -> None:
         user["base_history"] = [SEEN_VIDEOS[0], UNSEEN_VIDEOS[0]]
         user["test_time_all_actions"] = [
@@ -311,6 +340,10 @@ def test_videos_that_nobody_saw_are_not_read_from_a_prepared_file(tmp_path: Path
 
 
 def test_a_record_that_says_too_little_is_history_without_questions(tmp_path: Path) -> None:
+    """The caption of the first video is blank, so nobody could say how a user reacts to it.
+
+    The first question of a record is an open one; the others are answered with yes or no.
+    """
     wordless = {**video("2025-09-02 10:00:00", "like"), "context": {"caption": " "}}
     path = write_user(tmp_path, [wordless, video("2025-09-03 10:00:00"), MORNING_RUN])
 
@@ -342,19 +375,21 @@ def test_a_record_without_yes_or_no_fields_may_be_drawn_and_freezes_the_memory(
 
 
 def test_records_without_yes_or_no_fields_give_no_examples(tmp_path: Path) -> None:
+    """A search has nothing to answer with yes or no."""
     path = write_user(tmp_path, [*SEPTEMBER_VIDEOS, SEARCH_IN_OCTOBER])
     with pytest.raises(DataError, match="holds no examples"):
         OmniBehavior.load(path)
 
 
-def test_a_situation_reads_in_its_own_language() -> None:
+def test_a_situation_is_told_in_the_language_of_its_record() -> None:
+    """The type of a record is "Video Browsing" in English and "视频浏览" in Chinese."""
     english = "title: Morning run; length: 34 s; likes: 210; weather: rain"
     assert situation(MORNING_RUN) == english
     chinese = "标题: Morning run；时长: 34秒；点赞: 210；weather: rain"
     assert situation(CHINESE_MORNING_RUN) == chinese
 
 
-def test_a_reaction_reads_in_its_own_language() -> None:
+def test_a_reaction_is_told_in_the_language_of_its_record() -> None:
     assert reaction(MORNING_RUN) == "watched 12 s; liked"
     assert reaction(CHINESE_MORNING_RUN) == "观看12秒；点赞"
     assert reaction({"type": "广告推荐", "action": None}) == "无互动"
@@ -366,6 +401,7 @@ def test_a_long_field_is_cut() -> None:
 
 
 def test_what_was_searched_is_no_part_of_the_situation() -> None:
+    """The reaction is the search, so its keyword would tell the reaction. It is hidden."""
     search = {"type": "Search Behavior", "context": {"keyword": "lamp", "query_category": "home"}}
 
     searched = {**search, "action": [{"type": "search", "keyword": "lamp"}]}
@@ -390,14 +426,20 @@ def test_what_was_searched_is_no_part_of_the_situation() -> None:
         ("Search Behavior", {"type": "search", "keyword": "lamp"}, "searched (lamp)"),
     ],
 )
-def test_a_reaction_says_what_its_label_says(
+def test_the_words_for_a_reaction_agree_with_the_right_answers_to_its_questions(
     scene: str, action: dict[str, Any], words: str
 ) -> None:
+    """A label is the right answer to a question, which the released code reads from certain fields.
+
+    So the words mention only what these fields say: in a live stream, for instance, `click_cart`
+    counts and `cart` does not.
+    """
     record = {"type": scene, "context": {"duration": 60}, "action": [action]}
     assert reaction(record) == words
 
 
 def test_a_record_carries_an_open_question_and_one_for_each_of_its_fields() -> None:
+    """Methods that practise with a record ask these questions. Index 0 is English, 1 is Chinese."""
     assert questions_of(MORNING_RUN) == (
         OPEN["video_watch_seconds"][0],
         *(QUESTIONS[field][0] for field in fields_of(MORNING_RUN)),
@@ -405,6 +447,7 @@ def test_a_record_carries_an_open_question_and_one_for_each_of_its_fields() -> N
 
 
 def test_a_record_carries_questions_in_its_own_language() -> None:
+    """The record is of shopping ("商城购物"). Index 1 of a question is its Chinese text."""
     assert questions_of({"type": "商城购物"})[0] == QUESTIONS["shop_added_to_cart"][1]
 
 
@@ -428,6 +471,10 @@ def scored_row(gold: str, answer: str) -> SimpleNamespace:
 
 
 def test_answers_that_cannot_be_read_are_left_out_as_published_and_wrong_in_our_figures() -> None:
+    """An answer has to be Yes or No. The published accuracy is over the answers that can be read.
+
+    Beside it stands a figure of ours in which all others count as wrong.
+    """
     rows: Any = [
         scored_row(gold="Yes", answer="Yes"),
         scored_row(gold="Yes", answer="hard to tell"),

@@ -1,4 +1,14 @@
-"""PAL-Bench: histories, what is asked in each part, metrics, plans and simulated dialogues."""
+"""PAL-Bench: histories, what is asked in each part, metrics, plans and simulated dialogues.
+
+PAL-Bench follows a user over sessions. A session has logs of the user's devices, and a dialogue
+with an assistant about some topics. The four parts of the benchmark ask for what the user needs
+(restate), for a solution (generate), for the best two of eight solutions (select), and for a whole
+dialogue.
+
+In the part "dialogue" a model plays the user, and talks with our assistant and with a rival. Judges
+compare both dialogues. A plan says what user and assistant do in each turn, such as a question or a
+proposal.
+"""
 
 import copy
 import json
@@ -63,7 +73,7 @@ LOGS_3 = ["log 3a", "log 3b"]
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_question_does_not_see_its_own_dialogue_but_later_ones_do(
+def test_the_dialogue_that_a_question_is_about_is_in_the_history_of_later_questions_only(
     tmp_path: Path, part: str
 ) -> None:
     """The sessions 0 and 1 are history; one question is about session 2, one about session 3."""
@@ -91,6 +101,7 @@ def test_logs_precede_the_dialogue_of_their_session(tmp_path: Path) -> None:
 
 
 def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
+    """The added log is a minute later than the dialogue of its session."""
     loaded = load(tmp_path, "palbench.restate", add_log_after_its_dialogue)
 
     history = loaded.examples[-1].history
@@ -101,7 +112,10 @@ def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
     assert times == sorted(times)
 
 
-def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) -> None:
+def test_the_option_show_logs_shows_the_logs_of_the_current_session_with_a_selection(
+    tmp_path: Path,
+) -> None:
+    """The first question is about the third session, whose logs are the item L3."""
     inputs = load_part(tmp_path, "select", show_logs=True).examples[0].inputs()
     assert [item.id for item in inputs["recent"]] == ["L3"]
 
@@ -113,6 +127,7 @@ def test_current_logs_are_shown_with_a_selection_if_asked_for(tmp_path: Path) ->
 def test_the_language_chooses_from_a_folder_of_both(
     tmp_path: Path, language: str | None, categories: list[str]
 ) -> None:
+    """Without an option the Chinese file is read, which is the original."""
     english = FILES["input.json"]
     chinese = copy.deepcopy(english)
     for sample in chinese["u1"]["query"]:
@@ -146,7 +161,7 @@ def scored_row(**parts: float) -> Any:
 FAILED_ROW: Any = SimpleNamespace(parts={}, failure="any")
 
 
-def test_the_column_of_the_paper_is_a_mean_over_all_topics_with_the_failed_ones() -> None:
+def test_the_s_score_is_a_mean_over_all_topics_in_which_failures_count_as_zero() -> None:
     """The S-score says how well the selected solutions suit the user.
 
     A selection that is not valid counts as 0, and so does a question that failed.
@@ -164,8 +179,8 @@ def test_the_column_of_the_paper_is_a_mean_over_all_topics_with_the_failed_ones(
     assert figures == {"S-score": 12.5, "invalid selections": 1}
 
 
-def test_points_that_the_paper_does_not_have_are_asked_for_again(scripted: Any) -> None:
-    """A need has 0 to 2 points in the paper. The judge's first reply gives 7.5."""
+def test_a_judge_that_gives_impossible_points_is_asked_again(scripted: Any) -> None:
+    """In the paper an answer gets 0 to 2 points for each need. The judge first gives 7.5 points."""
     lm = scripted(lambda kind, prompt, number: {"score": {"points": 7.5 if number == 1 else 1}})
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
@@ -177,6 +192,7 @@ def test_points_that_the_paper_does_not_have_are_asked_for_again(scripted: Any) 
 
 
 def test_an_empty_restatement_gets_no_points_without_a_call(scripted: Any) -> None:
+    """A restatement is the answer in the part that asks what the user needs. Here it is blank."""
     lm = scripted(lambda *call: {"score": {"points": 1}})
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
@@ -192,6 +208,7 @@ DRAWN_PLANS = [drawn_plan(f"topic {number}") for number in range(200)]
 
 
 def test_drawn_plans_follow_the_transitions() -> None:
+    """A transition says which action of the assistant may follow an action of the user."""
     for plan in DRAWN_PLANS:
         for turn in plan:
             assert turn.assistant in ASSISTANT_ACTIONS_AFTER[turn.user]
@@ -204,6 +221,7 @@ def test_drawn_plans_follow_the_transitions() -> None:
 
 
 def test_drawn_plans_have_two_guesses_and_two_proposals() -> None:
+    """A guess at what the user needs is called "requirement prediction"."""
     for plan in DRAWN_PLANS:
         replies = Counter(turn.assistant for turn in plan)
         assert replies["requirement prediction"] == 2
@@ -224,7 +242,10 @@ RELEASED_PLAN = {
     "turn_10": {"user": "<方案反馈>", "assistant": "<反馈回应>"},
     "turn_3": {"user": "<方案讨论>", "assistant": "<方案讨论>"},
 }
-"""A plan in the form of the released file. It is shorter than any plan that is drawn."""
+"""A plan in the form of the released file. It is shorter than any plan that is drawn.
+
+The turns count in the order of their numbers, whatever the order of the file.
+"""
 
 RELEASED_ACTIONS = [
     ("topic inquiry", "requirement prediction"),
@@ -232,6 +253,7 @@ RELEASED_ACTIONS = [
     ("solution discussion", "solution discussion"),
     ("solution feedback", "feedback response"),
 ]
+"""The actions of `RELEASED_PLAN` in English, in the order of the turns."""
 
 
 @pytest.fixture
@@ -251,6 +273,7 @@ def write_released_plan(folder: Path, topic: str) -> Path:
 
 
 def test_plans_below_the_folder_of_the_data_are_read(data: Path) -> None:
+    """`interaction.plans` holds the plan of each topic that stands in a file."""
     topic = benchmark("palbench.dialogue", data).examples[0].asked.id
     write_released_plan(data / "dialogue_evaluation", topic)
 
@@ -260,6 +283,7 @@ def test_plans_below_the_folder_of_the_data_are_read(data: Path) -> None:
 
 
 def test_a_file_of_plans_may_be_named(data: Path, tmp_path: Path) -> None:
+    """`interaction.plans` holds the plan of each topic that stands in a file."""
     topic = benchmark("palbench.dialogue", data).examples[0].asked.id
     path = write_released_plan(tmp_path / "elsewhere", topic)
 
@@ -289,6 +313,7 @@ def silent_rival(**query: Any) -> dspy.Prediction:
 
 
 def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(data: Path) -> None:
+    """A file has a released plan of the first topic. The second topic is in no file."""
     planned_topic = benchmark("palbench.dialogue", data).examples[0].asked.id
     write_released_plan(data / "dialogue_evaluation", planned_topic)
     loaded = benchmark("palbench.dialogue", data)
@@ -318,6 +343,7 @@ def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(data: 
     ],
 )
 def test_plans_of_another_form_are_refused(tmp_path: Path, plans: Any, problem: str) -> None:
+    """Only an assistant proposes a solution ("<方案提议>"), never the user."""
     path = tmp_path / PLANS_FILE
     path.write_text(json.dumps(plans))
     with pytest.raises(DataError, match=problem):
@@ -368,6 +394,7 @@ def test_a_dialogue_runs_to_the_end_of_its_plan(simulated_dialogue: SimulatedDia
 def test_the_assistant_is_shown_the_dialogue_so_far(
     simulated_dialogue: SimulatedDialogue,
 ) -> None:
+    """The simulated user says "words 1" first, and the assistant answers "reply 1"."""
     first_query, second_query = simulated_dialogue.assistant.queries[:2]
     assert first_query == {
         "question": "words 1",
@@ -381,6 +408,7 @@ def test_the_assistant_is_shown_the_dialogue_so_far(
 def test_the_user_knows_preferences_only_once_solutions_are_discussed(
     simulated_dialogue: SimulatedDialogue,
 ) -> None:
+    """The prompt of the simulated user shows needs at first, and preferences later."""
     for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
         is_about_needs = turn.user in ("topic inquiry", "requirement confirmation")
         assert ("NEEDS" in prompt) == is_about_needs
@@ -388,11 +416,13 @@ def test_the_user_knows_preferences_only_once_solutions_are_discussed(
 
 
 def test_the_user_is_told_what_each_action_means(simulated_dialogue: SimulatedDialogue) -> None:
+    """`USER_ACTIONS` describes each action in words."""
     for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
         assert USER_ACTIONS[turn.user] in prompt
 
 
 def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any) -> None:
+    """A prompt shows the dialogue with one line for each turn."""
     lm = scripted(lambda *call: {"utterance": "words"})
 
     def reply(**query: Any) -> dspy.Prediction:
@@ -410,9 +440,13 @@ def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any
         (PreferenceUnderstandingJudge, "PREFERENCES", "NEEDS"),
     ],
 )
-def test_each_judge_of_dialogues_sees_its_own_measure_six_times(
+def test_each_judge_of_dialogues_sees_its_own_part_of_the_persona_and_is_asked_six_times(
     scripted: Any, judge_class: Any, shown: str, hidden: str
 ) -> None:
+    """One judge scores how well the user's needs were understood, the other one the preferences.
+
+    Each of them must see only the part of the persona that it judges by.
+    """
     answer = {
         "analysis_1": "a",
         "analysis_2": "b",
@@ -434,6 +468,7 @@ def test_each_judge_of_dialogues_sees_its_own_measure_six_times(
 
 
 def test_equal_dialogues_tie_without_a_call(scripted: Any) -> None:
+    """The model has no answer, so it must not be asked."""
     lm = scripted(lambda *call: {})
     judge = NeedUnderstandingJudge(lm, adapter())
 
@@ -451,6 +486,7 @@ def load_dialogue(rival: Callable[..., dspy.Prediction], **options: Any) -> Any:
 
 @pytest.mark.parametrize("against_logs", [False, True])
 def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -> None:
+    """The rival is the assistant to compare with; logs say what the user just did."""
     assistant = RecordingAssistant()
     rival = RecordingAssistant()
     loaded = load_dialogue(rival, against_logs=against_logs)
@@ -469,10 +505,12 @@ def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True)])
 def test_an_option_that_is_a_text_is_read_as_true_or_false(text: Any, value: bool) -> None:
+    """Options of the command line are texts."""
     assert PalDialogue.load(against_logs=text).interaction.against_logs is value
 
 
 def test_wins_ties_and_defeats_are_counted() -> None:
+    """Two measures are counted: needs (requirement) and preferences. A failed row is left out."""
     # A win is 1, a tie 0.5, a defeat 0.
     rows = [
         scored_row(requirement=1.0, preference=0.0),
@@ -512,7 +550,8 @@ def test_without_a_judge_no_dialogue_is_scored() -> None:
         loaded.score(loaded.examples[0], dspy.Prediction(answer="a"))
 
 
-def test_a_dialogue_without_a_rival_s_is_not_scored() -> None:
+def test_a_dialogue_is_not_scored_without_the_dialogue_of_a_rival() -> None:
+    """A score says which of two dialogues is better. `mempiler evaluate` holds both."""
     loaded = load_dialogue(silent_rival)
     with pytest.raises(UserError, match="mempiler evaluate"):
         loaded.score(loaded.examples[0], dspy.Prediction(answer="a"))
@@ -527,6 +566,8 @@ def test_the_hash_of_the_judges_is_known_before_there_is_a_model() -> None:
 
 @pytest.mark.parametrize("changed_class", [NeedUnderstandingJudge, PreferenceUnderstandingJudge])
 def test_the_hash_of_the_judges_covers_both_prompts(changed_class: Any) -> None:
+    """Dialogues have two judges, one for needs and one for preferences. One of them is changed."""
+
     class ChangedJudge(changed_class):
         """The judge with other instructions."""
 

@@ -1,4 +1,10 @@
-"""PersonaMem v1: histories and contexts, categories, the length of a file, and scores."""
+"""PersonaMem v1: histories and contexts, categories, the length of a file, and scores.
+
+PersonaMem asks which of four replies suits a user best, after long chats. A context is a list of
+messages that many questions share; it stands in a file beside the questions. A category is a skill,
+such as "suggest_new_ideas"; there are seven. Files have three lengths: contexts of about 32k, 128k
+or 1M tokens.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -70,6 +76,7 @@ def test_only_the_contexts_that_are_needed_are_parsed(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_context_is_refused(tmp_path: Path, context: Any, problem: str) -> None:
+    """A context is a list of messages that questions share. It stands in the second file."""
     with pytest.raises(DataError, match=problem):
         benchmark("personamem", write_contexts(tmp_path, context))
 
@@ -85,11 +92,13 @@ RECALL_FACTS = {"question_type": "recalling_facts_mentioned_by_the_user"}
 
 
 def test_categories_choose_skills(tmp_path: Path) -> None:
+    """The first question is about new ideas, the second one about recalled facts."""
     loaded = load_questions(tmp_path, {}, RECALL_FACTS, categories="recall_user_shared_facts")
     assert [example.id for example in loaded.examples] == ["q1"]
 
 
 def test_a_check_counts_skills_without_questions_as_zero(tmp_path: Path) -> None:
+    """The question of the example file is about new ideas; a second one is about recalled facts."""
     load_questions(tmp_path, {}, RECALL_FACTS)
 
     counts = check("personamem", tmp_path / QUESTIONS_FILE).counts
@@ -109,6 +118,7 @@ def folder_of_lengths(tmp_path: Path) -> Path:
 
 
 def test_the_length_chooses_the_file_of_a_folder(folder_of_lengths: Path) -> None:
+    """`length` decides even if the user names the file of another length."""
     from_folder = PersonaMem.load(folder_of_lengths, length="128k")
     from_other_file = PersonaMem.load(folder_of_lengths / QUESTIONS_FILE, length="128k")
 
@@ -138,6 +148,7 @@ def test_a_missing_or_unknown_length_is_refused(
 
 
 def test_a_skill_without_a_question_is_listed_without_figures(scripted: Any) -> None:
+    """One question of one skill is scored; the table has a row for each of the seven skills."""
     loaded = PersonaMem.load(categories="suggest_new_ideas")
     program = build("no-memory", task=loaded.task)
     lm = scripted(lambda *call: {"answer": "(a)"})
@@ -158,6 +169,7 @@ def test_a_skill_without_a_question_is_listed_without_figures(scripted: Any) -> 
     ("answer", "value"), [("(b)", 1.0), ("(a)", 0.0), ("", 0.0), ("I do not know", 0.0)]
 )
 def test_a_score_is_1_for_the_right_option(tmp_path: Path, answer: str, value: float) -> None:
+    """The right option of the example is (b)."""
     loaded = load(tmp_path, "personamem")
 
     score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
@@ -167,6 +179,7 @@ def test_a_score_is_1_for_the_right_option(tmp_path: Path, answer: str, value: f
 
 
 def test_the_feedback_on_a_wrong_answer_names_the_right_option(tmp_path: Path) -> None:
+    """The right option of the example is (b), "It's silence."."""
     loaded = load(tmp_path, "personamem")
     [example] = loaded.examples
 

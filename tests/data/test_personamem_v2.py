@@ -1,4 +1,10 @@
-"""PersonaMem v2: cells of the CSV, linked histories, judged recall, and multiple choice."""
+"""PersonaMem v2: cells of the CSV, linked histories, judged recall, and multiple choice.
+
+PersonaMem v2 has requests to an assistant that knows its user's preferences, such as "Prefers
+tents". The score says whether a memory recalls the preference; a model, the judge, decides that.
+The metric "mcq" lets the program choose among four replies instead. A row of the CSV file holds a
+request, and links to the file of the user's earlier chats.
+"""
 
 import json
 from pathlib import Path
@@ -40,6 +46,7 @@ TENT_QUESTION = "Where should I stay? It's late."
     ],
 )
 def test_the_cell_of_a_question_is_read_in_every_form(tmp_path: Path, cell: str) -> None:
+    """In the released CSV file the cell has a Python dict, written as a text."""
     [example] = load_questions(tmp_path, {"user_query": cell}).examples
     assert example.question == TENT_QUESTION
 
@@ -55,11 +62,13 @@ def test_the_cell_of_a_question_is_read_in_every_form(tmp_path: Path, cell: str)
 def test_without_a_preference_the_snippet_or_the_right_reply_is_the_reference(
     tmp_path: Path, change: dict[str, str], reference: str
 ) -> None:
+    """The reference is what a memory has to recall."""
     [example] = load_questions(tmp_path, change).examples
     assert example.reference == reference
 
 
 def test_rows_that_are_left_out_are_reported(tmp_path: Path) -> None:
+    """As in the paper on PGR, requests to forget something and sensitive rows are left out."""
     loaded = load_questions(
         tmp_path, {}, {"pref_type": "ask_to_forget"}, {"sensitive_info": "True"}
     )
@@ -87,6 +96,7 @@ def test_a_history_that_cannot_be_read_is_a_fatal_finding(
 
 
 def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    """Data from a stranger must not make the program read another file of this machine."""
     # The folder is so deep that the search for histories in the folders above does not reach
     # the file outside.
     folder = tmp_path / "a/b/c/d"
@@ -100,6 +110,7 @@ def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path: Path) -> None:
+    """The hub's package stores each file as a blob, and puts links to the blobs into a folder."""
     snapshot = tmp_path / "snapshots/rev"
     (tmp_path / "blobs").mkdir()
     for number, (name, content) in enumerate(FILES.items()):
@@ -125,6 +136,10 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path: Path) 
 def test_the_judge_sees_the_recalled_entries_and_the_preference(
     tmp_path: Path, metric: str, level: str, value: float, parts: dict[str, float]
 ) -> None:
+    """It sees no summary and not the answer. It says at which `level` the preference is recalled.
+
+    The strict metric tells besides whether it stands there explicitly.
+    """
     judge = reference_judge(level)
     loaded = load(tmp_path, "personamem-v2", metric=metric).with_judges(lambda judge_class: judge)
     [example] = loaded.examples
@@ -143,10 +158,15 @@ def test_the_judge_sees_the_recalled_entries_and_the_preference(
 
 
 def test_a_request_is_answered_with_a_response_to_the_user(tmp_path: Path) -> None:
+    """The task decides how the model is asked to answer.
+
+    "personal-response" asks for advice to this user, other tasks ask for a short answer.
+    """
     assert load(tmp_path, "personamem-v2").task == "personal-response"
 
 
 def test_multiple_choice_needs_no_judge(tmp_path: Path) -> None:
+    """With the metric "mcq" the program chooses among four replies."""
     loaded = load_questions(tmp_path, {}, metric="mcq")
     assert loaded.task == "multiple-choice"
     assert loaded.scorer.title == "accuracy"
@@ -163,6 +183,7 @@ def test_the_options_of_multiple_choice_are_all_replies(tmp_path: Path) -> None:
 
 
 def test_the_right_option_of_multiple_choice_stands_at_any_place(tmp_path: Path) -> None:
+    """The order of the options is drawn for each row. The right reply is `correct_answer`."""
     changes = [{"correct_answer": f"Reply {number}."} for number in range(30)]
 
     examples = load_questions(tmp_path, *changes, metric="mcq").examples
@@ -183,6 +204,7 @@ def test_the_options_of_multiple_choice_have_the_same_order_each_time(tmp_path: 
 
 
 def test_the_length_chooses_the_link(tmp_path: Path) -> None:
+    """A row links to a history of each length. The link for 128k is data/long.json."""
     with pytest.raises(DataError, match=r"chat_history_128k_link.*'data/long\.json'"):
         load(tmp_path, "personamem-v2", length="128k")
 

@@ -1,6 +1,8 @@
 """What every reader does with broken and odd files: refuse them, or read them and report.
 
-A refusal is one line that names the place in the file.
+Each test takes the small example file of a benchmark (in `files/`) and changes its first row. A
+refusal is one line that names the place in the file. A check reads a file like the benchmark, but
+lists all problems as findings; the fatal ones are those for which loading refuses the file.
 """
 
 from __future__ import annotations
@@ -383,6 +385,7 @@ def test_an_id_that_is_used_twice_is_refused(
 
 
 def test_a_repeated_conversation_of_msc_is_one_group_with_two_questions(tmp_path: Path) -> None:
+    """Questions of a group are never divided between training and test."""
     files = changed_files("msc", unchanged)
     files["msc.jsonl"] *= 2
     path = write_files(tmp_path, files)
@@ -438,6 +441,7 @@ def test_half_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLE_FILES)
 def test_a_pipe_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    """A program that opens a pipe waits until another program writes into it."""
     path = write_files(tmp_path, EXAMPLE_FILES[name])
     pipe = tmp_path / main_file(EXAMPLE_FILES[name])
     pipe.unlink()

@@ -75,6 +75,7 @@ def test_a_list_read_in_pieces_of_any_size_has_all_its_entries(
 def test_a_broken_list_is_refused_after_the_entries_before_the_fault(
     tmp_path: Path, content: bytes, entry_count: int, problem: str
 ) -> None:
+    """The file is read twelve characters at a time; entries come out before the fault is met."""
     path = tmp_path / "list.json"
     path.write_bytes(content)
 
@@ -95,6 +96,7 @@ def test_a_broken_list_is_refused_after_the_entries_before_the_fault(
 def test_an_entry_is_read_up_to_the_length_that_is_allowed(
     tmp_path: Path, second_entry: str, fault: str
 ) -> None:
+    """At most 100 characters are read of an entry; the first one has 98."""
     path = tmp_path / "list.json"
     path.write_text(f'["{"a" * 96}", {second_entry}]')
     problem = (

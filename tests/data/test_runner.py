@@ -1,4 +1,8 @@
-"""The runner of synthesis steps: what an interrupt and a spent budget leave behind."""
+"""The runner of synthesis steps: what an interrupt and a spent budget leave behind.
+
+A language model writes data sets (MemoryQuest, PAL-Set) in steps. The runner asks the model for
+each step, checks the answer, and asks again if it is refused.
+"""
 
 import json
 import signal
@@ -42,7 +46,7 @@ def python_interrupt_handler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("python_interrupt_handler")
-def test_an_interrupt_ends_the_jobs_after_their_calls_in_flight(scripted: Any) -> None:
+def test_after_an_interrupt_only_the_calls_in_flight_are_finished(scripted: Any) -> None:
     """Two of three jobs run, whose answers are refused again and again, up to six times each.
 
     The first call interrupts the program, as the user does with Ctrl-C. After that only the calls
@@ -94,7 +98,7 @@ def make_pal(profiles: Path, folder: Path, runner: Runner) -> list[Path]:
         pytest.param(make_pal, scripted_palset.flawless_model, id="palset"),
     ],
 )
-def test_a_spent_budget_keeps_what_was_answered(
+def test_a_run_after_a_spent_budget_gets_the_earlier_answers_again(
     profiles: Path, scripted: Any, tmp_path: Path, make: Any, flawless_model: Any
 ) -> None:
     """A run that ends at its limit of calls has paid for answers. The next run gets them again."""
@@ -120,4 +124,5 @@ def test_a_spent_budget_keeps_what_was_answered(
 
     assert json.loads(paths[0].read_text())
     assert len(prompts) > 12
+    # Every answer is accepted, so no prompt was sent to the model in both runs.
     assert len(prompts) == sum(second_runner.report.accepted.values())

@@ -1,4 +1,12 @@
-"""The metric `support`: which gold words were recalled, and where the others were lost."""
+"""The metric `support`: which gold words were recalled, and where the others were lost.
+
+The metric tells how good a memory is without asking a model for an answer. It counts how many words
+of the gold answer (the right one) stand in the entries that the memory recalled. The budget is a
+number of tokens: only the beginning of the recalled text counts, so storing everything does not
+help. Feedback is a text for an optimizer, and says at which step each missing word was lost.
+
+A headline score is the one by which programs are compared; some questions are left out of it.
+"""
 
 from datetime import datetime
 
@@ -73,7 +81,7 @@ def test_words_count_only_within_the_budget() -> None:
     assert support("Lisbon", FILLER, "Ann moved to Lisbon.", tokens=40) == 1
 
 
-def test_of_a_long_entry_the_beginning_counts() -> None:
+def test_only_the_beginning_of_a_long_entry_counts() -> None:
     assert support("Lisbon", f"Ann moved to Lisbon. {FILLER}", tokens=10) == 1
     assert support("Lisbon", f"{FILLER} Ann moved to Lisbon.", tokens=10) == 0
 
@@ -100,6 +108,7 @@ def test_the_entries_that_count_are_those_within_the_budget() -> None:
 
 
 def test_notes_such_as_a_summary_count_after_the_entries() -> None:
+    """The smaller budget, four tokens, ends before the summary."""
     context = Context(
         hits=(Hit(id="n1", text="Ann cooks."),),
         notes={"summary": "Ann moved to Lisbon."},
@@ -111,6 +120,7 @@ def test_notes_such_as_a_summary_count_after_the_entries() -> None:
 
 
 def test_an_entry_that_is_shown_only_because_nothing_fits_does_not_count() -> None:
+    """Such a hit is marked as `fallback`."""
     context = Context(hits=(Hit(id="n1", text="Ann moved to Lisbon.", fallback=True),))
     assert Support().score(question("Lisbon"), dspy.Prediction(context=context)).value == 0
 
@@ -132,12 +142,14 @@ def test_an_entry_that_is_shown_only_because_nothing_fits_does_not_count() -> No
     ],
 )
 def test_a_date_is_found_however_it_is_written(written: str) -> None:
+    """A date is compared as its words. The 8th of May shares two of three with the 7th."""
     assert support("7 May 2023", f"Ann moved on {written}.") == 1
     assert support("2023-05-07", f"Ann moved on {written}.") == 1
     assert support("8 May 2023", f"Ann moved on {written}.") == pytest.approx(2 / 3)
 
 
 def test_part_of_a_date_supports_its_words() -> None:
+    """The words of the first answer are 7, May and 2023."""
     assert support("7 May 2023", "Ann moved in May 2023.") == pytest.approx(2 / 3)
     assert support("7 May 2023", "Ann moved in 2023.") == pytest.approx(1 / 3)
     assert support("September 2023", "Ann moved in Sept. 2023.") == 1
@@ -145,6 +157,7 @@ def test_part_of_a_date_supports_its_words() -> None:
 
 @pytest.mark.parametrize("written", ["5月7日", "5月7号", "5 月 7 日", "2023年5月7日"])
 def test_a_chinese_date_without_a_year_is_found(written: str) -> None:
+    """5月7日 is the 7th of May, and 5月 is May."""
     assert support("7 May", f"她在{written}搬家了。") == 1
     assert support("5月7日", f"她在{written}搬家了。") == 1
     assert support("5月", f"她在{written}搬家了。") == 1
@@ -152,13 +165,13 @@ def test_a_chinese_date_without_a_year_is_found(written: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["7-8 May", "May 7-8", "7–8 May", "5月7-8日", "5月7日-5月8日"])
-def test_the_days_of_a_range_are_words_of_their_own(written: str) -> None:
+def test_each_day_of_a_range_is_found(written: str) -> None:
     for answer in ("7 May", "8 May", "7-8 May", "May 7-8"):
         assert support(answer, f"The trip was on {written}.") == 1
     assert support("7 May 2023", "The trip was on May 7-8, 2023.") == 1
 
 
-def test_the_dates_of_a_range_are_words_of_their_own() -> None:
+def test_each_date_of_a_range_is_found() -> None:
     written = "2023/05/07-2023/05/09"
     assert support("9 May 2023", f"The trip was {written}.") == 1
     assert with_plain_dates(written) == "7 may 2023 - 9 may 2023"
@@ -166,6 +179,7 @@ def test_the_dates_of_a_range_are_words_of_their_own() -> None:
 
 @pytest.mark.parametrize("written", ["2023-05-07", "May 7, 2023", "17 May 2023", "2023年5月17日"])
 def test_a_larger_budget_never_lowers_the_score(written: str) -> None:
+    """A smaller budget may cut a date. It must not make 1 May of 17 May."""
     text = f"Ann moved on {written}, and then she called."
     for answer in ("Ann moved on 2023-05-07", "17 May 2023", "1 May", "2023", "May"):
         scores = [support(answer, text, tokens=tokens) for tokens in range(1, 30)]
@@ -173,6 +187,7 @@ def test_a_larger_budget_never_lowers_the_score(written: str) -> None:
 
 
 def test_a_date_that_the_budget_cuts_is_quoted_as_a_whole() -> None:
+    """Feedback quotes the text from where the budget ends, here from the start of the cut date."""
     text = "Ann moved on 2023-05-07 to Lisbon."
     prediction = recalled(text, memory=notebook(text))
 
@@ -185,6 +200,7 @@ def test_a_date_that_the_budget_cuts_is_quoted_as_a_whole() -> None:
 
 
 def test_the_date_of_a_recalled_entry_counts_as_the_prompt_shows_it() -> None:
+    """The text of the entry has no date, but the prompt shows its date before it."""
     hit = Hit(id="n1", text="Ann moved.", time=datetime(2023, 5, 7))
     prediction = dspy.Prediction(context=Context(hits=(hit,)))
     assert Support().score(question("2023-05-07"), prediction).value == 1
@@ -204,6 +220,7 @@ def feedback(answer: str, prediction: dspy.Prediction, **fields: object) -> str:
 
 
 def test_feedback_names_words_that_were_never_said() -> None:
+    """The only entry of the memory says nothing of the city."""
     prediction = recalled("Ann cooks.", memory=notebook("Ann cooks."))
 
     text = feedback("Lisbon", prediction)
@@ -213,6 +230,7 @@ def test_feedback_names_words_that_were_never_said() -> None:
 
 
 def test_feedback_names_words_of_an_entry_that_was_not_recalled() -> None:
+    """The memory has two entries, and the first one was recalled."""
     prediction = recalled("Ann cooks.", memory=notebook("Ann cooks.", "Ann moved to Lisbon."))
 
     text = feedback("Lisbon", prediction)
@@ -222,6 +240,7 @@ def test_feedback_names_words_of_an_entry_that_was_not_recalled() -> None:
 
 
 def test_feedback_names_words_that_were_recalled_below_the_budget() -> None:
+    """Twelve tokens of the recalled text count. They end before the word Lisbon."""
     entries = ("Ann talked about the weather and the news of the day.", "Ann moved to Lisbon.")
     prediction = recalled(*entries, memory=notebook(*entries))
 
@@ -232,6 +251,7 @@ def test_feedback_names_words_that_were_recalled_below_the_budget() -> None:
 
 
 def test_feedback_says_of_each_word_where_it_was_lost() -> None:
+    """Rex was recalled, Lisbon is in another entry, and the memory holds no Oslo."""
     prediction = recalled("Ann has Rex.", memory=notebook("Ann has Rex.", "Ann moved to Lisbon."))
 
     text = feedback("Rex, Lisbon and Oslo", prediction)
@@ -253,6 +273,7 @@ def test_an_entry_about_something_else_has_not_said_the_answer() -> None:
 
 
 def test_feedback_does_not_guess_what_a_system_stores_elsewhere() -> None:
+    """The memory has a note with the city, but does not know from which turns its notes come."""
     memory = ElsewhereMemory(notes=notebook("Ann moved to Lisbon.").notes)
     prediction = recalled("Ann cooks.", memory=memory)
 
@@ -279,15 +300,17 @@ def test_feedback_does_not_guess_what_a_system_stores_elsewhere() -> None:
     ],
 )
 def test_a_question_that_cannot_be_answered_does_not_count(answer: str) -> None:
+    """These gold answers say that there is no answer, so they have no words to look for."""
     assert not Support().in_headline(question(answer))
 
 
 @pytest.mark.parametrize("answer", ["Lisbon", "Unknown Pleasures", "no informational value", "no"])
 def test_an_answer_that_only_looks_like_a_refusal_counts(answer: str) -> None:
+    """The words "Unknown Pleasures", for instance, are the title of an album."""
     assert Support().in_headline(question(answer))
 
 
-def test_locomo_knows_such_answers_although_it_compares_stems() -> None:
+def test_locomo_recognizes_answers_that_decline_although_it_compares_stems() -> None:
     """Stems are beginnings of words, so "mentioned" is compared as "mention"."""
     loaded = benchmark("locomo", metric="support")
     example = question("Not mentioned in the conversation", category="1")
@@ -301,7 +324,7 @@ def test_a_question_without_an_answer_does_not_count(answer: object) -> None:
     assert Support().score(example, recalled("There were none, she said.")).value == 0
 
 
-def test_of_a_list_of_answers_the_words_of_all_are_looked_for() -> None:
+def test_if_there_are_several_gold_answers_the_words_of_all_are_looked_for() -> None:
     example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=["Lisbon", "Rome"])
 
     score = Support().score(example, recalled("Ann saw Lisbon."))
@@ -318,17 +341,26 @@ def score_of(name: str, example: dspy.Example, text: str) -> Score:
 
 
 def test_locomo_compares_stems() -> None:
+    """The words "dances" and "dancing" have the same stem.
+
+    In category 3 the gold answer ends at the semicolon, so "likely" does not count.
+    """
     example = question("dancing; likely", category="3", evidence=())
     assert score_of("locomo", example, "Ann dances.").value == 1
 
 
 def test_locomo_leaves_adversarial_questions_out() -> None:
+    """The questions of category 5 ask about something that was never said."""
     loaded = benchmark("locomo", metric="support")
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
     assert {example.category for example in counted} == {"1", "2", "3", "4"}
 
 
 def test_longmemeval_leaves_preferences_and_abstentions_out() -> None:
+    """The gold answer about a preference describes good answers, so its words prove nothing.
+
+    An abstention is a question that cannot be answered.
+    """
     loaded = benchmark("longmemeval", metric="support")
 
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
@@ -340,12 +372,14 @@ def test_longmemeval_leaves_preferences_and_abstentions_out() -> None:
 
 
 def test_membench_looks_for_the_words_of_the_right_choice() -> None:
+    """The gold answer is a letter; its words are those of the option."""
     example = question("(b)", options=["(a) a red bike", "(b) a blue car"])
     assert score_of("membench", example, "She drives a blue car.").value == 1
     assert score_of("membench", example, "She rides a red bike, version B.").value == 0
 
 
 def test_memory_env_leaves_retracted_facts_out() -> None:
+    """In this benchmark a fact may be retracted. Then "none" is the gold answer."""
     loaded = benchmark("memory-env", metric="support", users=10)
 
     counted = [example for example in loaded.examples if loaded.in_headline(example)]
@@ -357,11 +391,13 @@ def test_memory_env_leaves_retracted_facts_out() -> None:
 
 
 def test_another_metric_refuses_a_budget() -> None:
+    """The budget is how many tokens of the recalled text count."""
     with pytest.raises(UserError, match="goes with the metric support alone, not with token F1"):
         benchmark("msc").with_support_tokens(100)
 
 
-def test_a_budget_of_nothing_is_refused() -> None:
+def test_a_budget_of_zero_tokens_is_refused() -> None:
+    """The budget is how many tokens of the recalled text count."""
     with pytest.raises(UserError, match="support_tokens = 0: give 1 or more"):
         benchmark("msc", metric="support").with_support_tokens(0)
 
@@ -385,7 +421,8 @@ def test_the_entries_of_a_memory_are_cut_into_words_once_for_all_its_questions()
     assert stemmed_words.count("feeds") == 1
 
 
-def test_the_words_of_another_memory_are_not_those_of_the_last_one() -> None:
+def test_another_memory_is_not_scored_by_the_words_of_the_last_one() -> None:
+    """The words of a memory are kept for its next question. Another memory has words of its own."""
     scorer = Support()
     memory = notebook("Ann feeds the ferrets.")
     scorer.score(question("ferrets"), recalled(memory=memory))

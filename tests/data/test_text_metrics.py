@@ -1,4 +1,9 @@
-"""Metrics that compare words: cases worked out by hand, and properties that hold for any text."""
+"""Metrics that compare words: cases worked out by hand, and properties that hold for any text.
+
+F1 is made of precision and recall of the answer's words. The published rules for English words are
+those of SQuAD, a data set: articles, case and punctuation do not count. `words_by_script` extends
+them to all languages.
+"""
 
 import time
 from collections import Counter
@@ -84,11 +89,13 @@ def test_a_chinese_answer_is_found_inside_every_sentence(gold: str, sentence: st
 
 @given(st.text(st.characters(codec="ascii")))
 def test_ascii_text_has_the_words_of_squad(text: str) -> None:
+    """`squad_words` has the published rules for English words."""
     assert words_by_script(text) == squad_words(text)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_english_has_the_words_of_squad_beside_a_foreign_word(text: str) -> None:
+    """`squad_words` follows the published rules for English."""
     assert words_by_script(f"{text} é") == [*squad_words(text), "é"]
 
 
@@ -109,7 +116,11 @@ def test_a_long_text_without_spaces_is_cut_into_words_in_a_few_seconds() -> None
 
 
 @pytest.mark.parametrize("name", ["locomo", "longmemeval", "msc", "implexconv"])
-def test_benchmarks_with_a_metric_of_their_own_keep_its_words(name: str) -> None:
+def test_benchmarks_with_a_published_metric_use_its_rules_for_words(name: str) -> None:
+    """The scores of these benchmarks are compared with published ones.
+
+    So they use the published rules for words, and not `BY_SCRIPT`, our rules for all languages.
+    """
     scorers = [make_scorer() for make_scorer in benchmark_class(name).metrics.values()]
     splitters = [scorer.splitter for scorer in scorers if not scorer.required_judges]
 
@@ -122,6 +133,10 @@ def test_benchmarks_with_a_metric_of_their_own_keep_its_words(name: str) -> None
 
 
 def test_feedback_names_missing_words_and_not_characters() -> None:
+    """The gold answer is "Lisbon and Porto", the answer "Lisbon".
+
+    The four missing characters are the two words 和 (and) and 波尔图 (Porto).
+    """
     feedback = explained(dspy.Example(answer="里斯本和波尔图"), answer="里斯本。", value=0.5)
     assert "missing: 和, 波尔图." in feedback
 
@@ -153,6 +168,7 @@ def test_languages_are_recognized_by_script_and_common_words(text: str, language
 
 @pytest.mark.parametrize("name", ["locomo", "palbench.select"])
 def test_bundled_samples_are_in_the_languages_they_are_written_in(name: str) -> None:
+    """A text that is too short to tell its language is in "Latin script"."""
     questions = [str(example.question) for example in benchmark(name).examples]
 
     languages = {language.name for language in count_languages(questions)}
@@ -203,6 +219,7 @@ def test_feedback_names_what_was_wrong(
 
 
 def test_feedback_compares_the_words_of_its_metric() -> None:
+    """By the rules of SQuAD "and" is a word. Other metrics leave it out."""
     feedback = explain(answer="cat and dog", gold="cat dog", value=0.8, split=squad_words)
     assert "without: and." in feedback
 

@@ -1,4 +1,9 @@
-"""Your own examples in Python: every field is read rightly, or refused with its name."""
+"""Your own examples in Python: every field is read rightly, or refused with its name.
+
+Users may give their examples as DSPy objects: a question, its answer, and a history, from which a
+memory is made. `from_examples` makes a benchmark of them. Evidence lists the turns that hold the
+answer: D1:1 is the first turn of session 1.
+"""
 
 import functools
 import os
@@ -83,7 +88,8 @@ def test_evidence_in_one_text_is_refused(name: str) -> None:
         Benchmark.from_examples([make_example(**{name: "D1:1"})])
 
 
-def test_evidence_goes_by_the_name_that_benchmarks_have_for_it() -> None:
+def test_evidence_may_have_the_name_that_benchmarks_use() -> None:
+    """Users may write `evidence` or `evidence_ids`."""
     read_example = read_one(evidence_ids=["D1:1"])
     assert read_example.evidence_ids == ("D1:1",)
     assert read_example.evidence == ("D1:1",)
@@ -96,6 +102,7 @@ TWO_TURNS = [
 
 
 def test_two_different_lists_of_evidence_are_refused() -> None:
+    """Evidence may be given as `evidence_ids` or as `evidence`."""
     example = make_example(history=TWO_TURNS, evidence_ids=["D1:1"], evidence=["D1:2"])
     with pytest.raises(DataError, match="two names of one field, and differ"):
         Benchmark.from_examples([example])
@@ -105,6 +112,7 @@ def test_two_different_lists_of_evidence_are_refused() -> None:
 def test_the_same_evidence_in_another_order_or_in_only_one_list_is_no_difference(
     other_list: object,
 ) -> None:
+    """Evidence may be given as `evidence_ids`, as `evidence`, or as both."""
     read_example = read_one(history=TWO_TURNS, evidence_ids=["D1:1", "D1:2"], evidence=other_list)
     assert set(read_example.evidence_ids) == {"D1:1", "D1:2"}
 
@@ -115,7 +123,7 @@ def test_a_history_of_dspy_is_read_by_its_messages() -> None:
     assert from_dspy.history == from_messages.history
 
 
-def test_an_id_that_is_made_up_is_none_that_another_example_has() -> None:
+def test_a_made_up_id_is_never_the_id_of_another_example() -> None:
     """An example without an id gets its user's id and a number, here 0 to 3.
 
     The numbers 0 and 2 are taken, so the others get 1 and 3.
@@ -148,11 +156,13 @@ TESTSET = [make_example(9)]
 
 
 def test_one_example_is_not_enough_to_hold_a_third_out() -> None:
+    """A third of the examples is held out as dev, on which nothing is trained."""
     with pytest.raises(DataError, match="it has 1 example; add more, or give a valset"):
         Benchmark.from_examples([make_example(1)], testset=TESTSET)
 
 
 def test_of_two_examples_one_is_held_out() -> None:
+    """The examples held out are dev, on which nothing is trained."""
     examples = [make_example(1), make_example(2)]
     split = Benchmark.from_examples(examples, testset=TESTSET).split()
     assert len(split.train) == 1
@@ -160,7 +170,8 @@ def test_of_two_examples_one_is_held_out() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_conversation_with_nearly_all_examples_leaves_something_to_learn_from(seed: int) -> None:
+def test_a_conversation_with_nearly_all_examples_is_divided_into_train_and_dev(seed: int) -> None:
+    """Held out are the examples of dev, which are not trained on."""
     # The users 1 and 2 have an example each, the user 3 has 30.
     examples = [make_example(1), make_example(2)]
     examples += [make_example(3) for _ in range(30)]
@@ -174,6 +185,7 @@ def test_a_conversation_with_nearly_all_examples_leaves_something_to_learn_from(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_that_is_far_too_long_is_not_held_out_beside_short_ones(seed: int) -> None:
+    """Three users have four examples each, a fourth user has twenty."""
     examples: list[dspy.Example] = []
     for short_user in (1, 2, 3):
         examples += [make_example(short_user) for _ in range(4)]
@@ -259,6 +271,7 @@ def test_another_label_of_any_kind_makes_another_digest(first: Any, second: Any)
 
 
 def test_the_digest_depends_on_no_address() -> None:
+    """The digest identifies the data of a run. It must be the same when the run is resumed."""
     # Both objects live at once, so their addresses differ.
     first_note = Note()
     second_note = Note()
@@ -266,6 +279,7 @@ def test_the_digest_depends_on_no_address() -> None:
 
 
 def test_the_digest_depends_on_no_order_of_fields_and_keys() -> None:
+    """The digest identifies the data of a run."""
     assert digest_of(label="tea", other="milk") == digest_of(other="milk", label="tea")
     assert digest_of(label={"a": 1, 2: "b"}) == digest_of(label={2: "b", "a": 1})
 
@@ -308,5 +322,9 @@ CYCLE.append(CYCLE)
 def test_a_label_that_cannot_be_compared_is_refused_with_its_field(
     label: object, problem: str
 ) -> None:
+    """A label is any further field of an example. A resumed run has to notice a changed one.
+
+    These values do not show what they hold.
+    """
     with pytest.raises(DataError, match=rf"example 'user-1:0': the field 'label' .*{problem}"):
         digest_of(label=label)

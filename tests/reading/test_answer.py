@@ -2,6 +2,16 @@
 
 Their form is repaired, and the repairs are counted. Missing content is not made up, and bad
 elements of lists are left out.
+
+A signature declares the inputs and outputs of a prompt. `read_answer` reads the outputs from what a
+model wrote. The signatures below have these outputs:
+
+    UpdateFacts          facts, a list of objects with "info" and "type"
+    ReflectOnPractice    tasks, an optional list; proposals, a list
+    RespondPersonally    reasoning, an optional text; answer, a text
+    AnswerFromContext    answer, a text
+    ChooseFromContext    answer, one of the options
+    SelectSolutions      analysis, a text; answer, a list of options
 """
 
 from __future__ import annotations
@@ -82,6 +92,7 @@ def test_an_answer_with_headers_is_read_without_repairs(text: str) -> None:
     ],
 )
 def test_an_answer_in_another_layout_is_read_with_a_repair(text: str) -> None:
+    """Headers such as [[ ## facts ## ]] were asked for; these answers have none."""
     answer = read_answer(UpdateFacts, text, INPUTS)
 
     assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
@@ -93,6 +104,7 @@ PROPOSALS = '[{"action": "remove", "experience_id": "pattern-1"}]'
 
 
 def test_what_stands_below_a_heading_belongs_to_its_output() -> None:
+    """The model wrote headings in bold type instead of headers such as [[ ## tasks ## ]]."""
     text = f"**Tasks:**\n{TASKS}\n\n**Proposals:**\n{PROPOSALS}"
 
     outputs = read_answer(ReflectOnPractice, text, INPUTS).outputs
@@ -102,6 +114,7 @@ def test_what_stands_below_a_heading_belongs_to_its_output() -> None:
 
 
 def test_a_repeated_heading_does_not_end_the_answer() -> None:
+    """What stands below the second "Tasks" is no list and is not used."""
     text = f"**Tasks:**\n{TASKS}\n\n**Tasks:**\nno more\n\n**Proposals:**\n{PROPOSALS}"
 
     outputs = read_answer(ReflectOnPractice, text, INPUTS).outputs
@@ -116,7 +129,11 @@ def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> Non
     assert outputs["answer"] == "green tea"
 
 
-def test_json_with_a_slip_and_prose_behind_it_is_not_taken_for_cut() -> None:
+def test_json_with_a_comma_too_much_and_words_behind_it_is_not_counted_as_cut() -> None:
+    """An answer that was cut at the model's limit of length may have a wrong last element.
+
+    Here the list is closed, so all of it can be trusted.
+    """
     text = '[{"info": "Ann runs", "type": "Activity",}] That is all.'
 
     answer = read_answer(UpdateFacts, text, INPUTS)
@@ -126,6 +143,7 @@ def test_json_with_a_slip_and_prose_behind_it_is_not_taken_for_cut() -> None:
 
 
 def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
+    """Some models write their thoughts between tags, with an answer that they give up later."""
     text = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
 
     outputs = read_answer(RespondPersonally, text, {}).outputs
@@ -144,6 +162,7 @@ def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
     ],
 )
 def test_an_answer_without_a_required_output_is_unreadable(text: str) -> None:
+    """The output `facts` is required."""
     with pytest.raises(UnreadableError):
         read_answer(UpdateFacts, text, INPUTS)
 
@@ -163,6 +182,7 @@ def test_an_unreadable_optional_output_gets_its_default_and_is_counted() -> None
 
 
 def test_a_missing_optional_output_gets_its_default_and_is_counted() -> None:
+    """The signature has the outputs `reasoning`, which is optional, and `answer`."""
     answer = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
 
     assert answer.outputs["reasoning"] == ""
@@ -190,6 +210,7 @@ class ListMoods(dspy.Signature):
 
 
 def test_a_field_replaces_synonyms_before_its_value_is_read() -> None:
+    """The field `mood` allows "good" and "bad", and takes "fine" as "good"."""
     outputs = read_answer(ListMoods, '{"moods": [{"mood": "fine"}, {"mood": "bad"}]}', {}).outputs
 
     assert [mood.mood for mood in outputs["moods"]] == ["good", "bad"]
@@ -271,6 +292,7 @@ def read_choice(reply: str) -> str:
 
 @pytest.mark.parametrize("reply", ["A swim", "(b) a swim", "I'd go for (b): a swim.", "B"])
 def test_an_option_is_chosen_by_its_letter_or_its_text(reply: str) -> None:
+    """The options are (a) a walk, (b) a swim, (c) a nap and (d) a book."""
     assert read_choice(reply) == "(b)"
 
 
@@ -288,6 +310,7 @@ def test_an_option_is_chosen_by_its_letter_or_its_text(reply: str) -> None:
     ],
 )
 def test_a_reply_that_chooses_no_option_or_several_is_unreadable(reply: str) -> None:
+    """The options are (a) a walk, (b) a swim, (c) a nap and (d) a book."""
     with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
         read_choice(reply)
 
@@ -308,6 +331,7 @@ SOLUTIONS = [f"S{number}: solution {number}" for number in range(1, 9)]
     ],
 )
 def test_a_selection_of_options_is_read_in_every_spelling(reply: str) -> None:
+    """The options are S1 to S8. Each reply selects S2 and S7."""
     text = f"[[ ## analysis ## ]]\nboth suit\n\n[[ ## answer ## ]]\n{reply}"
 
     outputs = read_answer(SelectSolutions, text, {"options": SOLUTIONS}).outputs
@@ -316,6 +340,7 @@ def test_a_selection_of_options_is_read_in_every_spelling(reply: str) -> None:
 
 
 def test_an_unknown_option_is_left_out_of_a_selection_and_counted() -> None:
+    """The options are S1 to S8."""
     text = '{"analysis": "x", "answer": ["S9", "S1"]}'
 
     answer = read_answer(SelectSolutions, text, {"options": SOLUTIONS})
@@ -355,6 +380,10 @@ def test_an_unknown_option_is_left_out_of_a_selection_and_counted() -> None:
     ],
 )
 def test_a_marker_in_a_value_is_escaped_and_comes_back(marker: str) -> None:
+    """Markers separate the parts of a prompt, or the messages of a chat.
+
+    A user who writes one must not be able to end a part of the prompt.
+    """
     value = {"note": [f"She wrote {marker}", marker]}
 
     escaped = escape_markers(value)
@@ -444,6 +473,7 @@ def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
 def test_the_form_of_a_value_is_repaired_and_the_repairs_are_counted(
     raw: Any, value_type: Any, expected: Any, expected_repairs: list[str]
 ) -> None:
+    """Each kind of repair is explained in `reading/repairs.py`."""
     value, repairs = read_value(raw, value_type)
 
     assert value == expected
@@ -495,6 +525,7 @@ def test_broken_json_is_repaired_and_counted(raw: Any, things: list[Thing]) -> N
     ],
 )
 def test_missing_values_are_not_made_up(raw: Any, value_type: Any) -> None:
+    """A value of the declared type cannot be read from any of these texts."""
     with pytest.raises(UnreadableError):
         read_value(raw, value_type)
 
@@ -516,6 +547,10 @@ def test_missing_values_are_not_made_up(raw: Any, value_type: Any) -> None:
     ],
 )
 def test_an_id_is_matched_if_exactly_one_can_be_meant(raw: Any, matched_id: str | None) -> None:
+    """The prompt showed the ids D1:1, D1:2, D2:1 and m7.
+
+    The number 2 is the end of one of them, D1:2. The number 1 is the end of two.
+    """
     assert IdMatcher(TURN_IDS).match(raw) == matched_id
 
 
@@ -529,6 +564,7 @@ def test_texts_of_repaired_json_are_ordinary_texts() -> None:
 
 
 def test_an_unknown_id_is_left_out_of_a_list_and_counted() -> None:
+    """The prompt showed no turn D9:9."""
     known_ids = list[Annotated[str, IdFrom("dialogue")]]
 
     value, repairs = read_value(["D1:1", "D9:9"], known_ids)
@@ -546,6 +582,7 @@ def test_ids_in_brackets_are_read_as_a_list() -> None:
 
 
 def test_an_unknown_id_is_read_where_new_ids_are_allowed() -> None:
+    """A model may have to name new entries of a memory."""
     known_or_new_ids = list[Annotated[str, IdFrom("dialogue", allow_new=True)]]
 
     value, repairs = read_value(["NEW_1"], known_or_new_ids)

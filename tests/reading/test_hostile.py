@@ -135,6 +135,7 @@ BRACES = "['" + '{"])' * 1_500 + '"}'
     ],
 )
 def test_hostile_values_are_read_or_refused_in_time(value_type: Any, text: str) -> None:
+    """Two seconds are far more than a bounded reader needs; without bounds it takes minutes."""
     start = time.process_time()
     with suppress(UnreadableError):
         read_value(value_type, text)
@@ -203,6 +204,7 @@ def test_a_value_that_python_cannot_read_is_unreadable_or_a_counted_repair(
 # Answers that are read while they arrive in pieces.
 
 LAYOUTS: list[Layout] = ["headers", "json"]
+"""A prompt asks for outputs below headers such as [[ ## answer ## ]], or for one JSON object."""
 
 DIFFICULT_PARTS = [
     # Headers and other markers, whole and in parts.
@@ -271,6 +273,7 @@ def test_pieces_of_any_text_begin_the_answer_that_is_read(
 def test_pieces_of_an_answer_in_its_layout_begin_the_answer_that_is_read(
     layout: Layout, reasoning: str, answer: str, cuts: list[int]
 ) -> None:
+    """The same holds if a model keeps to the layout, whatever it writes into its two outputs."""
     text = completion(layout, reasoning, answer)
 
     check_that_pieces_begin_the_answer(text, cuts, layout)
@@ -285,6 +288,7 @@ def test_pieces_of_an_answer_in_its_layout_begin_the_answer_that_is_read(
 def test_an_answer_in_plain_words_is_given_whole(
     layout: Layout, reasoning: str, answer: str, cuts: list[int]
 ) -> None:
+    """Nothing is held back at the end of an answer that has no markers in it."""
     text = completion(layout, reasoning, answer)
 
     outputs = read_answer(RespondPersonally, text, layout=layout).outputs
@@ -323,7 +327,8 @@ def test_text_that_may_still_change_is_held_back(
 
 @pytest.mark.parametrize("name", hostile_texts("answer"))
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_hostile_answers_are_followed_in_time(layout: Layout, name: str) -> None:
+def test_hostile_answers_are_read_in_time_while_they_arrive(layout: Layout, name: str) -> None:
+    """The answer is read again and again while it arrives, which must not add up to minutes."""
     text = hostile_texts("answer")[name]
 
     # The text arrives in pieces of 16 characters.
@@ -333,7 +338,7 @@ def test_hostile_answers_are_followed_in_time(layout: Layout, name: str) -> None
     assert time.process_time() - start < 3
 
 
-def test_nothing_is_given_after_a_stop() -> None:
+def test_a_partial_answer_gives_no_more_text_after_a_stop() -> None:
     """What a second attempt of a model says would not fit what was given already."""
     partial = PartialAnswer("answer")
     assert partial.add_piece("[[ ## answer ## ]]\ntea") == "tea"

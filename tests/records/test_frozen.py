@@ -1,4 +1,12 @@
-"""Frozen values: no public operation changes a record, and a copy describes its own fields."""
+"""Frozen values: no public operation changes a record, and a copy describes its own fields.
+
+Records are the values that all parts of the product share, such as a `Turn`, a `History` or a
+`Query`. Memories are found again by digests of records. So a record that changed would be a bug,
+and so would a copy with the digest of its original.
+
+A test with `for_every_type` runs for every class of records, with drawn values. `COPIES` are the
+ways to copy a record, `CHANGES` the ways to copy it with other values.
+"""
 
 import copy
 import inspect
@@ -128,6 +136,7 @@ ARGUMENTS = {
 
 
 def for_every_type(test: Callable[..., None]) -> Any:
+    """Run a test for every class in `RECORDS`, with 20 drawn sets of values each."""
     examples = settings(max_examples=20)(given(data=st.data())(test))
     return pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)(examples)
 
@@ -139,12 +148,12 @@ def record_types(kind: type[Record] = Record) -> Iterator[type[Record]]:
 
 
 def content(record: BaseModel) -> tuple[str, str]:
-    """All that a record holds, and which of its fields were given."""
+    """Return all that a record holds, and which of its fields were given."""
     return record.model_dump_json(), record.model_dump_json(exclude_unset=True)
 
 
 def public_names(record: BaseModel, *kinds: Any) -> list[str]:
-    """The members of a record's class, of some kinds, that are not pydantic's."""
+    """Return the members of a record's class, of some kinds, that are not pydantic's."""
     own = sorted(set(dir(type(record))) - set(dir(BaseModel)))
     return [
         name
@@ -154,17 +163,18 @@ def public_names(record: BaseModel, *kinds: Any) -> list[str]:
 
 
 def computed(record: BaseModel) -> dict[str, Any]:
-    """What a record says of itself, by property; reading it fills the cached ones."""
+    """Return the properties of a record, by name. Cached properties are computed by this."""
     return {name: getattr(record, name) for name in public_names(record, property, cached_property)}
 
 
 def fresh(record: Any, **changes: Any) -> Any:
-    """A record that is made anew of the same fields."""
+    """Return a record that is made anew of the same fields, apart from some changes."""
     fields = {name: getattr(record, name) for name in type(record).model_fields}
     return type(record)(**{**fields, **changes})
 
 
-def test_every_type_of_record_is_looked_at() -> None:
+def test_every_class_of_records_is_tested_in_this_file() -> None:
+    """A new class has to be added to `RECORDS`."""
     of_the_room = {
         kind for kind in record_types() if kind.__module__.startswith("mempiler.records.")
     }
@@ -172,7 +182,10 @@ def test_every_type_of_record_is_looked_at() -> None:
 
 
 @for_every_type
-def test_a_copy_is_an_equal_object_of_its_own(kind: type[Record], data: st.DataObject) -> None:
+def test_a_copy_of_a_record_is_another_object_that_is_equal(
+    kind: type[Record], data: st.DataObject
+) -> None:
+    """`COPIES` are six ways to copy a record, such as `copy.copy` and pickle."""
     record = data.draw(RECORDS[kind])
     said = computed(record)
     for name, copied in {name: make(record) for name, make in COPIES.items()}.items():
@@ -183,9 +196,13 @@ def test_a_copy_is_an_equal_object_of_its_own(kind: type[Record], data: st.DataO
 
 
 @for_every_type
-def test_a_changed_copy_says_what_is_so_and_leaves_the_record_alone(
+def test_a_changed_copy_equals_a_new_record_and_leaves_the_original_as_it_was(
     kind: type[Record], data: st.DataObject
 ) -> None:
+    """One field gets the value that another record has in it.
+
+    Properties such as a digest are cached. The changed copy must not have those of the original.
+    """
     record, other = data.draw(RECORDS[kind]), data.draw(RECORDS[kind])
     before, said = content(record), computed(record)
     field = data.draw(st.sampled_from(list(kind.model_fields)))
@@ -201,6 +218,7 @@ def test_a_changed_copy_says_what_is_so_and_leaves_the_record_alone(
 
 @for_every_type
 def test_no_method_changes_a_record(kind: type[Record], data: st.DataObject) -> None:
+    """All public methods are called, with `ARGUMENTS` if they need some."""
     record = data.draw(RECORDS[kind])
     before, said = content(record), computed(record)
     for name in public_names(record, type(content)):
@@ -210,7 +228,9 @@ def test_no_method_changes_a_record(kind: type[Record], data: st.DataObject) -> 
 
 
 @for_every_type
-def test_nothing_can_be_set_in_a_record(kind: type[Record], data: st.DataObject) -> None:
+def test_no_field_of_a_record_can_be_set_or_deleted(
+    kind: type[Record], data: st.DataObject
+) -> None:
     record = data.draw(RECORDS[kind])
     before = content(record)
     for field in kind.model_fields:
@@ -245,6 +265,7 @@ MAPPINGS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("mapping", MAPPINGS.values(), ids=MAPPINGS.keys())
 def test_a_mapping_in_a_record_cannot_be_changed(mapping: Callable[[], Any]) -> None:
+    """`MUTATIONS` are all ways to change a dictionary."""
     found = mapping()
     before = dict(found)
     for mutate in MUTATIONS:
@@ -254,6 +275,7 @@ def test_a_mapping_in_a_record_cannot_be_changed(mapping: Callable[[], Any]) -> 
 
 
 def test_a_record_does_not_change_with_the_values_it_was_made_of() -> None:
+    """The dictionary and the list that a record was made of are changed afterwards."""
     notes, hits = {"a": "1"}, [Hit(id="h1", text="x")]
     made = Context(notes=notes)
     changed = made.model_copy(update={"notes": notes, "hits": hits})
@@ -262,13 +284,18 @@ def test_a_record_does_not_change_with_the_values_it_was_made_of() -> None:
     assert [hit.id for hit in changed.hits] == ["h1"]
 
 
-def test_a_deep_copy_of_a_query_has_its_own_values_of_a_benchmark() -> None:
+def test_a_list_in_a_deep_copy_of_a_query_is_not_the_list_of_the_query() -> None:
+    """A benchmark may put any value into `extra`, also one that can be changed, such as a list."""
     query = Query(text="Where?", extra={"places": ["Lisbon"]})
     copy.deepcopy(query).extra["places"].append("Porto")
     assert query.extra == {"places": ["Lisbon"]}
 
 
 def test_a_changed_history_has_another_digest() -> None:
+    """The digest tells histories with other items apart, whatever their ids are.
+
+    `prefixes` are the digests of the first item, of the first two items, and so on.
+    """
     later = Session(id="D2", turns=(Turn(id="b", speaker="Bob", text="I like it."),))
     history = History(id="h", items=(SESSION,))
     assert list(history.turns) == ["a"]
@@ -291,6 +318,7 @@ def test_a_changed_history_has_another_digest() -> None:
 def test_copies_of_a_history_share_its_items_and_digests_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A history may have thousands of items, so copies must be cheap."""
     items = tuple(SESSION.model_copy(update={"id": f"D{n}"}) for n in range(2000))
     history = History(id="h", items=items)
     first = history.digest
@@ -302,7 +330,8 @@ def test_copies_of_a_history_share_its_items_and_digests_are_kept(
 
 
 @pytest.mark.parametrize("update", [{"digest": "0" * 64}, {"txt": "x"}])
-def test_a_copy_has_no_field_by_mistake(update: dict[str, Any]) -> None:
+def test_a_copy_with_an_unknown_field_is_refused(update: dict[str, Any]) -> None:
+    """A digest is computed and no field of a session; `txt` is a slip of the pen."""
     with pytest.raises(
         TypeError, match=f"Session has no field {next(iter(update))}; it has: id, time, turns"
     ):
@@ -310,6 +339,8 @@ def test_a_copy_has_no_field_by_mistake(update: dict[str, Any]) -> None:
 
 
 class Notes(Memory):
+    """A memory with a field that can be changed, a private value, and a cached property."""
+
     notes: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
     _author: str = PrivateAttr("Ann")
@@ -320,7 +351,8 @@ class Notes(Memory):
 
 
 @pytest.mark.parametrize("make", COPIES.values(), ids=COPIES.keys())
-def test_a_copied_memory_computes_its_own(make: Callable[[Any], Any]) -> None:
+def test_a_copied_memory_computes_its_cached_words_itself(make: Callable[[Any], Any]) -> None:
+    """`words` is computed once for each memory, and then kept."""
     memory = Notes(notes=("rye bread",), counts={"added": 1})
     memory._author = "Bob"
     assert memory.words == ["rye", "bread"]
@@ -335,6 +367,10 @@ def test_a_copied_memory_computes_its_own(make: Callable[[Any], Any]) -> None:
 def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(
     change: Callable[..., Any],
 ) -> None:
+    """Memories with the same `lineage` share their search indexes.
+
+    So a memory that has a new note is searched without embedding the old notes again.
+    """
     memory = Notes(notes=("rye bread",), counts={"added": 1})
     assert memory.words == ["rye", "bread"]
     changed = change(memory, {"notes": ("oat milk",)})

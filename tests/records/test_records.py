@@ -1,4 +1,11 @@
-"""Records: JSON and moments from outside, queries in prompts, and hits that are evidence."""
+"""Records: JSON and moments from outside, queries in prompts, and hits that are evidence.
+
+Records are the values that all parts of the product share. A history is what was said: sessions
+with turns, and logs of devices. D1:2 is the second turn of session 1, L1:1 the first line of the
+logs L1. A query is a question to a memory, with its date and other circumstances. A hit is an entry
+that the memory recalled for it; its sources are the turns that it was made from. A context is all
+hits.
+"""
 
 import json
 import os
@@ -55,11 +62,19 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "words"), REFUSED, ids=range(len(REFUSED)))
 def test_json_that_cannot_be_represented_is_refused_in_one_line(text: str, words: str) -> None:
+    """Python reads many of these texts, but the values could not be stored, sent or compared."""
     with pytest.raises(DataError, match=f"^file.json: line 3: .*{re.escape(words)}"):
         parse_json(text, "file.json: line 3")
 
 
-def test_a_whole_pair_the_deepest_value_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+def test_json_just_inside_the_limits_and_json_with_a_byte_order_mark_are_read(
+    tmp_path: Path,
+) -> None:
+    """The two halves of a surrogate pair are one character: an emoji. One half alone is refused.
+
+    A value may be nested `MAX_DEPTH` levels deep, as docs/concepts.md says. Some editors put a byte
+    order mark before a text.
+    """
     assert parse_json('"\\ud83d\\ude00"', "here") == "\U0001f600"
     assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, "here")
     page = (Path(__file__).parents[2] / "docs/concepts.md").read_text()
@@ -77,7 +92,7 @@ def test_a_whole_pair_the_deepest_value_and_a_byte_order_mark_are_read(tmp_path:
         (b"", "the file is empty"),
     ],
 )
-def test_a_file_that_is_no_utf8_text_says_what_it_is(
+def test_the_error_for_a_file_that_is_not_utf8_says_what_the_file_is_instead(
     tmp_path: Path, content: bytes, words: str
 ) -> None:
     (tmp_path / "file.json").write_bytes(content)
@@ -107,12 +122,20 @@ def test_only_regular_files_are_read(path: str, words: str) -> None:
         "0001-01-01T00:00+14:00",
     ],
 )
-def test_a_time_is_a_date_of_the_calendar(time: Any) -> None:
+def test_a_message_whose_time_is_no_date_of_the_calendar_is_refused(time: Any) -> None:
+    """A number is refused because nobody knows whether it means seconds or milliseconds.
+
+    Python's calendar has the years 1 to 9999, also after a time is converted to UTC.
+    """
     with pytest.raises(DataError, match="time"):
         History.from_messages([{"role": "user", "content": "x", "time": time}])
 
 
 def test_iso_dates_are_times_and_can_be_sorted() -> None:
+    """Python cannot compare times with and without a zone; `comparable` gives each a zone.
+
+    A missing time comes first.
+    """
     for time in ("2024-05-01", "2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00"):
         assert (
             History.from_messages([{"role": "user", "content": "x", "time": time}]).items[0].time
@@ -137,13 +160,15 @@ def test_a_message_of_another_kind_is_refused(message: Any, words: str) -> None:
         History.from_messages([message])
 
 
-def test_a_refusal_counts_messages_without_text_too() -> None:
+def test_the_number_of_a_refused_message_counts_messages_without_text_too() -> None:
+    """The first message only calls a tool. It makes no turn, but users count it in their file."""
     calls_a_tool = {"role": "assistant", "tool_calls": [{"id": "c1"}]}
     with pytest.raises(DataError, match="message 2 of session 1 has no content"):
         History.from_messages([calls_a_tool, {"role": "user"}])
 
 
-def test_a_turn_id_names_one_turn() -> None:
+def test_a_history_that_uses_a_turn_id_twice_is_refused() -> None:
+    """The history has the same session twice."""
     session = Session.model_validate(
         {"id": "D1", "turns": [{"id": "D1:1", "speaker": "Ann", "text": "x"}]}
     )
@@ -151,7 +176,7 @@ def test_a_turn_id_names_one_turn() -> None:
         History.parse({"items": [json.loads(session.model_dump_json())] * 2})
 
 
-def test_a_message_of_an_error_is_one_line_of_bounded_length() -> None:
+def test_the_text_of_an_error_is_one_line_of_bounded_length() -> None:
     error = str(UserError(f"a\nb \ud800 {'x' * 10_000}"))
     assert "\n" not in error
     assert error.startswith("a b \\ud800 xxx")
@@ -170,7 +195,10 @@ SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
         ("", ""),
     ],
 )
-def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, when: str) -> None:
+def test_the_text_of_a_query_tells_its_date_where_it_is_known(
+    date: datetime | str | None, when: str
+) -> None:
+    """A date may be a time, or words, which stay as they are."""
     query = Query(text="Where?", date=date)
     assert query.when == when
     assert query.dated_text == (f"Where? (asked on {when})" if when else "Where?")
@@ -203,11 +231,20 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
         "later turn",
     ],
 )
-def test_a_memory_is_searched_with_what_was_said_alone(query: Query, search_text: str) -> None:
+def test_the_search_text_of_a_query_is_what_was_said(query: Query, search_text: str) -> None:
+    """A memory is searched with the search text. The options to choose from are no part of it.
+
+    The date is a part only if the benchmark wants that (`searched_with_date`). What was said before
+    is a part only if the query itself is a turn of that dialogue (`modality`).
+    """
     assert query.search_text == search_text
 
 
-def test_the_turns_of_all_shown_items_are_shown() -> None:
+def test_the_shown_turns_of_a_query_are_those_of_its_shown_items() -> None:
+    """A prompt shows `shown_items` beside what is recalled. A memory need not recall their turns.
+
+    `new_items` came after the memory was written; they are not shown by themselves.
+    """
     logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
     session = Session(
         id="D1", turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text="hi") for n in (1, 2))
@@ -225,7 +262,8 @@ def test_the_turns_of_all_shown_items_are_shown() -> None:
     )
 
 
-def test_a_query_does_not_change_and_has_no_field_by_mistake() -> None:
+def test_no_field_of_a_query_can_be_set_and_an_unknown_field_is_refused() -> None:
+    """The second query has the field `speaker`, but its name is `speakers`."""
     query = Query(text="Where?")
     with pytest.raises(ValidationError, match="frozen"):
         query.text = "Who?"  # pyright: ignore[reportAttributeAccessIssue]
@@ -242,6 +280,10 @@ HITS = (
 
 
 def test_hits_with_turns_are_evidence_and_hits_are_found_by_kind() -> None:
+    """A hit is evidence if it rests on particular turns. A principle rests on many, so it is none.
+
+    That is why D2:1, a source of the principle alone, is missing in `evidence`.
+    """
     context = Context(hits=HITS)
     assert context.sources == ("D1:1", "D2:1", "D1:2", "L1:1")
     assert context.evidence == ("D1:1", "D1:2", "L1:1")
@@ -260,9 +302,14 @@ def test_hits_with_turns_are_evidence_and_hits_are_found_by_kind() -> None:
     [("", True), ("mempiler.data.jsonl:FunctionScorer", False)],
     ids=["named by a user", "of the suite"],
 )
-def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(
+def test_a_module_of_the_current_folder_is_imported_only_if_a_user_names_it(
     tmp_path, monkeypatch, path, found
 ) -> None:
+    """A user may name a function as `module:function`. Then the current folder is searched, too.
+
+    If the name stands for a part of the product (`path`), it is not: a file of the folder could
+    take the place of a package.
+    """
     (tmp_path / "lies_here.py").write_text("def scored(example, prediction): ...", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
@@ -272,6 +319,10 @@ def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(
 
 
 def test_a_pipe_that_is_written_to_stays_a_pipe(tmp_path: Path) -> None:
+    """`atomic_write` writes a new file, and then puts it in the place of the old one.
+
+    A pipe such as /dev/stdout must not be replaced by a file.
+    """
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -24,6 +24,7 @@ def pipe(tmp_path: Path) -> Path:
 
 
 def test_a_pipe_a_device_and_a_folder_are_refused_at_once(pipe: Path) -> None:
+    """Whoever reads a pipe waits for its writer, and the device /dev/zero never ends."""
     for path, said in (
         (pipe, "it is a pipe or a device"),
         (Path("/dev/zero"), "it is a pipe or a device"),
@@ -36,6 +37,7 @@ def test_a_pipe_a_device_and_a_folder_are_refused_at_once(pipe: Path) -> None:
 def test_a_line_is_read_up_to_the_longest_one_that_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Ten characters are allowed, with the line break; the second line has eleven."""
     monkeypatch.setattr(text_file, "MAX_LINE_LENGTH", 10)
     path = tmp_path / "lines.txt"
     path.write_text("123456789\n1234567890\n")
@@ -52,6 +54,7 @@ def test_a_line_is_read_up_to_the_longest_one_that_is_allowed(
 def test_a_file_is_read_up_to_the_longest_one_that_is_allowed(
     tmp_path, monkeypatch, suffix
 ) -> None:
+    """Three million characters are allowed; of a compressed file its unpacked text counts."""
     monkeypatch.setattr(text_file, "MAX_FILE_LENGTH", 3_000_000)
     path = tmp_path / f"whole{suffix}"
     pack = gzip.compress if suffix else bytes
