@@ -194,7 +194,7 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
 def test_a_failed_update_leaves_the_summary_as_it_was_and_is_counted(
     scripted: Any, failed_reply: Any, number_of_calls: int, message: str
 ) -> None:
-    """The model cannot update the summary with the second session, but with the first and the third.
+    """The update fails for the second session, and succeeds for the first and the third.
 
     The turns of a session that could not be written stay beside the memory as failed items. Before
     the next session they are tried again, in two halves.

@@ -82,6 +82,7 @@ def test_the_parts_are_recalled_in_their_order_and_counted(recall: Any) -> None:
     assert context.counts["principles"] == 2
     # Four characters are counted as a token.
     assert context.counts["tokens"] == round(len(context.text()) / 4)
+    # The query is a question, so that no model had to sum it up.
     assert context.counts["calls"] == 0
 
 

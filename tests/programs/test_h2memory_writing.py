@@ -91,6 +91,7 @@ def test_backgrounds_are_updated_session_by_session(write_with_h2memory: Write) 
 
 
 def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
+    """The prompt shows the first and the last day of the background and of the new situations."""
     # The logs of each month are of its third day.
     result = write_with_h2memory(sessions=4)
 
@@ -353,6 +354,7 @@ def test_aspects_are_read_in_any_form_that_the_prompts_allow(
 def test_turn_spans_are_read_in_any_form_that_the_prompts_allow(
     turn_span: Any, expected: list[str]
 ) -> None:
+    """The span of a topic is its first and its last turn."""
     outline = prompts.DraftOutline.model_validate({"requirement": "x", "turn_span": turn_span})
 
     assert outline.turn_span == expected
@@ -369,6 +371,7 @@ def test_turn_spans_are_read_in_any_form_that_the_prompts_allow(
 def test_feedback_is_read_in_any_form_that_the_prompts_allow(
     feedback_type: Any, expected: str
 ) -> None:
+    """Feedback says whether the user liked or rejected a solution, or neither."""
     solution = prompts.ProposedSolution.model_validate(
         {"solution": "x", "feedback_type": feedback_type}
     )

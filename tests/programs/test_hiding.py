@@ -226,7 +226,10 @@ EDITS = st.builds(
 
 @given(edits=st.lists(EDITS, max_size=8))
 def test_no_edit_of_the_shown_facts_changes_a_deleted_fact(edits: list[Edit]) -> None:
-    """Not even an edit that inserts the text of the deleted fact once more."""
+    """The user has deleted the fact m1. The model sees m2 to m4, and may edit these or add facts.
+
+    Even an edit that adds the words of m1 once more leaves m1 as it was.
+    """
     inserts = [
         Edit("INSERT", speaker="Ada", content=text, sources=(f"D{number}:1",))
         for number, text in enumerate(FACT_TEXTS)
@@ -463,6 +466,7 @@ def test_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
 
 
 def test_traits_and_restrictions_are_entries() -> None:
+    """So a user sees them apart from the rest of a theory, and may delete or reword them."""
     texts = visible_entries("rgmem", graph_with_traits())
 
     assert texts["r1.traits"] == "Home, safe, inferred: careful."
