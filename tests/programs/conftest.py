@@ -1,4 +1,15 @@
-"""Histories of users, and scripted language models for the methods that call a model many times."""
+"""Histories of users, and scripted language models for the methods that call a model many times.
+
+A method is a way to write and to read a memory. PraMem practises on recorded actions of a user: it
+predicts them, and keeps what it learns as patterns of the user and alerts to its own mistakes.
+H2Memory reads logs of a phone and dialogues: from logs it writes situations, from dialogues the
+needs and preferences of the user. RGMem files facts in a graph of topics and events, and sums up
+what they show as theories.
+
+A scripted model finds out which output field a prompt asks for first, e.g. "links", and gives the
+answer that its script has for this field. So the answers of a script are keyed by names of output
+fields.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +37,8 @@ Answers = dict[str, Callable[[str], dict[str, Any]]]
 def behavior(records: int = 30, profile: str = "Ann, 34, nurse", history_id: str = "ann") -> Any:
     """Return a history of a profile and behaviour records a1, a2, ... in batches of ten.
 
-    Every record has words of its own. An empty `profile` is left out.
+    A record says in which situation the user was and what the user did. Every record has words of
+    its own. An empty `profile` is left out.
     """
     from mempiler import History
     from mempiler.records import Action, Behavior, Profile, Turn
@@ -98,7 +110,11 @@ def pal(
 
 
 def graph_paths() -> Any:
-    """Return a strategy for paths under which RGMem files evidence, broken paths among them."""
+    """Return a strategy for paths under which RGMem files evidence, broken paths among them.
+
+    A path leads from a base, one of the fixed topics, over narrower concepts to events. Here it is
+    broken if its base is unknown or a concept comes twice.
+    """
     from mempiler.programs.rgmem.graph import GraphPath
     from mempiler.programs.rgmem.memory import BASES
 
@@ -171,7 +187,10 @@ def script(answers: Answers) -> Callable[..., Script]:
 
 
 def _three_proposals(text: str) -> dict[str, Any]:
-    """Propose three additions, in three of the spellings that models use for actions."""
+    """Propose three additions, in three of the spellings that models use for actions.
+
+    A proposal is a change of the experience that a model suggests after it has practised.
+    """
     practised_id = section(text, "practised_record").split("]")[0].strip("[")
     return {
         "proposals": [
@@ -183,26 +202,31 @@ def _three_proposals(text: str) -> dict[str, Any]:
 
 
 def _reflection(text: str) -> dict[str, Any]:
+    """Call the prediction wrong, and make three proposals."""
     judged_task = {"task": "watch", "verdict": "Incorrect", "analysis": "-"}
     return {"tasks": [judged_task], **_three_proposals(text)}
 
 
 def _groundedness(text: str) -> dict[str, Any]:
+    """Call every proposal grounded in the records: with other records it would not hold."""
     verdicts = [{"proposal": proposal, "sensitive": True} for proposal in proposal_ids(text)]
     return {"groundedness": verdicts}
 
 
 def _generality(text: str) -> dict[str, Any]:
+    """Call every proposal general: it holds for more than one situation."""
     verdicts = [{"proposal": proposal, "general": True} for proposal in proposal_ids(text)]
     return {"generality": verdicts}
 
 
 def _scene_choices(text: str) -> dict[str, Any]:
+    """Say of every proposal that it fits several situations."""
     choices = [{"proposal": proposal, "situation": "several"} for proposal in proposal_ids(text)]
     return {"scene_choices": choices}
 
 
 def _decisions(text: str) -> dict[str, Any]:
+    """Adopt one pattern, which three proposals support."""
     supporting_ids = pool_ids(text)
     change = {
         "action": "add pattern",
@@ -241,7 +265,10 @@ PRACTICE: Answers = {
         **ANSWER,
     },
 }
-"""PraMem's model: three proposals a round, all pass, the first of three records are adopted."""
+"""PraMem's model: it makes three proposals in a round, and all of them pass its own review.
+
+Then it adopts one pattern, which is supported by the first proposal of each of three records.
+"""
 practice_script = script(PRACTICE)
 
 
@@ -294,7 +321,10 @@ def _outlines(text: str) -> dict[str, Any]:
 
 
 def _updating_aspects(text: str) -> dict[str, Any]:
-    """Add the month of the new situations to the summary of its aspect: "known 1+3"."""
+    """Add the month of the new situations to the summary of its aspect: "known 1+3".
+
+    An aspect is a part of life, such as health. Odd months are about health, even ones about work.
+    """
     months = re.findall(r"situation of L(\d+):1", section(text, "situations_since"))
     month = int(months[0])
     is_odd_month = month % 2 == 1
@@ -322,16 +352,19 @@ def _detailed_need(text: str) -> dict[str, Any]:
 
 
 def _general_need(text: str) -> dict[str, Any]:
+    """Name the type of some needs by their number: "type(3)"."""
     needs = json.loads(section(text, "specific_needs"))
     return {"general_need": f"type({len(needs)})"}
 
 
 def _general_preference(text: str) -> dict[str, Any]:
+    """Name the principle of some preferences by listing them."""
     experiences = json.loads(section(text, "preference_experiences"))
     return {"general_preference": f"principle({', '.join(experiences)})"}
 
 
 def _principle_verdict(text: str) -> dict[str, Any]:
+    """Revise a principle: add the new preferences to it."""
     principle = section(text, "principle_so_far")
     experiences = json.loads(section(text, "experiences_since"))
     revised = f"{principle} & {', '.join(experiences)}"
@@ -353,7 +386,7 @@ PAL: Answers = {
 
 The second log of a session is caused by the first. Situations of odd sessions are about health, of
 even ones about work and family. A dialogue has a topic on sleep and one on food. Summaries hold
-what they were made from.
+what they were made from, e.g. "known 1+3" is the background that was written from months 1 and 3.
 """
 pal_script = script(PAL)
 
@@ -404,7 +437,7 @@ def _edge_labels(session: int, text: str) -> dict[str, Any]:
 def graph_replies() -> Script:
     """Return RGMem's script: every session is about running, and odd ones about sleep too.
 
-    Theories have the number of their call.
+    A theory is a summary of what many facts show. Here it has the number of its call.
     """
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:

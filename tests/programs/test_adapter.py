@@ -1,6 +1,11 @@
 """Adapters: what "auto" tries and remembers, which answers are asked for again, what prompts show.
 
-Also the compact adapter, whose prompts and answers are as short as small models need them.
+A signature names the inputs and outputs of a call, e.g. "question -> answer, sure: bool". An
+adapter makes a prompt from it, and reads the outputs from the model's answer. The layout "chat"
+asks for headers such as "[[ ## answer ## ]]", the layout "json" for a JSON object. "auto" asks for
+JSON that fits a JSON schema where the server accepts schemas, and for headers elsewhere. "compact"
+has prompts and answers that are as short as small models need them. A demo is an example of inputs
+and outputs in a prompt.
 """
 
 from __future__ import annotations
@@ -41,7 +46,10 @@ from tests.stub_server import offline_answer
 ANSWER_AND_SURE = dspy.Signature("question -> answer, sure: bool")
 ANSWER_ALONE = dspy.Signature("question -> answer")
 OUTPUTS = outputs_name(output_schema(ANSWER_AND_SURE) or {})
-"""The name of the outputs of `ANSWER_AND_SURE` in output modes."""
+"""The name of the outputs of `ANSWER_AND_SURE` in output modes.
+
+An output mode is "schema" or "chat": what "auto" has learned about a model and its outputs.
+"""
 
 
 def remote_model(server: Any) -> Any:
@@ -136,7 +144,7 @@ def test_a_schema_that_is_refused_is_tried_once_by_an_adapter_and_its_copies(stu
         ("refuse", "chat", [True, False, False]),
     ],
 )
-def test_a_schema_is_tried_once_under_asyncio(
+def test_an_adapter_learns_under_asyncio_whether_a_server_accepts_schemas(
     stub: Any, schemas: str, output_mode: str, expected_requests: list[bool]
 ) -> None:
     server = stub(schemas=schemas)
@@ -199,7 +207,7 @@ def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
 
 
 def test_an_output_mode_that_is_known_beforehand_is_used_without_a_trial(stub: Any) -> None:
-    """The processes of a run exchange what their adapters have learned, without addresses."""
+    """The processes of a run tell one another which models refuse schemas, by name of the model."""
     server = stub(schemas="refuse")
     auto = AutoAdapter()
     auto.add_output_modes({server.model: {OUTPUTS: "chat"}})
@@ -268,6 +276,10 @@ ObjectWithOpenField = create_model(
 def test_a_signature_without_a_strict_schema_is_asked_in_the_chat_layout(
     stub: Any, output_type: Any
 ) -> None:
+    """A strict schema names every property, so none describes a dict with any keys or any value.
+
+    A strict schema has no form for tuples either. The server would accept schemas, but gets none.
+    """
     signature = dspy.Signature(
         {
             "question": (str, dspy.InputField()),
@@ -377,6 +389,7 @@ def test_a_cut_answer_that_repeats_itself_gets_no_more_tokens_but_a_correction()
 
 
 def test_a_long_cut_answer_without_repetitions_gets_more_tokens_and_no_correction() -> None:
+    """Such an answer is no loop, only too long: the same question is asked with more tokens."""
     long_text = "No sentence comes again: " + " ".join(str(number) for number in range(400))
     lm = ReplyingLM(CutText(f'{{"answer": "{long_text}'), '{"answer": "Enough"}')
 
@@ -389,6 +402,7 @@ def test_a_long_cut_answer_without_repetitions_gets_more_tokens_and_no_correctio
 
 
 def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
+    """The second request shows the model its unreadable answer, but shortened."""
     very_long_answer = '{"number": "' + "x" * 500_000 + '"}'
     lm = ReplyingLM(very_long_answer, '{"number": 3}')
 
@@ -411,6 +425,11 @@ LONG_THOUGHTS = {"reasoning_content": "Let me think about it. " * 1_500}
 def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
     stub: Any, content: str | None, thoughts: dict[str, str]
 ) -> None:
+    """A reasoning model may use up all its tokens for thoughts, and have none left to answer.
+
+    The server says so with the finish reason "length".
+    """
+
     def answer(body: dict[str, Any]) -> Any:
         is_first_request = len(server.requests) == 1
         if is_first_request:
@@ -449,6 +468,8 @@ def test_an_answer_that_is_twice_cut_before_its_first_word_is_an_error(
 def test_an_answer_without_a_word_is_shown_to_its_model_as_empty(
     stub: Any, content: str | None, thoughts: dict[str, str]
 ) -> None:
+    """A blank answer that was not cut is asked for again with a correction, as any other is."""
+
     def answer(body: dict[str, Any]) -> Any:
         is_first_request = len(server.requests) == 1
         if is_first_request:
@@ -486,6 +507,7 @@ THOUGHTS_IN_TAGS = "<think>" + "Let me see. " * 1000 + "</think>"
     [
         pytest.param(
             f"{THOUGHTS_IN_TAGS} I do not know",
+            # 1,000 times the twelve characters of "Let me see. ", and two tags.
             "LM Response: (12,015 characters of thoughts) I do not know",
             id="long thoughts",
         ),
@@ -573,7 +595,10 @@ def input_values(signature: Any, number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("task", ANSWERING_SIGNATURES)
 @pytest.mark.parametrize("name", [*ADAPTERS, "schema"])
 def test_two_questions_differ_in_the_last_message_alone(name: str, task: str) -> None:
-    """What comes before it can be cached by the provider of the model."""
+    """What comes before it can be cached by the provider of the model.
+
+    The prompts have two demos, and their inputs differ in every field.
+    """
     signature = ANSWERING_SIGNATURES[task]
     chosen_adapter = adapter_by_name(name, signature)
     demos = [field_values(signature, number=8), field_values(signature, number=9)]
@@ -604,6 +629,7 @@ SENTENCE_OF_DSPY_FOR_A_MISSING_FIELD = "Not supplied for this particular example
 
 @pytest.mark.parametrize("name", ["chat", "json", "schema"])
 def test_a_list_that_a_demo_lacks_is_shown_as_empty_and_a_text_as_missing(name: str) -> None:
+    """A demo may lack outputs, e.g. if it is a training example that has an answer alone."""
     chosen_adapter = adapter_by_name(name, ANSWER_AND_SURE)
     demo_without_patterns_and_reason = dspy.Example(question="Who?", answer="Ann")
 
@@ -625,6 +651,7 @@ def test_a_list_that_a_demo_lacks_is_shown_as_empty_and_a_text_as_missing(name: 
 
 @pytest.mark.parametrize("name", ["auto", "chat", "json"])
 def test_the_system_message_is_rendered_again_only_when_the_instructions_change(name: str) -> None:
+    """The system message holds the instructions of a signature. To render it takes time."""
     rendered_instructions: list[str] = []
 
     class CountingAdapter(ADAPTERS[name]):
@@ -659,7 +686,10 @@ def test_compact_prompts_have_one_line_for_each_input() -> None:
 
 
 def test_compact_prompts_show_related_memories_beside_their_facts() -> None:
-    """The memory m1 is related to the new fact of Ada, so it stands in brackets behind it."""
+    """The memory m1 is related to the new fact of Ada, so it stands in brackets behind it.
+
+    A memory is shown as its id, speaker and content: "m2", "Ben" and "Ben city Oslo".
+    """
     memories = [
         StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog"),
         StoredMemory(memory_id="m2", speaker="Ben", content="Ben city Oslo"),
@@ -684,6 +714,7 @@ def test_compact_prompts_show_related_memories_beside_their_facts() -> None:
 
 
 def test_compact_answers_leave_out_default_values() -> None:
+    """An operation also has a speaker and a content, which a deletion leaves empty."""
     operations = [Operation(op="DELETE", memory_id="m1", turn_id="D1:1")]
 
     message = CompactAdapter().format_assistant_message_content(
@@ -694,7 +725,10 @@ def test_compact_answers_leave_out_default_values() -> None:
 
 
 def parse_shown_outputs(signature: type[dspy.Signature], **outputs: Any) -> dict[str, Any]:
-    """Show outputs as an answer of the compact adapter, and return what it reads from them."""
+    """Show outputs as an answer of the compact adapter, and return what it reads from them.
+
+    The answer is made as for training data, which shows a model what it should have answered.
+    """
     compact = CompactAdapter()
     messages = compact.format_finetune_data(signature, [], {}, outputs)["messages"]
     return compact.parse(signature, messages[-1]["content"])
@@ -716,6 +750,7 @@ TEXTS_LIKE_LAYOUTS = st.sampled_from(
 
 @given(ANY_TEXT | TEXTS_LIKE_LAYOUTS)
 def test_the_compact_adapter_reads_a_text_as_it_was_written(text: str) -> None:
+    """A text of a user may look like the layout of an answer, e.g. like the name of a field."""
     # A signature with one output, and one with two.
     assert parse_shown_outputs(AnswerFromContext, answer=text) == {"answer": text}
     both_outputs = {"reasoning": text, "answer": text}
@@ -736,6 +771,10 @@ def test_the_compact_adapter_reads_a_text_as_it_was_written(text: str) -> None:
     ],
 )
 def test_the_compact_adapter_refuses_a_malformed_or_hostile_answer_at_once(completion: str) -> None:
+    """A hostile answer is built to make a reader work for minutes, e.g. by 20,000 open brackets.
+
+    The compact adapter repairs nothing, and does not ask again.
+    """
     start = time.process_time()
     with pytest.raises(AdapterParseError) as caught:
         CompactAdapter().parse(ManageMemory, completion)

@@ -127,6 +127,7 @@ def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
 
 
 def test_a_value_is_computed_again_after_a_failure() -> None:
+    """An error is not kept for later callers, since e.g. a server may work again by then."""
     flight: SingleFlight[str, str] = SingleFlight()
 
     def fail() -> str:
@@ -213,6 +214,10 @@ def test_the_finalizer_of_a_removed_value_may_ask_the_same_map(removal: str) -> 
 
 
 # Calls that run at the same time.
+#
+# Methods make such calls by two functions. `gather(calls)` returns the results in the order of the
+# calls. `run_unordered(calls, limit)` makes at most `limit` calls at once, and gives results as
+# they come. In a task both use tasks, and in a thread they use threads.
 
 
 def test_gathered_calls_wait_together_in_one_thread() -> None:
@@ -258,6 +263,7 @@ def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have
 
 
 def test_gathered_calls_are_made_one_after_the_other_within_in_order() -> None:
+    """Runs that must be repeatable make all calls one after the other, in the block `in_order`."""
     events: list[str] = []
 
     def call(number: int) -> None:
@@ -339,6 +345,7 @@ def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> Non
 
 
 def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end() -> None:
+    """With a limit of three, the calls 0, 1 and 2 are in flight when call 2 fails."""
     ended_calls: list[int] = []
 
     async def run_calls() -> None:
@@ -496,6 +503,7 @@ def observe(lm: MeteredLM, answer_question: Callable[[], dspy.Prediction]) -> Ob
 def test_a_method_writes_and_answers_under_asyncio_as_in_a_thread(
     method: str, make_history: Any
 ) -> None:
+    """The offline model answers by rules, so both programs get the same answers from it."""
     # PraMem reads records of behaviour alone.
     history = behavior(records=20) if method == "pramem" else make_history(sessions=3)
     question = "Where was Ann?"
@@ -548,7 +556,11 @@ def test_questions_wait_for_the_model_together_in_few_threads(
 def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(
     scripted: Any, make_history: Any
 ) -> None:
-    """A question that waited in the thread of the loop would keep the others from ending."""
+    """A question that waited in the thread of the loop would keep the others from ending.
+
+    Before a call, the guard of a budget reserves as many tokens as the call may use. If they are
+    not left, the call waits until others have ended.
+    """
     engine = AwaitedEngine(scripted(answer_lisbon).engine)
     # Two calls at a time might use more than the budget, so they are made one after the other.
     guard = BudgetGuard(Limits(max_tokens=5_000))
@@ -570,6 +582,10 @@ def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(
 def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memory(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """Two questions about one history share its memory, which Memory-R2 writes by many calls.
+
+    The question that came first writes it. When it is cancelled, the second one takes over.
+    """
     answers = scripted(fact_replies).engine
     program = build("memory-r2", embedder=embedder())
     history = make_history(sessions=2)

@@ -1,5 +1,10 @@
 """The baselines, MemoryBank and ConditionMem among them: what each recalls, and in which order.
 
+A baseline is a simple memory to which methods are compared. A RAG baseline searches: "turn-rag" for
+the nearest turns, "session-rag" for the nearest sessions. "truncation" and "full-context" show the
+last turns that fit into a number of tokens. "recursive-summary" has a model rewrite one summary
+after every session. A reader recalls hits; the hit of a turn has the id of the turn.
+
 Also the logs that Mem-PAL shows beside the memory of any baseline.
 """
 
@@ -124,6 +129,7 @@ def test_each_baseline_recalls_its_turns(
 
 
 def test_two_sessions_with_the_same_id_are_both_recalled() -> None:
+    """Data sets may give two sessions one id, here "S". Their turns have different ids."""
     bread = session(1, "Rye bread.", session_id="S")
     beer = session(2, "Rye beer.", session_id="S")
     history = History(id="twice", items=(bread, beer))
@@ -188,7 +194,11 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
 def test_a_failed_update_leaves_the_summary_as_it_was_and_is_counted(
     scripted: Any, failed_reply: Any, number_of_calls: int, message: str
 ) -> None:
-    """The update of the second session fails; those of the first and the third succeed."""
+    """The update fails for the second session, and succeeds for the first and the third.
+
+    The turns of a session that could not be written stay beside the memory as failed items. Before
+    the next session they are tried again, in two halves.
+    """
     script = summary_script(
         {"summary": "Ann has a dog."},
         *[failed_reply] * number_of_calls,
@@ -336,6 +346,7 @@ def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str) -> 
 
 
 def test_logs_are_current_after_their_dialogue_until_there_are_newer_ones(scripted: Any) -> None:
+    """In this history the last item is the second dialogue, so no logs are newer than L2."""
     hits = recall_running_shoes(scripted, build_with_logs("turn-rag"), UNTIL_SECOND_DIALOGUE)
 
     assert [hit.id for hit in hits[-2:]] == ["L2:1", "L2:2"]
@@ -364,6 +375,7 @@ def test_logs_that_the_task_shows_after_their_dialogue_are_not_recalled(scripted
 def test_the_nearest_earlier_logs_are_recalled_after_the_dialogues(
     scripted: Any, name: str
 ) -> None:
+    """The query is "running shoes", of which the first log of L1 and of L2 tell."""
     # One log and one part of the dialogues are searched for.
     config: dict[str, Any] = {"k": 1, "inner_k": 1}
     if name == "memory-bank":
@@ -406,6 +418,7 @@ def test_logs_have_a_summary_beside_that_of_the_dialogues(scripted: Any) -> None
 
 
 def test_an_empty_summary_of_logs_leaves_the_one_before_it_and_is_counted(scripted: Any) -> None:
+    """The model sums up L1 and L3, and gives an empty summary for L2, also for each half of it."""
     # The second logs are tried as they came and in two halves.
     script = summary_script(
         {"log_summary": "Ann runs."},
@@ -513,6 +526,11 @@ def write_bank(scripted: Any, history: History = PEPPER, **config: Any) -> Writt
 
 
 def test_memory_bank_stores_turns_and_digests_and_two_overall_accounts(scripted: Any) -> None:
+    """For each session the model notes its events, the digest, and what it shows of the user.
+
+    At the end of the history it writes one account of all events, and one portrait of the user from
+    all notes.
+    """
     bank = write_bank(scripted)
 
     assert [piece.id for piece in bank.memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
@@ -532,6 +550,11 @@ def test_memory_bank_stores_turns_and_digests_and_two_overall_accounts(scripted:
 
 
 def test_a_turn_that_the_user_speaks_of_again_is_strengthened(scripted: Any) -> None:
+    """What a user says is searched for among the older pieces, and the nearest one is recalled.
+
+    The settings `k=1` and `days=1000.0` say that one piece is recalled at a time, and that hardly
+    anything is forgotten.
+    """
     history = History(id="ann", items=(FIRST_WORDS_ON_PEPPER, SECOND_WORDS_ON_PEPPER))
 
     memory = write_bank(scripted, history, k=1, days=1000.0).memory
@@ -544,7 +567,10 @@ def test_a_turn_that_the_user_speaks_of_again_is_strengthened(scripted: Any) -> 
 
 @pytest.mark.parametrize("assistant", ["assistant", "AI", "bot", "助手"])
 def test_turns_of_an_assistant_recall_nothing(scripted: Any, assistant: str) -> None:
-    """Only what the user speaks of again gets stronger, by whatever name the assistant goes."""
+    """Only what the user speaks of again gets stronger, by whatever name the assistant goes.
+
+    The last name, 助手, is Chinese for assistant.
+    """
     words_of_user = session(
         1,
         "My greyhound Pepper limps.",
@@ -583,6 +609,9 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
 
 
 # ConditionMem.
+#
+# A model writes records of each session. A record is something to know of the user, with the
+# condition under which it matters.
 
 
 def records_script(kind: str, text: str, n: int) -> dict[str, Any]:

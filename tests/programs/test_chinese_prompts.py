@@ -1,4 +1,9 @@
-"""The Chinese prompts of H2Memory and of PAL-Bench's tasks are complete, and used on request."""
+"""The Chinese prompts of H2Memory and of PAL-Bench's tasks are complete, and used on request.
+
+PAL-Bench is a benchmark of assistants, and H2Memory is the method of its authors. Every prompt is
+made from a signature, which has instructions and a description of every field. Its fields have
+English names in both languages.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +60,7 @@ def test_a_chinese_prompt_has_all_fields_of_the_english_one_and_describes_them_i
 
 @pytest.mark.parametrize("action", ASSISTANT_ACTIONS)
 def test_a_kind_of_reply_is_explained_in_the_language_of_the_prompt(action: str) -> None:
+    """A task of PAL-Bench asks for a reply of a certain kind, such as "solution proposal"."""
     assert has_chinese(action_meaning(action, "Chinese"))
     assert action_meaning(action, "English") == ASSISTANT_ACTIONS[action]
 
@@ -69,6 +75,7 @@ def test_a_kind_of_reply_is_explained_in_the_language_of_the_prompt(action: str)
 def test_a_program_asks_all_its_prompts_in_the_language_of_its_settings(
     settings: dict[str, Any], is_chinese: bool
 ) -> None:
+    """`language` is the setting of the method, and `task.language` the setting of the task."""
     program = build("h2memory", task="dialogue-reply", embedder=embedder(), **settings)
 
     predictors = program.all_predictors()

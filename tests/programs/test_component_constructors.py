@@ -176,6 +176,7 @@ class ForgetsItsSettings(NotebookWriter):
 
 
 def test_a_writer_that_does_not_keep_its_settings_is_refused() -> None:
+    """Settings that a component drops could not be saved with the program."""
     method = Method(ForgetsItsSettings(LengthSettings()), EntryReader())
     with pytest.raises(UserError) as error:
         method.check()

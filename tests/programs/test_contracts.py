@@ -39,6 +39,7 @@ def example_of(module: ModuleType) -> str:
 
 
 def test_examples_of_writer_reader_and_method_make_a_method_that_keeps_its_promises() -> None:
+    """Users may copy these examples. Together they define a method, `SentenceNotes`."""
     names: dict[str, Any] = {"__name__": "example"}
     # Later examples use what earlier ones define.
     for module in (writer, reader, method):
@@ -52,6 +53,7 @@ def test_examples_of_writer_reader_and_method_make_a_method_that_keeps_its_promi
 
 @pytest.mark.parametrize(("contract", "module"), [(writer.Writer, writer), (reader.Reader, reader)])
 def test_every_hook_of_a_contract_is_in_its_table(contract: type, module: ModuleType) -> None:
+    """The table tells authors of new methods what they may define, so it has to be complete."""
     public_names = {name for name in vars(contract) if not name.startswith("_")}
     hooks = public_names - NO_HOOKS
     # A row of the table begins with "| `name".

@@ -3,6 +3,10 @@
 A store has the methods `add(session)` and `search(query, k)`, or `ask(question)`. It is written
 once for each history: all sessions are added to it. A function or module gets the whole history
 with every question. What fails in a system is a failure of its questions.
+
+An evaluation has a row for each question. `failures` are questions that got no answer,
+`write_failures` are sessions that could not be added, and `hits` are what was recalled for a
+question.
 """
 
 import functools
@@ -179,6 +183,8 @@ def test_failed_writes_above_the_allowed_share_break_a_run(make_history: MakeHis
 
 
 def test_model_calls_of_a_store_that_then_fails_are_counted(make_history: MakeHistory) -> None:
+    """The user pays for these calls, though nothing comes of them."""
+
     class AskingStore(Lines):
         """A store that asks a model about each session, and then cannot store it."""
 
@@ -316,6 +322,8 @@ def test_a_store_with_unusual_signatures_that_fit_is_scored(
 def test_entries_of_a_search_with_the_same_id_are_reported_in_one_line(
     make_history: MakeHistory, entry_id: str, is_reported: bool
 ) -> None:
+    """Entries are told apart by their ids. The report warns users of a store that repeats an id."""
+
     class SameIds(Lines):
         def search(self, query: str, k: int) -> Any:
             return [{"id": entry_id, "text": line} for line in self.lines[:2]]
@@ -456,6 +464,11 @@ NO_RETRIEVAL_SCORES: dict[str, float] = {}
 def test_functions_and_modules_are_scored(
     agent: Any, retrieval: dict[str, float], make_history: MakeHistory
 ) -> None:
+    """An answer may come as a text, a pair, a mapping, or from a coroutine function or a module.
+
+    Retrieval is scored if what was recalled can be traced to turns: by an id, by sources, or
+    because it is the line of a turn.
+    """
     evaluation = score(build_system(agent), questions_about(make_history(sessions=2), count=3))
 
     assert evaluation.n == 3
@@ -529,6 +542,8 @@ def test_feedback_says_whether_the_evidence_of_a_wrong_answer_was_recalled(
 def test_a_pair_without_recalled_entries_means_that_nothing_was_recalled(
     make_history: MakeHistory,
 ) -> None:
+    """So the reason is "missed". A function that returns a text alone gets the reason "unknown"."""
+
     def agent(history: History, question: str) -> tuple[str, list[Any]]:
         nothing_recalled: list[Any] = []
         return "wrong", nothing_recalled
@@ -540,6 +555,7 @@ def test_a_pair_without_recalled_entries_means_that_nothing_was_recalled(
 
 
 def test_a_function_with_a_parameter_for_options_gets_them(make_history: MakeHistory) -> None:
+    """A question of the task "multiple-choice" has options, of which one is the answer."""
     received: dict[str, Any] = {}
 
     def choose(history: History, question: str, options: list[str]) -> str:
@@ -631,6 +647,8 @@ def test_the_question_of_a_module_may_be_called_query(make_history: MakeHistory)
 def test_a_result_that_is_no_answer_is_a_failure(
     returned: Any, reason: str, make_history: MakeHistory
 ) -> None:
+    """Half of a surrogate pair is a character that no file can store."""
+
     def agent(history: History, question: str) -> Any:
         return returned
 
@@ -641,7 +659,10 @@ def test_a_result_that_is_no_answer_is_a_failure(
 
 
 def test_the_predictors_of_a_module_can_be_optimized() -> None:
-    """An optimizer copies a program and changes the predictors of the copy, e.g. their demos."""
+    """An optimizer copies a program and changes the predictors of the copy, e.g. their demos.
+
+    The agent has one predictor, `say`. Its path in the program leads over the agent.
+    """
     program = build_system(Agent())
     path = "method.reader.answerer.say.predict"
     assert list(program.all_predictors()) == [path]
@@ -654,10 +675,10 @@ def test_the_predictors_of_a_module_can_be_optimized() -> None:
     assert program.all_predictors()[path].demos == []
 
 
-def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(
+def test_a_setting_k_is_passed_to_a_module_that_takes_it(
     make_history: MakeHistory,
 ) -> None:
-    """For a store, `k` is how many entries a search returns."""
+    """For a store, `k` is how many entries a search returns. This module has another `k`."""
 
     class CountingAgent(dspy.Module):
         def __init__(self, k: int = 3) -> None:
@@ -696,11 +717,13 @@ class UncopyableLines(Lines):
 def test_settings_and_systems_that_do_not_fit_are_refused(
     target: Any, config: dict[str, Any], message: str
 ) -> None:
+    """The message names the setting that is wrong, or what the system lacks."""
     with pytest.raises(UserError, match=message):
         build_system(target, **config)
 
 
-def test_a_name_stands_for_a_method_an_address_or_an_external_system() -> None:
+def test_a_name_is_loaded_as_a_method_or_as_the_address_of_an_endpoint() -> None:
+    """The name of any other class is refused, here the name of a JSON decoder."""
     # None means that the name stands for a method of this package.
     assert load_target("turn-rag") is None
     assert load_target("mempiler.programs.baselines.turn_rag:TurnRAG") is None
@@ -762,7 +785,11 @@ def user_of(history: History) -> str:
 def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
     threads: int,
 ) -> None:
-    """Questions of one user share a history; each is about a record after all it may see."""
+    """Questions of one user share a history; each is about a record after all it may see.
+
+    A question of MovieLens asks how the user rated a movie. An agent that could see the asked
+    record would read the rating from it. This agent looks for it, and must not find it.
+    """
     movielens = benchmark("movielens")
     # The newest question comes first: if questions shared what was read for one of them, the older
     # ones would find their records in what the newer ones saw.
@@ -785,6 +812,10 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
 
 @pytest.mark.parametrize("threads", [1, 8])
 def test_an_agent_gets_exactly_the_records_before_the_asked_one(threads: int) -> None:
+    """A question of OmniBehavior is about one record of a user, and all earlier ones may be seen.
+
+    All questions of a user share a `history`. Records between it and the question are `recent`.
+    """
     omnibehavior = benchmark("omnibehavior")
     # The newest question comes first, as above.
     examples = omnibehavior.split().test[::-1]
@@ -816,7 +847,11 @@ def test_an_agent_gets_exactly_the_records_before_the_asked_one(threads: int) ->
 
 
 def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted: Any) -> None:
-    """A store cannot go back to what it held before a record, as an earlier question needs it."""
+    """A store cannot go back to what it held before a record, as an earlier question needs it.
+
+    So only the history is added to it, which all questions of a user share. The task shows recent
+    records beside what the store finds: those that bear on the question, and the newest.
+    """
     added_items: list[str] = []
 
     class Recording(Lines):
@@ -874,9 +909,14 @@ class RememberingServer:
         return text_before_question.split("Ann: ")[-1]
 
 
-def test_an_endpoint_gets_every_history_as_a_user_and_is_asked(
+def test_an_endpoint_is_told_each_history_under_a_user_name_and_then_asked(
     stub: Any, make_history: MakeHistory
 ) -> None:
+    """An endpoint is a chat server that remembers. Each session is sent as a message of a user.
+
+    Every history gets another user name, under which its questions are asked, too. So the server
+    can keep the two histories apart.
+    """
     server = stub(answer=RememberingServer())
     program = build_external_program(
         load_target(server.url), server.url, "question-answering", config={"model": "any"}
@@ -901,7 +941,7 @@ def test_an_endpoint_gets_every_history_as_a_user_and_is_asked(
 
 
 def test_an_endpoint_that_cannot_be_reached_ends_the_run(make_history: MakeHistory) -> None:
-    # Nothing listens at port 1.
+    # No server listens at port 1.
     url = "http://127.0.0.1:1/v1"
     program = build_external_program(
         load_target(url), url, "question-answering", config={"model": "any"}

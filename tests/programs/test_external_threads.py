@@ -176,9 +176,10 @@ def store_class_that_counts_threads(counter: ThreadCounter, is_async: bool) -> t
 
 @pytest.mark.parametrize("count", [192, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-def test_questions_about_as_many_histories_share_a_bounded_number_of_threads(
+def test_stores_of_many_histories_share_a_bounded_number_of_threads(
     is_async: bool, count: int
 ) -> None:
+    """Each history has one question and needs one store, which has a thread while it is open."""
     counter = ThreadCounter()
     examples = question_about_each(different_histories(count))
 
@@ -197,9 +198,10 @@ def test_questions_about_as_many_histories_share_a_bounded_number_of_threads(
 
 @pytest.mark.parametrize("count", [128, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-def test_questions_about_one_history_wait_for_its_only_thread(
+def test_all_questions_about_one_history_are_answered_in_one_thread(
     is_async: bool, count: int, make_history: MakeHistory
 ) -> None:
+    """They share one store, and a store runs in one thread."""
     counter = ThreadCounter()
     examples = questions_about(make_history(sessions=1), count=count)
 
@@ -216,6 +218,7 @@ def test_questions_about_one_history_wait_for_its_only_thread(
 def test_functions_answer_in_a_bounded_number_of_threads(
     is_async: bool, count: int, make_history: MakeHistory
 ) -> None:
+    """Calls of a function need no store. Each has a thread, but only so many run at a time."""
     counter = ThreadCounter()
 
     def plain(history: History, question: str) -> str:
@@ -322,6 +325,10 @@ def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
 def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_other(
     make_history: MakeHistory,
 ) -> None:
+    """A store that waits to be written gets its turn when another one is finished.
+
+    A cancelled question must not take the turn that comes free, since it would never give it back.
+    """
     gate = Gate()
     stores_in_writing: list[int] = []
 
@@ -406,6 +413,7 @@ def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHis
 
 
 def test_coroutine_calls_of_one_store_never_overlap(make_history: MakeHistory) -> None:
+    """Users write stores as if they were called once at a time, also where they can be awaited."""
     running_searches: list[str] = []
     numbers_of_running_searches: list[int] = []
 
@@ -428,6 +436,7 @@ def test_coroutine_calls_of_one_store_never_overlap(make_history: MakeHistory) -
 
 
 def test_functions_that_hang_do_not_use_up_the_threads(make_history: MakeHistory) -> None:
+    """After its time limit a call counts no longer, though Python cannot end its thread."""
     gate = Gate()
 
     def hang(history: History, question: str) -> str:
@@ -562,6 +571,7 @@ def test_an_evaluation_under_asyncio_ends_when_its_systems_are_closed(
 
 
 def test_a_closed_store_that_is_needed_again_is_written_anew(make_history: MakeHistory) -> None:
+    """What a closed store held is gone. So the history is added to a new store."""
     store_class = closing_store_class()
     program = external_program(store_class)
 
@@ -579,6 +589,7 @@ def test_a_closed_store_that_is_needed_again_is_written_anew(make_history: MakeH
 def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
     make_history: MakeHistory,
 ) -> None:
+    """A system may open files or connections while it is made. Only `close` lets them go."""
     gate = Gate()
     events: list[str] = []
 
@@ -675,6 +686,7 @@ def test_a_store_is_written_anew_only_after_the_one_in_its_folder_is_closed(
 def test_a_store_that_a_question_asks_is_not_written_a_second_time(
     make_history: MakeHistory,
 ) -> None:
+    """A store that is in use stays open, even if it is the one that was not used for longest."""
     gate = Gate()
     folders: list[Path] = []
     searches: list[str] = []

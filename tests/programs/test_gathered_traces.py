@@ -39,6 +39,7 @@ def test_steps_of_gathered_calls_are_in_the_trace_of_their_caller_in_call_order(
 
 
 def test_a_trace_has_no_more_steps_than_dspy_allows() -> None:
+    """The setting `max_trace_size` of DSPy is the limit; here it leaves out the step of call 2."""
     assert trace_of_three_calls(max_trace_size=3) == [
         "step of the caller",
         "step of call 0",
@@ -47,6 +48,7 @@ def test_a_trace_has_no_more_steps_than_dspy_allows() -> None:
 
 
 def test_gathered_calls_make_no_trace_if_their_caller_has_none() -> None:
+    """Without a trace in the settings, DSPy records no steps."""
     with dspy.context(trace=None):
         results = gather([partial(int, "1"), partial(int, "2")])
 

@@ -82,10 +82,12 @@ def test_the_parts_are_recalled_in_their_order_and_counted(recall: Any) -> None:
     assert context.counts["principles"] == 2
     # Four characters are counted as a token.
     assert context.counts["tokens"] == round(len(context.text()) / 4)
+    # The query is a question, so that no model had to sum it up.
     assert context.counts["calls"] == 0
 
 
 def test_situations_of_the_current_session_and_their_background_are_recalled(recall: Any) -> None:
+    """The current session has the logs L6. Its background sums up work in months 2, 4 and 6."""
     recalled = recall(clusters=2)
 
     situations = recalled.hits("situation")
@@ -133,6 +135,7 @@ def test_the_nearest_topics_and_their_principles_are_recalled(recall: Any) -> No
 def test_a_task_about_needs_sees_no_solution_and_no_preference(
     recall: Any, about: Any, shows_solutions: bool
 ) -> None:
+    """Such a task restates what the user needs. Earlier solutions would only distract from it."""
     query_of_task = Query(text=QUERY, about=about)
 
     recalled = recall(query_of_task, clusters=2)
@@ -156,6 +159,11 @@ SUMMARY_ABOUT_COOKING = {"current_need": "cooking vegetables"}
 
 
 def test_a_dialogue_is_summed_up_and_the_summary_is_searched_for(recall: Any) -> None:
+    """At the end of a dialogue, the last words of the user may not say what they need.
+
+    So the model sums up the dialogue, and the summary is searched for. Here the summary is about
+    cooking, though the dialogue is about sleeping.
+    """
     script = pal_script(current_need=SUMMARY_ABOUT_COOKING)
 
     recalled = recall(query_in_dialogue(modality="dialogue"), script)
@@ -170,6 +178,7 @@ def test_a_dialogue_is_summed_up_and_the_summary_is_searched_for(recall: Any) ->
 
 
 def test_a_question_is_searched_for_as_it_is(recall: Any) -> None:
+    """A question needs no summary. It is about sleeping, and the summary would be about cooking."""
     script = pal_script(current_need=SUMMARY_ABOUT_COOKING)
 
     recalled = recall(query_in_dialogue(modality="question"), script)
@@ -218,7 +227,10 @@ WITHOUT_LOGS = {"use_situations": False, "use_background": False}
 def test_a_variant_shows_the_parts_that_are_switched_on_and_no_others(
     recall: Any, settings: dict[str, Any], shown_parts: set[str]
 ) -> None:
-    """Parts that are shown are as many as without ablations: the others lead to them as before."""
+    """Parts that are shown are as many as without ablations: the others lead to them as before.
+
+    Situations lead to the background of their aspects, and topics to their principles.
+    """
     counts = recall(clusters=2, **settings).context.counts
 
     assert counts["situations"] == (3 if "situations" in shown_parts else 0)
@@ -269,6 +281,7 @@ def test_only_situations_and_topics_are_evidence(four_months: HeterogeneousMemor
 
 
 def test_search_finds_no_parts_that_are_switched_off(four_months: HeterogeneousMemory) -> None:
+    """Situations and backgrounds, the parts that are made from logs, are switched off."""
     reader = reader_with(**WITHOUT_LOGS)
     queries = ["situation known type sleeping"]
 

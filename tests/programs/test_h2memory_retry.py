@@ -118,6 +118,8 @@ def current_batches(memory: HeterogeneousMemory) -> set[str]:
 def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
     write_with_h2memory: Callable[..., Any],
 ) -> None:
+    """A dialogue that cannot be read is tried again in halves. Both halves follow the logs L1."""
+
     def outlines(prompt: str, n: int) -> Any:
         # All four turns of D1 cannot be read together, each half of them can.
         conversation = section(prompt, "conversation")
@@ -135,9 +137,10 @@ def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
     assert "situation of L1:1" in topics[0].need
 
 
-def test_a_dialogue_that_is_retried_before_its_successor_leaves_it_the_later_logs(
+def test_a_retried_dialogue_has_the_logs_before_it_and_leaves_later_ones_to_the_next(
     person: Person,
 ) -> None:
+    """D1 is read after the logs L2 are written, but has L1 alone. D2 comes later and has L2."""
     first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = turn_ids(first_dialogue)
     person.write(first_logs, first_dialogue, second_logs)
@@ -170,6 +173,7 @@ def test_a_dialogue_that_fails_once_more_keeps_its_logs(person: Person) -> None:
 
 
 def test_a_failed_dialogue_after_another_has_no_logs_when_it_is_retried(person: Person) -> None:
+    """The logs L1 belong to D1, which came right after them. L2 came too late for D2."""
     first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = turn_ids(second_dialogue)
     # D2 follows D1 at once, and the logs L2 come after it.
@@ -181,9 +185,10 @@ def test_a_failed_dialogue_after_another_has_no_logs_when_it_is_retried(person: 
     assert person.logs_of("D2") == {()}
 
 
-def test_logs_of_which_a_part_is_retried_before_their_dialogue_are_named_once(
+def test_logs_that_are_read_in_two_attempts_are_listed_once(
     person: Person,
 ) -> None:
+    """The log L1:3 cannot be read with the others, and is read by the second attempt."""
     logs, dialogue = pal(sessions=1).items
     person.unreadable = {"L1:3"}
     person.write(logs)
@@ -218,6 +223,7 @@ def test_old_logs_that_are_retried_begin_no_session(person: Person) -> None:
 
 
 def test_old_logs_of_which_nothing_was_read_begin_no_session(person: Person) -> None:
+    """L1 comes before L2, so a late attempt to read it must not make it the current session."""
     first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     # Nothing in the memory names L1: there is no situation of it, and no topic of a dialogue
     # after it.
@@ -233,6 +239,7 @@ def test_old_logs_of_which_nothing_was_read_begin_no_session(person: Person) -> 
 
 
 def test_old_logs_that_are_retried_leave_the_next_dialogue_its_logs(person: Person) -> None:
+    """L1:3 is read after L2, but belongs to D1. So D2 has the logs L2 alone."""
     first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     person.unreadable = {"L1:3"}
     person.write(first_logs, first_dialogue, second_logs)
@@ -246,6 +253,7 @@ def test_old_logs_that_are_retried_leave_the_next_dialogue_its_logs(person: Pers
 def test_a_need_is_refined_with_logs_that_could_only_be_read_after_its_dialogue(
     person: Person,
 ) -> None:
+    """When D1 is written, nothing is known from the logs L1 yet, so its needs stay unrefined."""
     logs, dialogue, second_logs, _ = pal(sessions=2).items
     person.unreadable = turn_ids(logs)
     person.write(logs)
@@ -273,6 +281,7 @@ def test_no_logs_are_stored_for_failed_dialogues_if_none_failed(person: Person) 
 
 
 def test_the_logs_of_a_failed_dialogue_are_in_the_json_of_a_memory(person: Person) -> None:
+    """Memories are stored as JSON, so that another process can try the dialogue again."""
     logs, dialogue = pal(sessions=1).items
     person.unreadable = turn_ids(dialogue)
     person.write(logs, dialogue)
@@ -299,6 +308,7 @@ def write_and_retry(scripted: Callable[..., Any], unreadable: set[str]) -> Heter
 def test_a_retried_history_has_the_sessions_of_one_that_never_failed(
     scripted: Callable[..., Any],
 ) -> None:
+    """Two dialogues fail as they come and in halves, and can be read at the end."""
     undisturbed = write_and_retry(scripted, unreadable=set())
     # Turns of both halves of D1, and of both halves of D2.
     retried = write_and_retry(scripted, unreadable={"D1:1", "D1:4", "D2:2", "D2:3"})

@@ -91,6 +91,7 @@ def test_backgrounds_are_updated_session_by_session(write_with_h2memory: Write) 
 
 
 def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
+    """The prompt shows the first and the last day of the background and of the new situations."""
     # The logs of each month are of its third day.
     result = write_with_h2memory(sessions=4)
 
@@ -139,6 +140,7 @@ def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: W
 def test_an_update_changes_the_aspects_it_has_sentences_for(
     write_with_h2memory: Write, reply: Any, background: dict[str, str]
 ) -> None:
+    """The model names the aspects that change, and a sentence for each. It may forget either."""
     memory = write_with_h2memory({"updating_aspects": reply}, sessions=1).memory
 
     assert background_texts(memory) == background
@@ -150,6 +152,7 @@ def test_an_update_changes_the_aspects_it_has_sentences_for(
 def test_a_need_is_refined_with_the_situations_and_the_background_of_its_aspects(
     write_with_h2memory: Write,
 ) -> None:
+    """The script puts the background and the situations behind the need, in angle brackets."""
     memory = write_with_h2memory(sessions=4).memory
 
     first_topic = memory.topics[0]
@@ -181,6 +184,7 @@ def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(
 def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_none(
     write_with_h2memory: Write,
 ) -> None:
+    """The history is L1, L2, D1, D2: two months of logs come before both dialogues."""
     first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
     items = (first_logs, second_logs, first_dialogue, second_dialogue)
 
@@ -199,6 +203,7 @@ def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_
 
 
 def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) -> None:
+    """H2Memory reads logs and dialogues alone, and asks no model about a text without words."""
     logs, dialogue = pal(sessions=1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     empty_logs = Logs(id="e1")
@@ -215,6 +220,7 @@ def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) ->
 
 
 def test_behavior_is_read_as_logs(write_with_h2memory: Write) -> None:
+    """Records of behaviour say what a user did, just as logs do."""
     logs, dialogue = pal(sessions=1).items
     behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
 
@@ -253,6 +259,9 @@ def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written: 
 
 
 # Links between logs.
+#
+# The model is shown some logs, and says for each which earlier logs have caused it, or which it
+# follows. Its claims may be wrong: such links are dropped. A link of both kinds counts as a cause.
 
 LOG_IDS = [f"l{number}" for number in range(1, 31)]
 
@@ -290,6 +299,7 @@ def test_links_that_cannot_be_are_left_out(claim: LogLinks, links: list[Link]) -
 
 
 def test_two_logs_are_in_one_group_if_links_lead_from_one_to_the_other() -> None:
+    """Links lead from l1 over l3 to l4, and from l2 to l5. The log l6 has no link."""
     logs = [Turn(id=log_id, speaker="log") for log_id in LOG_IDS[:6]]
     l1_to_l3 = link("l3", "follows", "l1")
     l2_to_l5 = link("l5", "follows", "l2")
@@ -324,6 +334,10 @@ def test_two_logs_are_in_one_group_if_links_lead_from_one_to_the_other() -> None
 def test_aspects_are_read_in_any_form_that_the_prompts_allow(
     aspects: Any, expected: list[str]
 ) -> None:
+    """The aspects are work, health, family and leisure, in this order. Others are left out.
+
+    健康 is Chinese for health, and 工作 for work.
+    """
     situation = prompts.DrawnSituation.model_validate({"situation": "x", "aspects": aspects})
 
     assert situation.aspects == expected
@@ -340,6 +354,7 @@ def test_aspects_are_read_in_any_form_that_the_prompts_allow(
 def test_turn_spans_are_read_in_any_form_that_the_prompts_allow(
     turn_span: Any, expected: list[str]
 ) -> None:
+    """The span of a topic is its first and its last turn."""
     outline = prompts.DraftOutline.model_validate({"requirement": "x", "turn_span": turn_span})
 
     assert outline.turn_span == expected
@@ -356,6 +371,7 @@ def test_turn_spans_are_read_in_any_form_that_the_prompts_allow(
 def test_feedback_is_read_in_any_form_that_the_prompts_allow(
     feedback_type: Any, expected: str
 ) -> None:
+    """Feedback says whether the user liked or rejected a solution, or neither."""
     solution = prompts.ProposedSolution.model_validate(
         {"solution": "x", "feedback_type": feedback_type}
     )
@@ -412,6 +428,7 @@ def test_topics_cover_the_dialogue_by_where_they_begin(
 def test_there_are_no_more_clusters_than_different_rows(
     rows: list[list[int]], wanted_clusters: int, clusters: list[list[int]]
 ) -> None:
+    """A row is the vector of a need. Equal rows make one cluster, however many are wanted."""
     vectors = np.array(rows, dtype=np.float32)
 
     assert cluster_rows(vectors, wanted_clusters, seed=0) == clusters
@@ -479,7 +496,9 @@ def calls_about_principles(calls: dict[str, int]) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("sessions", "settings", "cluster_sizes", "mixes_sleep_and_food"),
-    # Each session has a need about sleep and one about food. By default there are eight clusters.
+    # Each session has a need about sleep and one about food. By default there are eight clusters,
+    # and needs of the last month join the clusters of earlier months. `online_month=False` means
+    # that they are clustered together with the others.
     [
         pytest.param(3, {}, [1, 1, 1, 1, 1, 1], False, id="fewer topics than clusters"),
         pytest.param(3, {"clusters": 2}, [3, 3], False, id="sleep and food"),
@@ -526,6 +545,11 @@ def test_similar_needs_are_clustered(
 def test_topics_of_the_last_month_join_principles_of_the_months_before(
     write_dialogues: Write,
 ) -> None:
+    """A principle is asked about again when a need joins: does its type fit, and its preference?
+
+    Such a question is a verdict. There are two clusters, sleep and food, and each gets one need
+    more.
+    """
     # The needs of three months are clustered, and the two of the fourth join them.
     result = write_dialogues(sessions=4, clusters=2)
 
@@ -571,6 +595,11 @@ def test_topics_of_the_last_month_join_principles_of_the_months_before(
 def test_types_and_principles_change_only_where_a_verdict_says_so(
     write_dialogues: Write, type_reply: Any, principle_reply: Any, expected: str
 ) -> None:
+    """A verdict says whether to adjust the old text, and gives a revised one.
+
+    The needs of the third month join the two clusters of earlier months, and each is a reason to
+    ask for verdicts.
+    """
     replacements = {
         "general_need": {"general_need": "old"},
         "general_preference": {"general_preference": "old"},
@@ -602,6 +631,7 @@ def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialog
 
 
 def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialogues: Write) -> None:
+    """The first dialogue gives a type of need without a preference. The second one adds it."""
     replacements = {"outlines": outlines_without_first_preference}
 
     result = write_dialogues(sessions=2, replacements=replacements, clusters=1)

@@ -130,7 +130,11 @@ class AdasMemory:
 
 @pytest.fixture(params=["memory-r2", "pgr", "logs+memory-r2"])
 def memory(request: pytest.FixtureRequest, store: Store, scripted: Any) -> AdasMemory:
-    """Ada's empty memory under a method whose scripted model writes down what she says."""
+    """Ada's empty memory under a method whose scripted model writes down what she says.
+
+    "logs+memory-r2" is the method Memory-R2 with logs of the user's phone beside it. The test has
+    no logs, but deletions must reach the inner method.
+    """
     settings: dict[str, Any] = {}
     reply = memory_r2_reply
     if request.param == "pgr":
@@ -144,6 +148,7 @@ def memory(request: pytest.FixtureRequest, store: Store, scripted: Any) -> AdasM
 
 
 def test_no_later_prompt_shows_a_deleted_fact(memory: AdasMemory) -> None:
+    """The model is shown facts that are related to a new session, but not the deleted one."""
     # SECRET is "The code of the safe is falcon".
     memory.add("D1", SECRET)
     assert memory.entries.delete(memory.fact_id(SECRET))
@@ -157,6 +162,10 @@ def test_no_later_prompt_shows_a_deleted_fact(memory: AdasMemory) -> None:
 def test_a_deleted_fact_that_is_said_again_becomes_a_fact_beside_the_old_one(
     memory: AdasMemory,
 ) -> None:
+    """A deletion holds for the turn that the fact came from, so the new fact is visible.
+
+    When the deletion is undone, the old fact is visible again.
+    """
     memory.add("D1", SECRET)
     deleted_id = memory.fact_id(SECRET)
     assert memory.entries.delete(deleted_id)
@@ -175,6 +184,7 @@ def test_a_deleted_fact_that_is_said_again_becomes_a_fact_beside_the_old_one(
 
 
 def test_a_writer_updates_a_reworded_fact_as_its_user_sees_it(memory: AdasMemory) -> None:
+    """The user corrects a misspelling, "Lissabon". The model must not be shown it again."""
     memory.add("D1", "Ada lives in Lissabon")
     assert memory.entries.update(memory.fact_id("Ada lives in Lissabon"), "Ada lives in Lisbon")
 
@@ -216,7 +226,10 @@ EDITS = st.builds(
 
 @given(edits=st.lists(EDITS, max_size=8))
 def test_no_edit_of_the_shown_facts_changes_a_deleted_fact(edits: list[Edit]) -> None:
-    """Not even an edit that inserts the text of the deleted fact once more."""
+    """The user has deleted the fact m1. The model sees m2 to m4, and may edit these or add facts.
+
+    Even an edit that adds the words of m1 once more leaves m1 as it was.
+    """
     inserts = [
         Edit("INSERT", speaker="Ada", content=text, sources=(f"D{number}:1",))
         for number, text in enumerate(FACT_TEXTS)
@@ -232,6 +245,7 @@ def test_no_edit_of_the_shown_facts_changes_a_deleted_fact(edits: list[Edit]) ->
 
 
 def test_a_deleted_fact_is_not_merged_with_similar_facts(scripted: Any) -> None:
+    """A merged fact would show what the user has deleted, in other words."""
     # The memory is updated with every session, and similar facts are merged after every update.
     writer = build("fact-store", embedder=embedder(), every=1, merge_after=1).method.writer
     similar_facts = [
@@ -376,6 +390,7 @@ def experience_memory() -> ExperienceMemory:
 def test_readers_leave_out_a_deleted_entry_and_no_other(
     method: str, make_memory: Callable[[], Any], deletion: Amendment
 ) -> None:
+    """Texts that a model wrote from the deleted entry stay, e.g. the background of a situation."""
     memory = make_memory()
 
     ids_before = set(visible_entries(method, memory))
@@ -451,6 +466,7 @@ def test_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
 
 
 def test_traits_and_restrictions_are_entries() -> None:
+    """So a user sees them apart from the rest of a theory, and may delete or reword them."""
     texts = visible_entries("rgmem", graph_with_traits())
 
     assert texts["r1.traits"] == "Home, safe, inferred: careful."
@@ -500,7 +516,11 @@ def test_traits_and_restrictions_can_be_reworded() -> None:
     ],
 )
 def test_a_deletion_hides_the_same_entry_in_another_form(entry: Entry) -> None:
-    """An entry is the same if its text and its turn are, or its id and its turn."""
+    """An entry is the same if its text and its turn are, or its id and its turn.
+
+    The user has deleted the fact m1, the secret, which rests on the turn D1:1. A rebuild writes a
+    memory anew, and ids may differ then.
+    """
     amendments = Amendments([deletion_of_secret("m1", kind="fact", turn_id="D1:1")])
 
     assert amendments.visible_entry(entry) is None
@@ -528,12 +548,16 @@ def test_a_deletion_hides_the_same_entry_in_another_form(entry: Entry) -> None:
     ],
 )
 def test_a_deletion_does_not_hide_another_entry(entry: Entry) -> None:
+    """The user has deleted the fact m1, the secret, which rests on the turn D1:1."""
     amendments = Amendments([deletion_of_secret("m1", kind="fact", turn_id="D1:1")])
 
     assert amendments.visible_entry(entry) == entry
 
 
 # Hostile texts
+#
+# A header such as "[[ ## answer ## ]]" begins a field in prompts and answers. A hostile text has
+# such markers in it, to add a field or a message to the prompt. So markers in texts are escaped.
 
 PIECES = [
     "word",
@@ -696,6 +720,7 @@ def without_texts(value: Any) -> Any:
 def test_an_answer_that_quotes_a_hostile_text_is_read_like_any_other(
     layout: str, signature: Signature, pieces: list[str]
 ) -> None:
+    """Every text in the answer is the hostile text, and yet the answer has the usual outputs."""
     text = hostile_text(signature, ["x", *pieces, "x"])
 
     # A model quotes the text as its prompt shows it: with escaped markers.
@@ -720,6 +745,7 @@ FIELD_HEADER = re.compile(r"[\[【#*\s]*[#＃]{2}\s*(\w+)\s*[#＃]{2}")
 def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
     layout: str, signature: Signature
 ) -> None:
+    """All inputs hold every hostile piece, each in a separate line."""
     lines = [f"\n{piece}\n" for piece in PIECES]
     text = hostile_text(signature, ["a\n", *lines, "z"])
 
@@ -745,6 +771,7 @@ def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
 def test_an_answer_that_quotes_all_hostile_texts_is_read_like_any_other(
     layout: str, signature: Signature
 ) -> None:
+    """Here every signature answers with all pieces at once; the test above draws a few of them."""
     lines = [f"\n{piece}\n" for piece in PIECES]
     text = hostile_text(signature, ["a\n", *lines, "z"])
 
