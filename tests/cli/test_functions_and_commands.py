@@ -72,6 +72,7 @@ def json_of(cli: RunCommand) -> JsonOf:
     return run_command
 
 
+@pytest.mark.slow
 def test_compile_returns_what_the_command_prints(json_of: JsonOf) -> None:
     printed = json_of(
         "compile",
@@ -120,6 +121,7 @@ def test_evaluate_returns_what_the_command_prints(json_of: JsonOf) -> None:
     assert settings_of(str(returned.run_id)) == settings_of(printed["run_id"])
 
 
+@pytest.mark.slow
 def test_compare_returns_what_the_command_prints(json_of: JsonOf) -> None:
     first = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 1}, progress=False)
     second = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 9}, progress=False)

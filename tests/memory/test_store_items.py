@@ -318,6 +318,7 @@ def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_p
         assert sum(user.sessions for user in first_store.users.list_all()) == 160
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ ROWS_OF_VERSION = [f"('{SCHEMA_VERSION}',)"]
 """The rows of the table that says which version the tables have."""
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
     url_without_tables: str,
 ) -> None:
@@ -357,6 +358,7 @@ def check_replaced_session(url: str) -> str:
     return text_of_s
 
 
+@pytest.mark.slow
 def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(
     url: str,
 ) -> None:
@@ -408,6 +410,7 @@ def run_load_with_kills(url: str, *options: str) -> dict[str, Any]:
     return json.loads(process.stdout)
 
 
+@pytest.mark.slow
 def test_killed_workers_lose_and_repeat_no_session(url: str) -> None:
     counts = run_load_with_kills(url, "--sessions", "40", "--kills", "5", "--every", "0.05")
 

@@ -122,6 +122,7 @@ def test_options_that_do_not_go_with_workers_are_refused(
         run_inputs(**{"benchmark": "locomo", "workers": 2, **options})
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_sent_to_another_process_is_refused_in_one_line(ray: Any) -> None:
     lm = dspy.LM("own/model", engine=OfflineEngine())
     lm.lock = threading.Lock()  # locks cannot be pickled

@@ -206,6 +206,7 @@ def queued_sessions(store: Store, tenant: str) -> int:
     return sum(user.queued for user in store.users.list_all(tenant))
 
 
+@pytest.mark.slow
 def test_background_writing_waits_for_the_next_day(
     store: Store, tmp_path: Path, make_priced_lm: Any, stopped_clock: StoppedClock
 ) -> None:

@@ -235,6 +235,7 @@ system.add(Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved.
 """
 
 
+@pytest.mark.slow
 def test_a_system_that_hangs_ends_when_the_process_that_started_it_was_killed(
     tmp_path: Path,
 ) -> None:
@@ -341,7 +342,13 @@ def test_an_evaluation_scores_the_answers_of_a_system_and_what_it_found(
         pytest.param(
             "os._exit(9)", {}, 'status 9; last said: {"result": "garbage"}', id="ends its process"
         ),
-        pytest.param("time.sleep(600)", {"timeout": 2.0}, "no answer within 2 s", id="hangs"),
+        pytest.param(
+            "time.sleep(600)",
+            {"timeout": 2.0},
+            "no answer within 2 s",
+            id="hangs",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_all_questions_of_a_hostile_system_fail_with_a_reason(
