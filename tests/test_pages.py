@@ -185,7 +185,7 @@ def test_own_questions_are_checked_and_scored(tmp_path: Path) -> None:
 
 
 def test_questions_made_of_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script of the page turns logs into two questions; the evidence are turns with the answer."""
+    """The script of the page turns logs into two questions, each with the turn that answers it."""
     monkeypatch.chdir(tmp_path)
     QUESTIONS.write(tmp_path)
 

@@ -213,7 +213,7 @@ def _figure(value: float) -> str:
 
 @pytest.mark.slow
 def test_compiled_prompt_of_the_page_is_what_the_command_makes(cli: Any, tmp_path: Path) -> None:
-    """The page docs/optimizers.md prints parts of a prompt that `mempiler show --prompts` prints."""
+    """The page docs/optimizers.md shows parts of a prompt; `show --prompts` prints all of it."""
     page = (ROOT / "docs" / "optimizers.md").read_text(encoding="utf-8")
     section = page.partition("## A compiled prompt")[2].partition("\n## ")[0]
     shown_texts = re.findall(r"^```text\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)

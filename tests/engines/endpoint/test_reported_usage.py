@@ -1,6 +1,8 @@
 """The tokens that endpoints report: what can be true is believed, the rest is estimated.
 
-The estimate is a token for every four characters.
+The estimate is a token for every four characters. A budget in tokens or dollars counts these
+numbers, so an endpoint that reports too few would switch it off. The fixture `ask` runs each test
+twice: it asks a model by a plain call, and under asyncio.
 """
 
 import json
@@ -179,6 +181,7 @@ def test_an_answer_from_the_cache_counts_as_as_much_work_as_the_call_that_it_sav
 
 
 def test_chinese_arguments_of_a_tool_count_as_the_model_wrote_them() -> None:
+    """The text whose tokens are estimated must have ten characters for a sentence, not sixty."""
     sentence = CHINESE_SENTENCE * 20
     arguments = json.dumps({"query": sentence})
     output = {

@@ -1,7 +1,8 @@
 """Our trainer and TRL's take the same steps, in one process and in two; TRL's takes vLLM.
 
 TRL is a library of Hugging Face that trains language models; vLLM is a fast sampler that needs a
-GPU, for which `fake_vllm.py` has stand-ins.
+GPU, for which `fake_vllm.py` has stand-ins. A job of the trainer "trl" has TRL hold the weights and
+make the optimizer, while groups and loss are ours. The other process of two repeats each step.
 """
 
 import ast
@@ -100,6 +101,8 @@ def test_two_processes_take_the_steps_of_one(model_folder: Path) -> None:
 def test_a_largest_gradient_norm_of_0_clips_nothing(
     make_model: Callable[..., Any], trainer: str
 ) -> None:
+    """A gradient that is longer than `max_grad_norm` is made shorter; 0 switches this off."""
+
     def train(max_grad_norm: float) -> dict[str, torch.Tensor]:
         """Return the weights of a model after two steps."""
         model = make_model()
@@ -188,6 +191,7 @@ def test_a_step_along_a_gradient_that_is_not_finite_is_skipped_and_counted(
 def test_a_setting_of_trl_that_does_not_fit_is_refused_in_one_line(
     model: Any, trainer: str, settings: dict[str, Any], message: str
 ) -> None:
+    """The settings in `trl` go to TRL, except those that the job decides by settings of its own."""
     with pytest.raises(UserError, match=message) as error:
         make_job(model, trainer, trl=settings)
     assert "\n" not in str(error.value)
@@ -352,6 +356,7 @@ def test_vllm_samples_what_the_model_here_would_sample(
     rollout_id: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The seed of a call decides what is sampled. The stand-in of vLLM has the same weights."""
     use_vllm(monkeypatch, generation)
     lm = local_lm(model, temperature=1.0, max_tokens=6)
     sample_of_this_process = sample_once(lm, rollout_id)
@@ -370,6 +375,7 @@ def test_vllm_samples_what_the_model_here_would_sample(
 def test_vllm_gets_the_weights_at_the_start_and_after_every_step(
     model: Any, generation: FakeGeneration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """vLLM has a copy of the weights, and must sample with those that were trained last."""
     use_vllm(monkeypatch, generation)
     job = local_lm(model, temperature=1.0).reinforce({"trainer": "trl"})
     assert generation.synchronizations == 1
