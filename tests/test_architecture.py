@@ -341,7 +341,9 @@ def _overridden_private_methods(definition: ast.ClassDef) -> set[str]:
     return overridden
 
 
-def test_private_names_of_dspy_are_those_that_contributing_lists(package: list[Module]) -> None:
+def test_contributing_lists_exactly_the_private_names_of_dspy_that_are_used(
+    package: list[Module],
+) -> None:
     """A new version of DSPy may change its private names, so developers look through the list."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("\n## Private names of DSPy\n")[2].partition("\n## ")[0]

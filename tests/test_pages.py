@@ -611,7 +611,7 @@ def test_the_present_memory_is_scored() -> None:
 # --- docs/production/troubleshooting.md -----------------------------------------------------
 
 
-def test_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
+def test_messages_of_the_troubleshooting_page_stand_in_the_code() -> None:
     """Users search the page for a message, so its words must stand in the source as they are."""
     source_texts = "\n".join(text for file in package_files() for text in texts_of(ROOT / file))
     messages = messages_of_troubleshooting()

@@ -178,7 +178,7 @@ def test_readme_leads_from_own_questions_to_an_answer(
 
 
 @pytest.mark.slow
-def test_figures_of_the_smoke_test_are_those_of_its_command(cli: Any) -> None:
+def test_readme_prints_the_figures_that_its_smoke_test_gives(cli: Any) -> None:
     """The README prints the score that compiling `turn-rag` on the bundled sample gives.
 
     The command needs no model, so its figures are the same everywhere.

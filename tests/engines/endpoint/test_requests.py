@@ -232,7 +232,7 @@ def test_a_cached_answer_is_free_and_is_returned_even_after_a_limit_is_reached(
         assert lm.meter.read().cached == 1
 
 
-def test_the_cost_in_history_and_meter_is_that_of_the_price_list(ask: Callable[..., Any]) -> None:
+def test_history_and_meter_have_the_cost_by_the_price_list(ask: Callable[..., Any]) -> None:
     # The prompt of 400 characters is 100 input tokens, the answer 1 output token. The server says
     # that half of the prompt was in its cache.
     with StubServer(answer=lambda body: "fine", reused=0.5) as server:

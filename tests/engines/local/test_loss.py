@@ -293,7 +293,7 @@ def test_a_turn_is_clipped_as_a_whole_and_has_a_gradient_at_every_token() -> Non
     loss.backward()
 
     # The mean over two turns, of which the second one is clipped, and so has no gradient. Each of
-    # the two tokens of the first turn has half of its gradient, which is 1/2 in a mean of two turns.
+    # the two tokens of the first turn has half of its gradient, which is a half of a whole turn's.
     assert float(loss.detach()) == pytest.approx(-(1.0 + 1.2) / 2)
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [

@@ -112,8 +112,8 @@ def test_logits_in_chunks_give_the_numbers_and_gradients_of_all_logits_at_once(
 ) -> None:
     """A logit is the score of one word of the vocabulary as the next token.
 
-    All logits of a batch take much memory. A model with a plain head gets them a few rows at a
-    time. A model that changes the logits after its head, as Gemma 2 does, gets them all at once.
+    All logits of a batch take much memory. A model with a plain head computes those of a few
+    tokens at a time. Gemma 2 changes the logits after its head, so it computes all at once.
     """
     temperature = 0.7
     model = make_transformers_model(architecture, lora, **changes)

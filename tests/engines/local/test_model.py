@@ -176,7 +176,7 @@ def test_without_a_reference_there_is_nothing_to_score_by(
 # Fingerprints.
 
 
-def test_every_number_of_a_large_tensor_is_in_the_fingerprint(
+def test_a_change_of_one_number_in_a_large_tensor_changes_the_fingerprint(
     make_model: Callable[..., Any],
 ) -> None:
     """The embeddings are made large, and one number in their middle is changed."""
@@ -196,7 +196,7 @@ def test_every_number_of_a_large_tensor_is_in_the_fingerprint(
     assert changed_model.fingerprint != model.fingerprint
 
 
-def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(
+def test_another_base_or_scale_of_an_adapter_changes_the_fingerprint(
     model: Any, tmp_path: Path
 ) -> None:
     folder = model.save(tmp_path / "base")
@@ -223,7 +223,7 @@ def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(
         pytest.param("tokenizer_config.json", {"chat_template": PLAIN_TEMPLATE}, id="template"),
     ],
 )
-def test_config_tokenizer_and_template_are_in_the_fingerprint(
+def test_a_change_of_config_tokenizer_or_template_changes_the_fingerprint(
     model: Any, tmp_path: Path, file_name: str, changed_fields: dict[str, Any]
 ) -> None:
     folder = model.save(tmp_path / "model")

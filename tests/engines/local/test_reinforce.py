@@ -3,6 +3,7 @@
 A job trains a model. Each of its steps takes groups; a group has several completions of one prompt,
 each with its reward. Completions with a better reward than the others of their group become
 likelier. The fixture `model` has a few thousand random weights, and knows the words w0 to w19.
+`text_group` makes a group of given texts, as if the model had written them.
 """
 
 import math

@@ -53,6 +53,10 @@ def model_folder(make_model: Callable[..., Any], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("case", TRAINING_CASES.values(), ids=TRAINING_CASES.keys())
 def test_both_trainers_take_the_same_steps(model_folder: Path, case: Any) -> None:
+    """A training takes two steps on seven short texts, of all weights or of an adapter.
+
+    Its second step begins from a checkpoint that was saved after the first one.
+    """
     result_of_ours = train_on_texts(model_folder, "local", case)
     result_of_trls = train_on_texts(model_folder, "trl", case)
     assert result_of_trls.losses == pytest.approx(result_of_ours.losses, abs=1e-5)
@@ -68,10 +72,13 @@ def test_trls_trainer_takes_exactly_the_same_steps_each_time(model_folder: Path,
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
-def test_the_loss_of_a_job_is_that_of_the_released_code_of_memory_r2(
+def test_a_job_has_the_losses_that_the_released_code_of_memory_r2_gives(
     model_folder: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The released code was run on some cases; their inputs and losses are test data."""
+    """Memory-R2 is a published memory whose model is trained. Its released code was run on some cases.
+
+    The inputs and losses of these cases are test data.
+    """
     use_logprobs_of_released_cases(monkeypatch)
     losses = train_on_released_cases(model_folder, trainer)
     assert losses == pytest.approx(RELEASED_LOSSES, abs=1e-5)
