@@ -222,7 +222,7 @@ def test_a_limiter_of_threads_is_not_used_in_another_loop() -> None:
 
 
 def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
-    """`MAX_OWN_LOOPS` works run and have all the threads. The last one waits, and is cancelled."""
+    """All `MAX_OWN_LOOPS` threads for long work are busy. Further work waits, and is cancelled."""
     go = threading.Event()
     begun: list[str] = []
 

@@ -407,7 +407,7 @@ def test_the_builder_of_the_image_sees_every_folder_of_the_package_and_nothing_e
 
 
 def test_the_proxy_has_the_limits_of_the_service() -> None:
-    """If the proxy ended a connection earlier, or took smaller bodies, its limits would hold."""
+    """Where the proxy had stricter limits than `serve`, those of `serve` would have no effect."""
     defaults = {parameter.name: parameter.default for parameter in SERVE.params}
     configuration = COMPOSE["configs"]["proxy"]["content"]
     setting = r"(read_header|read_body|idle|max_size|reverse_proxy) (\S+)"

@@ -226,7 +226,7 @@ def test_comments_that_cannot_be_filled_are_an_error(
 
 
 def test_every_method_and_policy_is_described_on_a_page() -> None:
-    """A method is a way to write and search a memory; a policy changes how a method is used."""
+    """A policy is put before the name of a method, as in `pgr+turn-rag`, and works on top of it."""
     text = text_of_method_pages()
 
     assert [name for name in METHODS if f"`{name}`" not in text] == []

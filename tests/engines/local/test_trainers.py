@@ -75,7 +75,7 @@ def test_trls_trainer_takes_exactly_the_same_steps_each_time(model_folder: Path,
 def test_a_job_has_the_losses_that_the_released_code_of_memory_r2_gives(
     model_folder: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory-R2 is a published memory whose model is trained. Its released code was run on some cases.
+    """Memory-R2 is a published method, whose code was run on some cases.
 
     The inputs and losses of these cases are test data.
     """
