@@ -252,8 +252,8 @@ def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
     """The page scores a store, a DSPy module, and a file of answers that were made elsewhere.
 
     The sample of LoCoMo has 160 questions, of which 136 count in the score: adversarial ones are
-    reported apart. Each answer in the file says that it took one call. `--test 20` limits
-    the number of questions that the store is asked. The snippet sets `k` to 5, so five hits are in each context.
+    reported apart. Each answer in the file says that it took one call. The store is asked at most
+    twenty questions, by `--test 20`. The snippet sets `k` to 5, so five hits are in each context.
     """
     OWN_SYSTEMS.write(tmp_path)
     (tmp_path / "snippet.py").write_text(SNIPPETS_OF_OWN_SYSTEMS[0], encoding="utf-8")

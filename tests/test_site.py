@@ -1,8 +1,8 @@
 """The documentation: its pages, links, tables, pictures and notebooks, and the built site.
 
-A generated table stands in a page between two comments, such as `<!-- list: methods -->` and `<!--
-end -->`. The module `fill_pages` writes it there. The tables of results come from records in
-`docs/data/evidence.json`.
+A generated table stands in a page between two comments, of which the first says what is in it, such
+as `<!-- list: methods -->`. The module `fill_pages` writes it there. The tables of results come
+from records in `docs/data/evidence.json`.
 """
 
 import importlib

@@ -129,8 +129,8 @@ def test_an_answer_that_does_not_come_whole_is_an_error_in_time_and_leaves_no_co
 ) -> None:
     """Such a call is also counted as failed, and gives its slot back.
 
-    A gzip bomb is a small body that becomes very large when it is unpacked. After an
-    answer that is too large a model does not ask again; after a cut one it does.
+    A gzip bomb is a small body that becomes very large when it is unpacked. After an answer that is
+    too large a model does not ask again; after a cut one it does.
     """
     with server_with_fault(fault) as server:
         assert_call_fails(ask, server, settings, error, message, request_count)

@@ -181,7 +181,7 @@ def test_a_cached_answer_counts_as_the_same_work_as_the_call_that_it_saves() -> 
 
 
 def test_chinese_arguments_of_a_tool_count_as_the_model_wrote_them() -> None:
-    """The text whose tokens are estimated must have ten characters for a sentence, not sixty."""
+    """By the form of DSPy, six times as many tokens would be estimated."""
     sentence = CHINESE_SENTENCE * 20
     arguments = json.dumps({"query": sentence})
     output = {
