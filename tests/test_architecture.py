@@ -1,7 +1,8 @@
 """Rules of the product's source code: imports point one way, and nothing is unsafe.
 
 A rule is a function that takes a module and returns what breaks the rule there. Each rule must find
-nothing in the package, and must find the breach in a module that breaks it.
+nothing in the package, and must find the breach in a module that breaks it. A room is a folder of
+the package with its own list of the folders that it may import.
 """
 
 import ast
@@ -283,11 +284,16 @@ def test_package_follows_the_rule(rule: Rule, package: list[Module]) -> None:
 
 
 def test_no_files_of_the_package_import_one_another(package: list[Module]) -> None:
+    """A circle is a group of files, each of which imports the others, directly or through one."""
     assert circles(package) == set()
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), BREACHES)
 def test_breach_is_found(rule: Rule, path: str, text: str) -> None:
+    """Each case is the source of a module that breaks one rule, and the path where it would stand.
+
+    The same import may be allowed elsewhere: it is the path that makes it a breach.
+    """
     assert len(rule(_module(path, text))) == 1
 
 
@@ -335,7 +341,10 @@ def _overridden_private_methods(definition: ast.ClassDef) -> set[str]:
     return overridden
 
 
-def test_private_names_of_dspy_are_those_that_contributing_lists(package: list[Module]) -> None:
+def test_contributing_lists_exactly_the_private_names_of_dspy_that_are_used(
+    package: list[Module],
+) -> None:
+    """A new version of DSPy may change its private names, so developers look through the list."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("\n## Private names of DSPy\n")[2].partition("\n## ")[0]
     listed_names = set(re.findall(r"^\| `dspy\.(\w+\.\w+)` \|", section, re.MULTILINE))
@@ -348,6 +357,7 @@ def test_private_names_of_dspy_are_those_that_contributing_lists(package: list[M
 
 
 def test_overridden_private_method_of_dspy_is_found() -> None:
+    """`dspy.MIPROv2` has a method `_propose_instructions`, and none of the name `_ours`."""
     text = """\
 class Mine(dspy.MIPROv2):
     def _propose_instructions(self): ...

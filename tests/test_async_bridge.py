@@ -1,4 +1,10 @@
-"""Plain functions that wait inside asyncio: what `run_bridged` promises, without a model."""
+"""Plain functions that wait inside asyncio: what `run_bridged` promises, without a model.
+
+`run_bridged(function)` runs a plain function inside a task of asyncio; such code is called bridged.
+Where the function calls `wait_for(awaitable)`, it pauses without a thread, and other tasks run
+meanwhile. `off_loop(call)` makes a blocking call in a thread, so that the event loop goes on.
+`run_in_own_loop(function)` gives long work a thread with an event loop of its own.
+"""
 
 from __future__ import annotations
 
@@ -115,6 +121,8 @@ def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_
 
 
 def test_blocking_calls_go_to_a_thread_in_bridged_code_only() -> None:
+    """In plain code there is no event loop to hold up, so the call is made right there."""
+
     def is_in_another_thread() -> bool:
         return off_loop(threading.get_ident) != threading.get_ident()
 
@@ -123,6 +131,7 @@ def test_blocking_calls_go_to_a_thread_in_bridged_code_only() -> None:
 
 
 def test_code_in_a_thread_of_bridged_code_is_not_bridged() -> None:
+    """`off_loop` runs `is_bridged` in a thread, where there is no task that could be paused."""
     assert not run_within(10, run_bridged(lambda: off_loop(is_bridged)))
     assert run_within(10, run_bridged(is_bridged))
 
@@ -135,6 +144,7 @@ def test_waiting_outside_of_bridged_code_is_refused() -> None:
 
 
 def test_giving_up_the_wait_for_a_future_does_not_cancel_it() -> None:
+    """Others may wait for the same future, such as an answer that two questions share."""
     future: Future[str] = Future()
 
     async def cancel() -> None:
@@ -181,6 +191,7 @@ def test_cancelling_long_work_waits_for_its_end() -> None:
 
 
 def test_long_work_does_not_need_the_threads_of_its_callers_loop() -> None:
+    """The loop of the caller has one thread here, which is busy until the long work is done."""
     go = threading.Event()
 
     async def work() -> str:
@@ -198,6 +209,8 @@ def test_long_work_does_not_need_the_threads_of_its_callers_loop() -> None:
 
 
 def test_a_limiter_of_threads_is_not_used_in_another_loop() -> None:
+    """A limiter bounds how many threads one client of a server uses. It belongs to one loop."""
+
     async def work() -> str:
         limiter = asyncio.Semaphore(1)
         with limit_threads(limiter):
@@ -209,6 +222,7 @@ def test_a_limiter_of_threads_is_not_used_in_another_loop() -> None:
 
 
 def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
+    """All `MAX_OWN_LOOPS` threads for long work are busy. Further work waits, and is cancelled."""
     go = threading.Event()
     begun: list[str] = []
 
@@ -230,6 +244,10 @@ def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
 
 
 def test_bridged_code_in_threads_that_are_all_busy_gets_other_threads() -> None:
+    """A call in a thread may run a loop of its own, whose calls need a thread again.
+
+    All threads are busy with such calls here. If they shared these threads, none would ever end.
+    """
     all_are_busy = threading.Barrier(MAX_THREADS)
 
     def call_with_a_loop_of_its_own() -> str:
@@ -244,6 +262,7 @@ def test_bridged_code_in_threads_that_are_all_busy_gets_other_threads() -> None:
 
 
 def test_a_disk_is_read_while_all_other_threads_are_busy() -> None:
+    """Reads of a disk have threads of their own, which never wait for a model or a slot."""
     go = threading.Event()
 
     async def work() -> str:
@@ -259,6 +278,8 @@ def test_a_disk_is_read_while_all_other_threads_are_busy() -> None:
 
 
 def test_a_stop_iteration_of_a_thread_is_an_error_and_no_endless_wait() -> None:
+    """A future of asyncio cannot hold a StopIteration, so the waiting code would never go on."""
+
     def exhausted() -> str:
         return next(iter(()))
 

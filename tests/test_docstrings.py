@@ -52,6 +52,7 @@ EXAMPLES = all_examples()
 
 
 def test_examples_are_found() -> None:
+    """If the search for examples found none, the test below would run nothing and pass."""
     assert len(EXAMPLES) > 15
 
 

@@ -1,4 +1,9 @@
-"""What is installed and started: wheel, dependencies, public names, image and compose file."""
+"""What is installed and started: wheel, dependencies, public names, image and compose file.
+
+The repository is the package: its root is the folder `mempiler` of the wheel. The image, which
+`Dockerfile` builds, runs `mempiler serve`. The compose file starts it beside a database, and a
+proxy if that is wanted.
+"""
 
 import ast
 import json
@@ -176,6 +181,11 @@ class MissingPackageMessage(NamedTuple):
 def test_message_about_a_missing_package_names_the_extra_that_brings_it(
     shipped_modules: list[Path],
 ) -> None:
+    """An extra is an optional set of packages, such as `pip install '.[models]'`.
+
+    Where a package is missing, a message tells the user what to install. If it named the wrong
+    extra, the user would install it, and see the same message again.
+    """
     packages_of_extra: dict[str | None, set[str]] = {None: package_names(PROJECT["dependencies"])}
     for extra, requirements in PROJECT["optional-dependencies"].items():
         # These two are not for users.
@@ -211,6 +221,7 @@ def messages_about_missing_packages(source: Path) -> Iterator[MissingPackageMess
 
 
 def test_constraints_pin_every_dependency() -> None:
+    """`constraints.txt` says which version of each package the tests ran with."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = package_names([line for line in lines if "==" in line])
     extras = PROJECT["optional-dependencies"]
@@ -281,6 +292,10 @@ def instructions(name: str) -> list[str]:
 
 
 def test_every_variable_of_the_image_and_the_service_is_one_that_serve_reads() -> None:
+    """`serve` reads an option such as `--store` from a variable such as `MEMPILER_STORE`, too.
+
+    A variable with a spelling mistake would be ignored without a message.
+    """
     image_variables: set[str] = set()
     for line in instructions("ENV"):
         image_variables.update(pair.partition("=")[0] for pair in shlex.split(line))
@@ -307,6 +322,7 @@ def test_no_secret_is_written_into_image_or_compose_file() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_passwords_of_a_service_come_from_the_environment(name: str) -> None:
+    """Compose reads "${NAME:?message}" from the environment, and refuses to start without it."""
     for variable, value in SERVICES[name]["environment"].items():
         if "PASSWORD" in variable:
             assert str(value).startswith("${POSTGRES_PASSWORD:?")
@@ -320,11 +336,13 @@ def test_ports_of_a_service_are_open_on_this_machine_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_waits_for_services_that_say_whether_they_are_healthy(name: str) -> None:
+    """Compose can wait for a service to be ready only if that service has a health check."""
     for other in SERVICES[name].get("depends_on", {}):
         assert "healthcheck" in SERVICES[other]
 
 
 def test_only_the_service_gets_the_keys_of_the_model() -> None:
+    """The keys are in the file `.env` of the user, which need not exist."""
     services_with_keys = [name for name, service in SERVICES.items() if "env_file" in service]
 
     assert services_with_keys == ["mempiler"]
@@ -389,6 +407,7 @@ def test_the_builder_of_the_image_sees_every_folder_of_the_package_and_nothing_e
 
 
 def test_the_proxy_has_the_limits_of_the_service() -> None:
+    """Where the proxy had stricter limits than `serve`, those of `serve` would have no effect."""
     defaults = {parameter.name: parameter.default for parameter in SERVE.params}
     configuration = COMPOSE["configs"]["proxy"]["content"]
     setting = r"(read_header|read_body|idle|max_size|reverse_proxy) (\S+)"
@@ -404,6 +423,7 @@ def test_the_proxy_has_the_limits_of_the_service() -> None:
 
 
 def test_the_proxy_is_optional_and_gets_the_name_of_the_site() -> None:
+    """A service with a profile starts only if the user names the profile."""
     configuration = COMPOSE["configs"]["proxy"]["content"]
 
     assert SERVICES["proxy"]["profiles"] == ["proxy"]

@@ -1,4 +1,10 @@
-"""Pages of the documentation work as they stand: their files, commands and code."""
+"""Pages of the documentation work as they stand: their files, commands and code.
+
+A `Page` has the code blocks, the files and the commands of a page. `page.write(folder)` writes the
+files, `page.run(commands, folder)` runs commands, and `page.untested()` returns the code blocks
+that are neither. Without `--lm`, a command is answered by the offline engine, which copies
+sentences from the prompt. LoCoMo is a benchmark of questions about long conversations.
+"""
 
 import ast
 import importlib
@@ -67,12 +73,14 @@ def extension_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("code", CHECK_SNIPPETS)
 def test_own_method_and_benchmark_keep_their_promises(code: str, extension_folder: Path) -> None:
+    """The page shows how an author checks both, by `check_method` and `check_benchmark`."""
     (extension_folder / "checks.py").write_text(code, encoding="utf-8")
 
     EXTEND.run(["python checks.py"], extension_folder, extension_folder)
 
 
 def test_own_method_is_short() -> None:
+    """The page promises that a method of the user's own takes little code."""
     lines = [line for line in EXTEND.files["session_notes.py"].splitlines() if line]
 
     assert len(lines) <= 45
@@ -88,6 +96,7 @@ def test_own_benchmark_is_short() -> None:
 def test_own_method_and_benchmark_are_known_once_their_package_is_installed(
     extension_folder: Path, tmp_path: Path
 ) -> None:
+    """A package can declare both as entry points; then their short names work in commands."""
     install_package(tmp_path)
     commands = [
         "mempiler evaluate session-notes --benchmark trivia --data trivia.json",
@@ -133,6 +142,11 @@ def results(extension_folder: Path) -> dict[str, Any]:
 def test_own_method_is_compiled_and_saved_with_demos(
     extension_folder: Path, results: dict[str, Any]
 ) -> None:
+    """Demos are the worked examples that an optimizer puts into a prompt.
+
+    The method has two prompts: one takes notes, the other answers. `--force` promotes the compiled
+    program whatever it gains.
+    """
     state = json.loads((extension_folder / "notes" / "state.json").read_text(encoding="utf-8"))
     with_demos = [name for name, predictor in state.items() if predictor["demos"]]
 
@@ -142,6 +156,7 @@ def test_own_method_is_compiled_and_saved_with_demos(
 
 @pytest.mark.slow
 def test_own_benchmark_scores_a_method(results: dict[str, Any]) -> None:
+    """The file of the page has one question about a home and one about a pet."""
     evaluation = results["evaluate turn-rag --benchmark trivia:Trivia"]
 
     assert evaluation["benchmark"] == "trivia"
@@ -157,6 +172,7 @@ QUESTIONS = Page("questions.md")
 
 @pytest.mark.slow
 def test_own_questions_are_checked_and_scored(tmp_path: Path) -> None:
+    """The page has two questions, of which one has the category "time" and one has none."""
     QUESTIONS.write(tmp_path)
     check_command, score_command = QUESTIONS.commands
     assert check_command == f"{score_command} --check"
@@ -169,6 +185,7 @@ def test_own_questions_are_checked_and_scored(tmp_path: Path) -> None:
 
 
 def test_questions_made_of_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script of the page turns logs into two questions, each with the turn that answers it."""
     monkeypatch.chdir(tmp_path)
     QUESTIONS.write(tmp_path)
 
@@ -190,6 +207,11 @@ def test_every_code_block_of_the_support_page_is_tested() -> None:
 
 
 def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) -> None:
+    """The metric `support` asks whether the words of the right answer are in the memory.
+
+    The page has two questions, and its method stores only the last line of each session. That line
+    answers one of them, so the score is .5. No model is asked for an answer.
+    """
     SUPPORT.write(tmp_path)
 
     evaluation = SUPPORT.run(["python score_facts.py"], tmp_path, tmp_path)["python score_facts.py"]
@@ -204,6 +226,7 @@ def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_commands_of_the_support_page_score_and_plan(tmp_path: Path) -> None:
+    """The second command has `--plan`, which estimates the calls of a compilation in advance."""
     commands = [command for command in SUPPORT.commands if command.startswith("mempiler")]
 
     evaluation, plan = SUPPORT.run(commands, tmp_path).values()
@@ -226,6 +249,12 @@ def test_every_code_block_of_the_page_on_own_systems_is_tested() -> None:
 
 @pytest.mark.slow
 def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
+    """The page scores a store, a DSPy module, and a file of answers that were made elsewhere.
+
+    The sample of LoCoMo has 160 questions, of which 136 count in the score: adversarial ones are
+    reported apart. Each answer in the file says that it took one call. The store is asked at most
+    twenty questions, by `--test 20`. The snippet sets `k` to 5, so five hits are in each context.
+    """
     OWN_SYSTEMS.write(tmp_path)
     (tmp_path / "snippet.py").write_text(SNIPPETS_OF_OWN_SYSTEMS[0], encoding="utf-8")
     commands = [command for command in OWN_SYSTEMS.commands if command not in OF_A_GRAPH]
@@ -264,6 +293,7 @@ DSPY_PROGRAM = Page("dspy_program.md")
 def test_page_on_dspy_programs_works_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first two blocks of the page are files; the others go on with the names of the script."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
     monkeypatch.syspath_prepend(tmp_path)
@@ -288,6 +318,7 @@ AGENTS_TEXT = Page("agents.md").text
 
 
 def test_page_on_agents_names_extras_that_there_are() -> None:
+    """An extra is an optional set of packages, one for each framework of agents."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named_extras = set(re.findall(r"pip install '\.\[([\w-]+)\]'", AGENTS_TEXT))
 
@@ -314,6 +345,12 @@ def reply_of_agent(kind: str, text: str, number: int) -> dict[str, Any]:
 
 
 def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeypatch) -> None:
+    """An agent of the page has a memory program as a part, and asks it by a tool.
+
+    The optimizer must find demos, which are worked examples, for the prompts of both.
+    `blocks("DSPy")` returns the code of that section; the first two blocks are not about such an
+    agent.
+    """
     monkeypatch.chdir(tmp_path)
     lm = scripted(reply_of_agent)
     names: dict[str, Any] = {"dspy": dspy, "mempiler": mempiler, "lm": lm, "__name__": "page"}
@@ -340,6 +377,12 @@ def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeyp
 
 
 def test_any_openai_client_gets_answers_from_the_memory(tmp_path: Path) -> None:
+    """The service stands between an OpenAI client and the model, and adds what a user said.
+
+    The stub model answers "To Lisbon." only if the prompt has the word, which Ada has said and Ben
+    has not.
+    """
+
     def answer(body: dict[str, Any]) -> str:
         return "To Lisbon." if "Lisbon" in body["messages"][-1]["content"] else "unknown"
 
@@ -366,6 +409,7 @@ def test_any_openai_client_gets_answers_from_the_memory(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_program_are_called_alone_as_the_concepts_show() -> None:
+    """The code of the page stores "I moved to Lisbon." and asks where the user moved."""
     code_blocks = Page("concepts.md").blocks_of("python")
     assert len(code_blocks) == 1
 
@@ -428,6 +472,7 @@ def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -
 
 
 def test_fastapi_application_chats_until_the_session_ends(fastapi_client: Any) -> None:
+    """A chat is kept as an open session; ending it twice does no harm."""
     message = {"session": "monday", "text": "Where did I move?"}
 
     reply = fastapi_client.post("/chat", json=message).json()
@@ -440,6 +485,7 @@ def test_fastapi_application_chats_until_the_session_ends(fastapi_client: Any) -
 
 
 def test_fastapi_application_refuses_a_changed_and_an_empty_session(fastapi_client: Any) -> None:
+    """A session that was stored under an id must not get other messages."""
     fastapi_client.post("/sessions", json=SESSION)
     changed = {**SESSION, "messages": [{"role": "user", "content": "I moved to Porto."}]}
 
@@ -450,6 +496,7 @@ def test_fastapi_application_refuses_a_changed_and_an_empty_session(fastapi_clie
 def test_fastapi_application_writes_in_the_background_and_forgets(
     fastapi_client: Any, fastapi_module: types.ModuleType
 ) -> None:
+    """A posted session waits in a queue, and a task of the application writes it."""
     fastapi_client.post("/sessions", json=SESSION)
     state = fastapi_module.app.state
     memory = state.program.memory(state.store, "ada")
@@ -464,6 +511,8 @@ def test_fastapi_application_writes_in_the_background_and_forgets(
 def test_fastapi_application_shows_no_address_of_the_store(
     fastapi_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An address may have a password, which must not reach those who use the application."""
+
     async def fail(*_: object) -> None:
         raise mempiler.StoreError("store postgresql://secret.host: the server is gone")
 
@@ -517,6 +566,11 @@ def test_every_code_block_of_the_page_on_a_second_memory_is_tested() -> None:
 def test_a_second_memory_is_written_searched_and_compared(
     beside_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The page tries Mempiler beside a memory that is in use, here mem0.
+
+    `both.py` adds messages to both memories. Its search returns what mem0 finds, and logs what both
+    find. `differences.py` prints what only Mempiler found.
+    """
     mempiler.save(mempiler.build("turn-rag"), "my-program")
     both = import_fresh("both")
     message = {"role": "user", "content": "I moved to Lisbon."}
@@ -543,6 +597,7 @@ def test_a_second_memory_is_written_searched_and_compared(
 @pytest.mark.slow
 @pytest.mark.usefixtures("beside_folder")
 def test_the_present_memory_is_scored() -> None:
+    """The present memory is the one in use, mem0; the page shows how a benchmark scores it."""
     present = import_fresh("present")
 
     evaluation = mempiler.evaluate(
@@ -556,7 +611,8 @@ def test_the_present_memory_is_scored() -> None:
 # --- docs/production/troubleshooting.md -----------------------------------------------------
 
 
-def test_messages_of_the_troubleshooting_page_are_those_of_the_code() -> None:
+def test_messages_of_the_troubleshooting_page_stand_in_the_code() -> None:
+    """Users search the page for a message, so its words must stand in the source as they are."""
     source_texts = "\n".join(text for file in package_files() for text in texts_of(ROOT / file))
     messages = messages_of_troubleshooting()
     assert len(messages) > 25

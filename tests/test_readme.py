@@ -1,4 +1,7 @@
-"""The commands and the code of README and pages: they are known, and those of the README run."""
+"""The commands and the code of README and pages: they are known, and those of the README run.
+
+Commands that need a model get a stub server, or the offline engine, which answers by rules.
+"""
 
 import json
 import re
@@ -83,6 +86,7 @@ def test_every_command_of_a_page_is_known(page: Path) -> None:
 
 
 def test_commands_of_a_page_are_found() -> None:
+    """If the search for commands found none, the test above would check nothing and pass."""
     assert len(commands_of(README)) > 20
 
 
@@ -95,6 +99,10 @@ def test_an_unknown_option_is_noticed() -> None:
 def test_first_code_of_the_readme_compiles_and_saves_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The code has sixty examples, of which twenty are for testing.
+
+    They are scored before and after the compilation; `before.n` counts them.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
     monkeypatch.syspath_prepend(tmp_path)
@@ -128,6 +136,11 @@ def write_agent(path: Path) -> None:
 def test_readme_leads_from_own_questions_to_an_answer(
     cli: Any, stub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The README shows a file of questions, commands that compile, and code that loads the result.
+
+    It has one question: where Ada lives. The file gets twelve such users, one in each city, since a
+    compilation needs several questions.
+    """
     server = stub()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_API_BASE", server.url)
@@ -165,7 +178,11 @@ def test_readme_leads_from_own_questions_to_an_answer(
 
 
 @pytest.mark.slow
-def test_figures_of_the_smoke_test_are_those_of_its_command(cli: Any) -> None:
+def test_readme_prints_the_figures_that_its_smoke_test_gives(cli: Any) -> None:
+    """The README prints the score that compiling `turn-rag` on the bundled sample gives.
+
+    The command needs no model, so its figures are the same everywhere.
+    """
     _, out, _ = cli(
         "compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "knn", "--force", "--json"
     )
@@ -196,6 +213,7 @@ def _figure(value: float) -> str:
 
 @pytest.mark.slow
 def test_compiled_prompt_of_the_page_is_what_the_command_makes(cli: Any, tmp_path: Path) -> None:
+    """The page docs/optimizers.md shows parts of a prompt; `show --prompts` prints all of it."""
     page = (ROOT / "docs" / "optimizers.md").read_text(encoding="utf-8")
     section = page.partition("## A compiled prompt")[2].partition("\n## ")[0]
     shown_texts = re.findall(r"^```text\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)

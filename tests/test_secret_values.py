@@ -1,4 +1,7 @@
-"""Messages are shown without the keys, tokens and passwords of the request they are about."""
+"""Messages are shown without the keys, tokens and passwords of the request they are about.
+
+`Secrets(values).hide(text)` replaces each value in a text by "[secret]".
+"""
 
 import base64
 
@@ -25,16 +28,21 @@ def test_a_secret_is_hidden_in_every_form_in_which_a_server_writes_it() -> None:
 
 
 def test_a_secret_that_begins_with_another_one_leaves_nothing_of_itself() -> None:
+    """If the shorter secret were replaced first, "345" would be left of the longer one."""
     assert Secrets(["sk-012", "sk-012345"]).hide("sk-012345") == "[secret]"
 
 
 @pytest.mark.parametrize("placeholder", [None, "", "none", "EMPTY"])
 def test_the_placeholder_for_servers_without_a_key_is_no_secret(placeholder: str | None) -> None:
+    """Users give such a word as the key of a server that needs none.
+
+    If it counted as a secret, the same word would be hidden in ordinary text.
+    """
     text = "none of the EMPTY lists"
     assert Secrets([placeholder]).hide(text) == text
 
 
-def test_an_error_and_what_it_came_from_say_nothing() -> None:
+def test_a_secret_is_hidden_in_an_error_and_in_the_error_that_caused_it() -> None:
     cause = ValueError(f"refused: {KEY}", 7)
     error = RuntimeError(f"failed: {KEY}")
     error.reason = KEY  # type: ignore[attr-defined]
@@ -71,6 +79,7 @@ def test_other_variables_are_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_password_of_an_address_is_a_secret_also_as_it_is_sent() -> None:
+    """A client sends name and password in a header, encoded as base64. A server may repeat it."""
     encoded_login = base64.b64encode(b"ann:pass word").decode()
 
     secrets = secrets_of_address("http://ann:pass%20word@localhost/v1")
@@ -85,6 +94,7 @@ def test_an_address_without_a_login_has_no_secrets(address: str | None) -> None:
 
 @pytest.mark.parametrize("password", ["pass@word", "pass/word"])
 def test_a_password_with_signs_of_addresses_is_hidden_as_a_whole(password: str) -> None:
+    """ "@" usually ends the password in an address, and "/" the host."""
     address = f"postgresql://ann:{password}@localhost/memories?application=a@b"
     assert secrets_of_address(address)[0] == password
 
@@ -109,11 +119,13 @@ MALFORMED_ADDRESSES = [
 def test_a_malformed_address_is_shown_without_its_password(
     address: str, password: str, shown: str
 ) -> None:
+    """No rule says where the password of such an address ends, so more may be hidden."""
     assert hide_password(address) == shown
     assert password in secrets_of_address(address)
 
 
-def test_the_login_of_a_mail_address_is_a_secret_as_it_is_sent() -> None:
+def test_a_login_whose_name_is_a_mail_address_is_a_secret_as_it_is_sent() -> None:
+    """The user name is ann@corp.com, so the address has two "@"."""
     encoded_login = base64.b64encode(b"ann@corp.com:pw").decode()
 
     assert secrets_of_address("http://ann@corp.com:pw@host/v1") == ["pw", encoded_login]
@@ -123,6 +135,7 @@ def test_the_login_of_a_mail_address_is_a_secret_as_it_is_sent() -> None:
     "address", ["http://localhost:8000/v1", "http://ann@[::1]:80/v1", "/home/ann@work/memory.db"]
 )
 def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
+    """Each of these has a ":" or an "@" that belongs to no password."""
     assert hide_password(address) == address
     assert secrets_of_address(address) == []
 

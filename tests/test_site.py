@@ -1,4 +1,9 @@
-"""The documentation: its pages, links, tables, pictures and notebooks, and the built site."""
+"""The documentation: its pages, links, tables, pictures and notebooks, and the built site.
+
+A generated table stands in a page between two comments, of which the first says what is in it, such
+as `<!-- list: methods -->`. The module `fill_pages` writes it there. The tables of results come
+from records in `docs/data/evidence.json`.
+"""
 
 import importlib
 import json
@@ -98,13 +103,14 @@ def test_links_lead_to_pages_and_headings(name: str) -> None:
 
 @pytest.mark.parametrize("name", MARKDOWN_PAGES)
 def test_generated_tables_of_a_page_are_current(name: str, fill_pages: Any) -> None:
+    """`fill` returns the text of a page with its tables written anew."""
     text = (DOCS / name).read_text(encoding="utf-8")
     is_current = fill_pages.fill(text) == text
     assert is_current, f"a generated table of docs/{name} is out of date; run: {fill_pages.COMMAND}"
 
 
 @pytest.mark.parametrize("name", MARKDOWN_PAGES)
-def test_comments_of_a_page_are_those_around_tables(name: str, fill_pages: Any) -> None:
+def test_a_page_has_no_comments_but_those_around_tables(name: str, fill_pages: Any) -> None:
     """A comment with a spelling mistake would show as nothing, and no command would fill it."""
     lines = (DOCS / name).read_text(encoding="utf-8").splitlines()
 
@@ -124,6 +130,11 @@ def test_pictures_are_drawn_from_their_descriptions(drawings: Any) -> None:
 
 
 def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
+    """A record has the scores of a method: without an optimizer, and with each of several.
+
+    A gain that is more than chance is bold. "=" says that the optimizer changed nothing, and "-"
+    that nothing was measured.
+    """
     columns = "method | adapter | n | labeled | mipro | copro"
     lines = fill_pages.record_table(f"evidence.json, overview: {columns}").splitlines()
 
@@ -147,6 +158,7 @@ def test_number_is_shown_with_its_interval_if_it_has_one(
 
 
 def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) -> None:
+    """`PGRSettings` has a number `every`, 3 by default, and a choice `strategy`."""
     lines = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings").splitlines()
     every_lines = [line for line in lines if line.startswith("| `every` |")]
     strategy_lines = [line for line in lines if line.startswith("| `strategy` |")]
@@ -159,6 +171,7 @@ def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) ->
 
 
 def test_a_table_replaces_the_old_one_between_its_comments(fill_pages: Any) -> None:
+    """The table shows the field `rung` of the records under "weights"; the first is "zero-shot"."""
     begin = "<!-- table: evidence.json, weights: rung -->"
     text = f"Before.\n\n{begin}\n\n| old |\n\n<!-- end -->\n\nAfter.\n"
 
@@ -213,6 +226,7 @@ def test_comments_that_cannot_be_filled_are_an_error(
 
 
 def test_every_method_and_policy_is_described_on_a_page() -> None:
+    """A policy is put before the name of a method, as in `pgr+turn-rag`, and works on top of it."""
     text = text_of_method_pages()
 
     assert [name for name in METHODS if f"`{name}`" not in text] == []
@@ -250,6 +264,7 @@ def test_table_of_the_page_has_a_row_for_each_name(page: str, names: Iterable[st
 
 
 def test_reference_has_every_public_name() -> None:
+    """A line "::: mempiler.Store" in a page is replaced by the docstrings of that class."""
     pages = (DOCS / "reference").glob("*.md")
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     paths = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
@@ -340,6 +355,10 @@ def browser() -> Iterator[Browser]:
 def test_built_page_is_accessible_and_fetches_nothing(
     browser: Browser, name: str, color_scheme: str
 ) -> None:
+    """`serious_faults` runs the checker axe-core, which finds what readers with disabilities lack.
+
+    "default" and "slate" are the light and the dark colours of the site.
+    """
     browser.open(SITE / name)
     browser.evaluate(f"document.body.setAttribute('data-md-color-scheme', '{color_scheme}')")
     # The page changes its colours in .25 seconds.
@@ -361,6 +380,7 @@ def test_page_on_coverage_names_symbols_that_exist() -> None:
 
 
 def test_page_on_coverage_names_every_signature_and_method() -> None:
+    """The page lists what the papers describe, each with the code that implements it."""
     classes = [*suite(), *(method_class(name) for name in METHODS)]
     symbols = [f"{member.__module__}.{member.__qualname__}" for member in classes]
 

@@ -1,4 +1,9 @@
-"""`check_benchmark` and `check_method` accept what keeps all promises, and name a broken one."""
+"""`check_benchmark` and `check_method` accept what keeps all promises, and name a broken one.
+
+Authors call them on benchmarks and methods of their own. A benchmark is a set of questions with a
+split into train, dev and test, and a scorer. A method has a writer, which stores the items of a
+history in a memory, and a reader, which searches it. Most classes below break one promise.
+"""
 
 import itertools
 import random
@@ -91,6 +96,7 @@ def test_benchmark_that_keeps_all_promises_passes() -> None:
 
 
 def test_benchmark_of_whole_conversations_may_have_a_scorer_without_a_judge() -> None:
+    """Such a benchmark simulates a user; `interaction` says how, and any object does here."""
     benchmark = make_benchmark()
     benchmark.interaction = object()
 
@@ -264,6 +270,7 @@ class AcceptsNoOptions(DogNames):
 def test_load_that_does_not_refuse_an_unknown_option_is_named(
     benchmark_class: type[DogNames], message: str
 ) -> None:
+    """A misspelt option that is ignored would give a user other questions than they asked for."""
     assert_refused(make_benchmark(benchmark_class), message)
 
 
@@ -327,6 +334,7 @@ class ChoosingReader(EntryReader):
 
 
 def test_method_that_keeps_all_promises_passes() -> None:
+    """`check_method` writes a sample history and asks about it, with the offline engine."""
     check_method(Method(NoteWriter(), ChoosingReader()))
 
 
@@ -446,6 +454,12 @@ class LosesItems(NoteWriter):
     ],
 )
 def test_writer_that_breaks_a_promise_is_named(writer_class: type[Writer], message: str) -> None:
+    """`check_method` has the writer store its own sample history.
+
+    Its items are a profile "P", logs "L1", sessions "D1" to "D3" and behaviour "B"; "L1:1" is the
+    first turn of "L1". One check gives the writer a model whose answers cannot be read: no turn may
+    be lost.
+    """
     method = Method(writer_class(), EntryReader())
 
     with pytest.raises(UserError) as refusal:
@@ -509,6 +523,10 @@ class RemovesNotes(EntryReader):
 def test_reader_that_breaks_a_promise_is_named(
     make_reader: Callable[[], EntryReader], message: str
 ) -> None:
+    """`check_method` has the reader search the memory of its own sample history.
+
+    A source is the turn that a hit rests on. "n1" is the id of the first entry of `NoteWriter`.
+    """
     method = Method(NoteWriter(), make_reader())
 
     with pytest.raises(UserError) as refusal:

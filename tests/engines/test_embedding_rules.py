@@ -93,6 +93,7 @@ def test_request_that_waits_for_a_slot_beyond_its_deadline_is_not_made_and_not_c
 def test_embedder_shares_the_slots_of_its_endpoint_with_language_models(
     server: StubServer, remote: Remote
 ) -> None:
+    """A server gets so many requests at a time in all, whatever they ask for."""
     lm = language_model(server.model, api_base=server.url, guard=remote.guard)
     assert remote.guard.slots(lm.endpoint) is remote.slots_at_endpoint
 
@@ -100,6 +101,7 @@ def test_embedder_shares_the_slots_of_its_endpoint_with_language_models(
 def test_request_that_waits_for_a_slot_is_refused_if_the_endpoint_is_found_dead_meanwhile(
     server: StubServer, remote: Remote
 ) -> None:
+    """After several failures a guard takes an endpoint for dead, and stops the whole run."""
     slots = FairSemaphore(1)
 
     def embed() -> np.ndarray:
@@ -148,6 +150,7 @@ class MiscountingServer(StubServer):
 
 
 def test_server_that_gives_texts_the_vectors_of_other_texts_is_refused() -> None:
+    """An embedder sends 64 texts in a request; this server first answers 63 vectors, then 65."""
     texts_of_two_requests = [f"text number {number}" for number in range(2 * 64)]
     with MiscountingServer() as server:
         remote_embedder = embedder(server.model, server.url)
@@ -165,6 +168,7 @@ def test_server_that_gives_texts_the_vectors_of_other_texts_is_refused() -> None
 def test_server_that_the_environment_exempts_from_the_proxy_is_asked_directly(
     server: StubServer, monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
+    """The variable `no_proxy` names the servers that are asked without the proxy."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -176,7 +180,10 @@ def test_server_that_the_environment_exempts_from_the_proxy_is_asked_directly(
     assert len(server.requests) == 1
 
 
-def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubServer) -> None:
+def test_model_without_a_known_price_ends_a_run_that_has_a_limit_of_cost(
+    server: StubServer,
+) -> None:
+    """Without a price nobody could tell when the dollar is spent, so nothing is asked at all."""
     guard = BudgetGuard(Limits(max_usd=1))
     model_without_known_price = embedder("bge-m3", server.url)
     with (
@@ -351,6 +358,10 @@ def test_fastembed_loads_a_model_once_for_many_threads(monkeypatch: pytest.Monke
 
 
 def test_reranking_under_asyncio_ends_while_all_threads_wait_for_its_slot() -> None:
+    """The only slot goes from call to call. More calls wait for it than there are threads.
+
+    If reranking took the slot and then waited for a thread, no call could ever go on.
+    """
     more_calls_than_threads = MAX_THREADS + 10
 
     @compute_slot()
@@ -379,6 +390,7 @@ def test_reranking_under_asyncio_ends_while_all_threads_wait_for_its_slot() -> N
 def test_model_under_asyncio_ends_while_all_threads_wait_for_a_slot_at_its_endpoint(
     server: StubServer, remote: Remote
 ) -> None:
+    """The endpoint has one slot, for which the questions and more calls than threads wait."""
     more_calls_than_threads = MAX_THREADS + 10
     lm = language_model(server.model, api_base=server.url, guard=remote.guard)
 

@@ -110,7 +110,7 @@ def test_the_digest_of_a_file_that_has_just_changed_is_not_remembered(weights: P
     "damaged_content",
     [b"", b"{", b"[]", b'{"sha256": 5}', b'{"sha256": "abc", "state": {}}', b"\xff"],
 )
-def test_a_damaged_entry_costs_time_only(
+def test_a_damaged_entry_has_the_file_read_again_and_is_repaired(
     weights: Path, read_files: list[str], damaged_content: bytes
 ) -> None:
     remembered_digest(weights)

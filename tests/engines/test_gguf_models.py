@@ -123,7 +123,7 @@ def test_a_gguf_file_is_loaded_once_for_all_models_of_it(
 
 
 @pytest.mark.usefixtures("llama_cpp")
-def test_changed_weights_are_a_model_of_another_name(gguf_file: Path) -> None:
+def test_changed_weights_give_the_model_another_name(gguf_file: Path) -> None:
     name = language_model(f"gguf:{gguf_file}").model
     gguf_file.write_bytes(CONTENT + b"!")
     new_name = language_model(f"gguf:{gguf_file}").model
@@ -134,7 +134,7 @@ def test_changed_weights_are_a_model_of_another_name(gguf_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("llama_cpp")
-def test_weights_that_differ_only_in_the_middle_are_a_model_of_another_name(
+def test_a_change_in_the_middle_of_the_weights_gives_the_model_another_name(
     gguf_file: Path,
 ) -> None:
     zeros = bytes(3 << 20)

@@ -91,6 +91,10 @@ def test_calls_are_refused_after_the_one_that_reaches_a_limit(
     admitted_calls: int,
     limit_hit: str,
 ) -> None:
+    """A limit of 100 tokens admits two calls of 60: what a call uses is known only afterwards.
+
+    So a limit of a cent admits two calls of .6 cents.
+    """
     guard = BudgetGuard(limits)
     for _ in range(admitted_calls):
         guard.admit()
@@ -103,7 +107,7 @@ def test_calls_are_refused_after_the_one_that_reaches_a_limit(
     assert guard.spent().calls == admitted_calls
 
 
-def test_candidates_of_calls_in_flight_count_before_they_have_come() -> None:
+def test_a_call_for_several_candidates_counts_all_of_them_before_they_come() -> None:
     """A call for four candidates counts as four, and others in flight may not use its share."""
     guard = BudgetGuard(Limits(max_calls=20))
     admitted_calls: list[int] = []
@@ -153,16 +157,19 @@ def test_a_call_waits_for_room_in_the_budget_until_its_deadline() -> None:
     [("max_usd", math.nan), ("max_calls", 10**400), ("max_tokens", "5"), ("max_usd", True)],
 )
 def test_a_limit_that_would_stop_nothing_is_refused_by_name(name: str, value: Any) -> None:
+    """No sum is ever larger than NaN, and True would be a limit of one dollar."""
     with pytest.raises(UserError, match=f"{name} = .*give a finite number"):
         Limits(**{name: value})
 
 
 def test_a_limit_of_0_is_a_limit() -> None:
+    """It allows nothing, while None allows everything."""
     assert Limits(max_usd=0).as_dict() == {"max_usd": 0}
     assert Limits().as_dict() == {}
 
 
 def test_an_optimizer_may_not_spend_the_calls_that_are_reserved_for_scoring() -> None:
+    """A run first lets an optimizer work (the phase), and then scores the result with the rest."""
     guard = BudgetGuard(Limits(max_calls=10))
 
     with guard.phase(reserved=Usage(calls=7)):
@@ -218,7 +225,8 @@ def test_an_endpoint_is_dead_if_more_than_half_of_its_calls_fail() -> None:
         record_failures(guard, 1)
 
 
-def test_an_error_that_is_not_the_endpoints_says_nothing_about_it() -> None:
+def test_a_bug_in_our_code_does_not_count_as_a_failure_of_the_endpoint() -> None:
+    """An endpoint is dead after `DEAD_AFTER` failures of its own."""
     guard = BudgetGuard()
     for _ in range(2 * DEAD_AFTER):  # as failures of the endpoint, half of them would be enough
         guard.record_failure(ValueError("a bug"))
@@ -236,6 +244,7 @@ def test_an_error_that_is_not_the_endpoints_says_nothing_about_it() -> None:
 def test_an_error_that_only_the_user_can_fix_ends_the_run_at_once(
     scripted: Callable[..., Any], error: Exception, message: str
 ) -> None:
+    """A second call would fail alike, so it raises the same error without asking."""
     lm = scripted(raise_error(error))
     for _ in range(3):
         with pytest.raises(UserError, match=message):
@@ -283,8 +292,11 @@ def test_every_waiting_caller_is_served_before_the_second_call_of_another(
     assert order_of_service(callers_in_order) == expected_order
 
 
-def test_a_tenant_holds_no_more_than_its_share_and_who_holds_fewest_comes_first() -> None:
-    """A tenant is a customer with many users. The share of each tenant is half of the slots."""
+def test_a_tenant_with_many_calls_holds_at_most_its_share_of_the_slots() -> None:
+    """A tenant is a customer with many users. The share of each tenant is half of the slots.
+
+    Of the waiting callers, the one whose tenant holds the fewest slots is served first.
+    """
     slots = FairSemaphore(4, share=lambda: 0.5)
     served_tenants: list[str] = []
     acme_may_end = threading.Event()
@@ -396,6 +408,7 @@ def test_a_task_waits_for_a_slot_until_its_deadline() -> None:
 def test_calls_of_all_copies_of_a_model_share_the_slots_of_its_endpoint(
     scripted: Callable[..., Any], is_failing: bool
 ) -> None:
+    """A guard made with `in_flight=3` has three slots for each endpoint."""
     guard = BudgetGuard(in_flight=3)
     calls_in_flight: list[int] = []
     counts_in_flight: list[int] = []
@@ -459,6 +472,7 @@ def test_a_pickled_meter_begins_at_0(scripted: Callable[..., Any]) -> None:
 
 
 def test_several_candidates_of_one_call_are_several_calls(scripted: Callable[..., Any]) -> None:
+    """`n=3` asks for three answers to one prompt."""
     lm = scripted(answer_at_once, temperature=1.0)
     assert len(lm("hello", n=3)) == 3
     assert len(lm.engine.prompts) == 3
@@ -478,6 +492,7 @@ def test_a_failed_call_is_counted_as_failed_only(scripted: Callable[..., Any]) -
 def test_the_difference_of_two_readings_is_the_usage_between_them(
     scripted: Callable[..., Any],
 ) -> None:
+    """A model counts its calls under its role: it does tasks, writes prompts, or judges answers."""
     lm = scripted(answer_at_once)
     lm.count(prompt_tokens=5, answer_tokens=2, cost=0.5)
     first_reading = lm.meter.read()
@@ -562,9 +577,10 @@ def test_prompt_tokens_in_the_servers_cache_are_counted_if_it_reports_them(
     assert usage.cached_tokens == cached_tokens
 
 
-def test_a_piece_of_work_is_measured_with_the_answers_that_come_from_a_cache(
+def test_answers_from_a_cache_count_in_the_measured_usage_of_a_piece_of_work(
     scripted: Callable[..., Any],
 ) -> None:
+    """The work for a question is reported alike, whether or not its answers were cached."""
     lm = scripted(answer_at_once, cache=True)
     lm("before")
     with measure_usage() as work:

@@ -1,4 +1,8 @@
-"""Models by name: names that are refused before anything is asked, and configs."""
+"""Models by name: names that are refused before anything is asked, and configs.
+
+A name is "PROVIDER/MODEL", such as "openai/gpt-4.1-mini". The checks run before a run begins, so
+that a mistake in a name or a missing key does not end it halfway.
+"""
 
 import pytest
 from mempiler.engines.lm import language_model

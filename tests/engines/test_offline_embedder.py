@@ -132,6 +132,7 @@ def test_vectors_that_were_not_used_for_the_longest_time_leave_memory_first(
     ],
 )
 def test_vectors_of_the_wrong_shape_are_an_endpoint_error(answer: np.ndarray) -> None:
+    """The embedder promises a vector of three numbers for the one text."""
     odd_embedder = TextEmbedder("odd", lambda texts: answer, dimension=3)
     with pytest.raises(EndpointError, match="'odd' answered"):
         odd_embedder.embed(["a"])
@@ -144,6 +145,7 @@ def test_the_offline_embedder_takes_no_address() -> None:
 
 
 def test_a_string_in_the_place_of_a_list_of_texts_is_refused() -> None:
+    """Python would take it for a list of letters."""
     with pytest.raises(UserError, match="put it in a list") as caught:
         embedder().embed("text")
     assert "\n" not in str(caught.value)

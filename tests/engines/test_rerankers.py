@@ -45,6 +45,7 @@ class LetterEmbedder:
 
 
 def test_the_score_of_a_text_is_the_weight_of_the_words_in_its_best_passage() -> None:
+    """Every letter is a word here: the query "abz" has three words, of which z counts nothing."""
     reranker = TokenMatch(LetterEmbedder())
     expected_scores_of_texts = [
         (["ab"], 2.0 + 0.5),
@@ -69,6 +70,7 @@ def test_all_texts_have_the_score_0_for_a_blank_query() -> None:
 
 
 def test_a_long_text_has_no_advantage_from_its_length() -> None:
+    """What a text gains by its length alone is subtracted from its score."""
     # The longer a text is, the more letters of the query it has, as it would by chance.
     texts = [["c"], ["c" * 200 + "a"], ["c" * 800 + "ab"]]
 
@@ -97,6 +99,7 @@ def name_of_reranker(name: str, reranker: str | None = None) -> str | None:
 
 
 def test_encoders_compare_tokens_unless_another_reranker_is_named(tiny_encoder: Path) -> None:
+    """Only an encoder that runs in this process, such as minilm, gives the tokens of a text."""
     assert name_of_reranker("minilm") == "tokens"
     assert name_of_reranker("minilm", reranker="none") is None
     assert name_of_reranker("minilm", reranker="fastembed:x/y") == "fastembed:x/y"
@@ -147,6 +150,7 @@ def test_a_program_that_was_saved_without_a_reranker_has_none(
 def test_a_saved_program_does_not_decide_to_download_a_reranker(
     tiny_encoder: Path, tmp_path: Path
 ) -> None:
+    """A model of fastembed is downloaded, so whoever loads the program must name it again."""
     built_embedder = embedder("minilm", reranker="fastembed:x/y")
     save(build("turn-rag", embedder=built_embedder), tmp_path / "program")
     message = "was made with --reranker fastembed:x/y; give --reranker fastembed:x/y"

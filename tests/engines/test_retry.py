@@ -15,7 +15,11 @@ class Connection:
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_what_an_attempt_held_is_freed_without_the_garbage_collector(retries: int) -> None:
+def test_a_failed_attempt_frees_its_connection_without_the_garbage_collector(retries: int) -> None:
+    """An error holds the variables of the function that raised it, here the connection.
+
+    The error of an attempt is kept while the next attempt runs. It must let go of the connection.
+    """
     connections: list[weakref.ref[Connection]] = []
 
     async def fail_with_a_connection() -> None:

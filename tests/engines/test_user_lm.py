@@ -82,6 +82,7 @@ def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_setti
 
 
 def test_a_limit_stops_a_dspy_model(stub: Any) -> None:
+    """The guard allows one call."""
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
     metered_lm = language_model(lm, guard=BudgetGuard(Limits(max_calls=1)))
@@ -113,7 +114,7 @@ def test_a_dummy_model_of_dspy_works() -> None:
     assert meter.read().calls["task"] == 1
 
 
-def test_the_timeout_of_the_users_model_holds_before_that_of_the_run() -> None:
+def test_the_timeout_of_the_users_model_wins_over_that_of_the_run() -> None:
     lm = dspy.LM("openai/any", api_key="none", timeout=3)
     assert language_model(lm, ModelConfig(timeout=60, retries=0)).engine.timeout == 3
 
@@ -164,9 +165,10 @@ def test_callbacks_and_dspys_own_counters_are_told_of_every_call_once(
 
 
 @pytest.mark.parametrize("settings", PLAIN_OR_WITH_HEADERS)
-def test_settings_of_the_call_hold_before_those_of_the_users_model(
+def test_settings_given_to_language_model_win_over_those_of_the_users_model(
     stub: Any, settings: dict[str, Any]
 ) -> None:
+    """None takes a setting of the user's model away."""
     server = stub()
     lm = dspy.LM(
         server.model, api_base=server.url, api_key="k", temperature=0.9, max_tokens=7, **settings

@@ -1,4 +1,8 @@
-"""Vectors on disk: they outlive a process, and a damaged file costs time and nothing else."""
+"""Vectors on disk: they outlive a process, and a damaged file costs time and nothing else.
+
+A tiny encoder stands for "minilm". The fixture `encoded_texts` lists the texts that went through
+its network: a text whose vector is read from the file is not among them.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +45,7 @@ def overwrite_the_start_of_a_vector_with_zeros(content: bytes, vector: bytes) ->
 @pytest.mark.parametrize(
     "damage", [cut_in_half, replace_by_noise, overwrite_the_start_of_a_vector_with_zeros]
 )
-def test_a_damaged_file_costs_time_and_nothing_else(
+def test_a_damaged_file_is_repaired_and_gives_no_wrong_vector(
     encoded_texts: list[str], damage: Callable[[bytes, bytes], bytes]
 ) -> None:
     vectors = embedder("minilm").embed(TEXTS)
@@ -58,7 +62,7 @@ def test_a_damaged_file_costs_time_and_nothing_else(
         assert len(encoded_texts) <= count_after_damage + len(TEXTS)
 
 
-def test_a_folder_in_the_place_of_the_file_costs_time_and_nothing_else(
+def test_vectors_are_computed_again_if_a_folder_stands_in_the_place_of_the_file(
     encoded_texts: list[str],
 ) -> None:
     vectors = embedder("minilm").embed(TEXTS)
@@ -71,6 +75,7 @@ def test_a_folder_in_the_place_of_the_file_costs_time_and_nothing_else(
 
 
 def test_the_oldest_vectors_are_removed_first(tmp_path: Path) -> None:
+    """The file has room for six numbers, and a vector has two."""
     vector_of_two_numbers = bytes(2 * 4)
     room_for_three_vectors = 3 * 2
     vector_file = VectorFile(tmp_path / "vectors.sqlite", max_numbers=room_for_three_vectors)

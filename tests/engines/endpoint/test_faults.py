@@ -2,7 +2,8 @@
 
 A fault with a name, such as "stall" or "trickle", is one of the stub server, whose docstring says
 what a request meets then. The times of a model are `timeout`, for a silence of the server, and
-`deadline`, for a whole call.
+`deadline`, for a whole call. The fixture `ask` runs each test twice: it asks a model by a plain
+call, and under asyncio.
 """
 
 import asyncio
@@ -126,7 +127,11 @@ def test_an_answer_that_does_not_come_whole_is_an_error_in_time_and_leaves_no_co
     message: str | None,
     request_count: int,
 ) -> None:
-    """Such a call is also counted as failed, and gives its slot back."""
+    """Such a call is also counted as failed, and gives its slot back.
+
+    A gzip bomb is a small body that becomes very large when it is unpacked. After an answer that is
+    too large a model does not ask again; after a cut one it does.
+    """
     with server_with_fault(fault) as server:
         assert_call_fails(ask, server, settings, error, message, request_count)
         assert all_connections_close(server)
@@ -179,7 +184,11 @@ def test_a_refusal_or_an_answer_of_another_form_is_an_error_in_time(
     message: str | None,
     request_count: int,
 ) -> None:
-    """Such a call is also counted as failed, and gives its slot back."""
+    """Such a call is also counted as failed, and gives its slot back.
+
+    No server gets a second request, though the models may make one: the server is gone, or would
+    have to be asked too late, or would refuse again.
+    """
     with server_with_fault(fault) as server:
         assert_call_fails(ask, server, settings, error, message, request_count)
 

@@ -66,6 +66,7 @@ def test_a_model_that_speaks_the_chat_of_openai_has_an_upstream_that_shows_no_ke
 
 @pytest.mark.parametrize("name", ["groq/llama", "offline", "anthropic/claude-sonnet-4-5"])
 def test_other_models_have_no_upstream(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """One has no key, one runs in this process, and one speaks another protocol than OpenAI's."""
     monkeypatch.delenv("GROQ_API_KEY", raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-1")
     assert upstream_of(language_model(name)) is None
@@ -82,6 +83,7 @@ def relayed_output(text: str) -> RelayedOutput:
 
 
 def test_reported_usage_of_a_relayed_call_counts_if_it_can_be_true() -> None:
+    """A token costs 50 cents here. The server reports 90 tokens where 100 are estimated."""
     # By estimate, four characters are a token, so these are 100 tokens and 20.
     body = {"messages": [{"role": "user", "content": "x" * 400}]}
     output = relayed_output("y" * 80)

@@ -1,6 +1,8 @@
 """The tokens that endpoints report: what can be true is believed, the rest is estimated.
 
-The estimate is a token for every four characters.
+The estimate is a token for every four characters. A budget in tokens or dollars counts these
+numbers, so an endpoint that reports too few would switch it off. The fixture `ask` runs each test
+twice: it asks a model by a plain call, and under asyncio.
 """
 
 import json
@@ -154,7 +156,7 @@ def test_a_budget_holds_where_usage_is_under_reported(
         assert 1 <= server.answered <= most_calls
 
 
-def test_an_answer_from_the_cache_counts_as_as_much_work_as_the_call_that_it_saves() -> None:
+def test_a_cached_answer_counts_as_the_same_work_as_the_call_that_it_saves() -> None:
     """The work for a question is reported alike, whether or not an earlier run has asked it."""
 
     def usage_of_a_call(lm: Any) -> list[Usage]:
@@ -179,6 +181,7 @@ def test_an_answer_from_the_cache_counts_as_as_much_work_as_the_call_that_it_sav
 
 
 def test_chinese_arguments_of_a_tool_count_as_the_model_wrote_them() -> None:
+    """By the form of DSPy, six times as many tokens would be estimated."""
     sentence = CHINESE_SENTENCE * 20
     arguments = json.dumps({"query": sentence})
     output = {

@@ -1,4 +1,7 @@
-"""What a model sends to its endpoint, which answers it shares with other models, what it costs."""
+"""What a model sends to its endpoint, which answers it shares with other models, what it costs.
+
+The fixture `ask` runs each test twice: it asks a model by a plain call, and under asyncio.
+"""
 
 import base64
 import copy
@@ -41,6 +44,7 @@ def new_model_name() -> str:
 def test_a_copy_of_a_model_asks_the_same_endpoint_and_reads_no_more_bytes(
     copy_model: Callable[[Any], Any],
 ) -> None:
+    """The server sends an answer that does not end, of which a model reads four million bytes."""
     with StubServer(every("endless")) as server:
         lm_copy = copy_model(model_at(server))
         with pytest.raises(LMError, match="larger than 4000000 bytes"):
@@ -49,6 +53,7 @@ def test_a_copy_of_a_model_asks_the_same_endpoint_and_reads_no_more_bytes(
 
 
 def test_copies_of_a_model_share_one_engine() -> None:
+    """The engine has the address of the endpoint, and the limits of time for a call."""
     with StubServer() as server:
         lm = model_at(server)
         assert lm.copy().engine is lm.engine
@@ -188,6 +193,7 @@ def authorization_header(server: StubServer) -> str:
 def test_a_name_and_a_password_in_the_address_are_sent_even_if_there_is_a_key(
     ask: Callable[..., Any], key: str | None
 ) -> None:
+    """Many servers stand behind a proxy that asks for a password."""
     with StubServer() as server:
         address = server.url.replace("http://", "http://ann:secret@")
         assert ask(language_model(server.model, api_base=address, api_key=key, cache=False))
@@ -226,7 +232,7 @@ def test_a_cached_answer_is_free_and_is_returned_even_after_a_limit_is_reached(
         assert lm.meter.read().cached == 1
 
 
-def test_the_cost_in_history_and_meter_is_that_of_the_price_list(ask: Callable[..., Any]) -> None:
+def test_history_and_meter_have_the_cost_by_the_price_list(ask: Callable[..., Any]) -> None:
     # The prompt of 400 characters is 100 input tokens, the answer 1 output token. The server says
     # that half of the prompt was in its cache.
     with StubServer(answer=lambda body: "fine", reused=0.5) as server:

@@ -1,4 +1,7 @@
-"""Keys of models stay secret: in caches, and where an endpoint repeats a request in its errors."""
+"""Keys of models stay secret: in caches, and where an endpoint repeats a request in its errors.
+
+The fixture `ask` runs each test twice: it asks a model by a plain call, and under asyncio.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -132,6 +135,7 @@ def test_an_error_hides_the_key_of_a_provider_that_litellm_asks(
 def test_neither_address_nor_key_is_put_into_dspys_cache(
     ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """DSPy's cache is on disk, in a folder that all programs of a user share."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     calls_of_put: list[Any] = []
 

@@ -1,4 +1,9 @@
-"""Answers in pieces: a call context with `on_text` has models stream their answers."""
+"""Answers in pieces: a call context with `on_text` has models stream their answers.
+
+The stub server sends each word of an answer as a piece. `record_pieces` lists the pieces by
+attempt, since a call that fails is tried again, and begins its answer anew. The fixture `ask` runs
+each test twice: it asks a model by a plain call, and under asyncio.
+"""
 
 import asyncio
 from collections.abc import Callable

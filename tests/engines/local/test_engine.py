@@ -1,6 +1,8 @@
 """The engine over a local model: what it samples, counts, keeps and forgets.
 
-The fixture `model` is a model of a few thousand random weights, whose words are w0 to w19.
+A local model runs in this process, from a folder of weights. The fixture `model` is a model of a
+few thousand random weights, whose words are w0 to w19. `local_lm(model)` is a language model over
+it.
 """
 
 import asyncio
@@ -76,6 +78,7 @@ def test_a_rollout_id_decides_what_is_sampled(model: Any) -> None:
 
 
 def test_without_rollout_ids_the_number_of_repetitions_decides_what_is_sampled(model: Any) -> None:
+    """The second call with a prompt gets another sample than the first, but always the same one."""
     lm = local_lm(model, temperature=1.0, max_tokens=8)
     new_lm = local_lm(model, temperature=1.0, max_tokens=8)
 
@@ -111,12 +114,17 @@ def test_every_sample_is_reported_with_its_tokens_and_counted(model: Any) -> Non
 
 
 def test_a_local_model_costs_nothing() -> None:
+    """The two prices are those of a token of a prompt, and of an answer."""
     assert token_prices("local:some/model") == (0.0, 0.0)
 
 
-def test_a_prompt_that_fills_the_context_is_the_error_that_adapters_know(
+def test_a_prompt_that_fills_the_context_raises_the_error_that_adapters_know(
     make_model: Callable[..., Any],
 ) -> None:
+    """After most errors an adapter of DSPy tries the prompt in another form.
+
+    It does not do so after this one, since the other form would be too long as well.
+    """
     lm = local_lm(make_model(context=16))  # in tokens
     prompt_of_twenty_words = " ".join(["w1"] * 20)
     with pytest.raises(ContextWindowExceededError, match="tokens do not fit tiny"):
@@ -178,6 +186,10 @@ def forgetful_lm(make_model: Callable[..., Any]) -> Any:
 def test_forgetting_a_user_leaves_no_token_of_theirs_in_a_local_model(
     forgetful_lm: Any, tmp_path: Path
 ) -> None:
+    """`memory.forget()` deletes all that is kept of a user.
+
+    A model keeps the tokens of recent prompts, so that it need not encode them again.
+    """
     with Store(tmp_path / "memories.sqlite") as store:
         memory = build("turn-rag").memory(store, "ada", "acme", forgetful_lm)
         memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
@@ -207,6 +219,7 @@ def test_forgetting_reaches_a_model_that_was_asked_but_is_not_set_any_more(
 
 
 def test_clearing_an_engine_drops_the_words_that_its_tokenizer_keeps(model: Any) -> None:
+    """A tokenizer of Hugging Face keeps the words of texts in a cache, to encode them faster."""
     cleared_caches: list[str] = []
 
     class TokenizerModel:
@@ -277,11 +290,13 @@ def test_a_saved_model_is_named_by_its_folder_and_loaded_once(model: Any, tmp_pa
 
 
 def test_an_engine_loads_the_same_model_from_its_state(model: Any, tmp_path: Path) -> None:
+    """The state is what a saved program holds of an engine: the name of its model, and a seed."""
     name = save_model(local_lm(model), tmp_path / "model")
     state = language_model(name).engine.dump_state()
     assert LocalEngine.load_state(state).model.fingerprint == model.fingerprint
 
 
 def test_a_model_behind_an_endpoint_is_not_saved_but_named(tmp_path: Path) -> None:
+    """`save_model` returns the name by which `language_model` finds the model again."""
     lm = language_model("openai/gpt-4.1-mini")
     assert save_model(lm, tmp_path) == "openai/gpt-4.1-mini"

@@ -39,7 +39,7 @@ def gpu_model(make_model: Callable[..., Any]) -> Any:
     return model
 
 
-def test_samples_are_those_of_the_cpu(cpu_model: Any, gpu_model: Any) -> None:
+def test_a_gpu_samples_the_same_tokens_as_the_cpu(cpu_model: Any, gpu_model: Any) -> None:
     # Prompts of three to five tokens, with different second tokens.
     prompts: list[list[int]] = []
     for number in range(24):
@@ -55,7 +55,9 @@ def test_samples_are_those_of_the_cpu(cpu_model: Any, gpu_model: Any) -> None:
         assert gpu_sample.logprobs == pytest.approx(cpu_sample.logprobs, abs=1e-4)
 
 
-def test_trained_weights_are_those_of_the_cpu(cpu_model: Any, gpu_model: Any) -> None:
+def test_a_training_on_a_gpu_gives_the_same_weights_as_on_the_cpu(
+    cpu_model: Any, gpu_model: Any
+) -> None:
     for model in (cpu_model, gpu_model):
         job = local_lm(model, temperature=1.0).reinforce({"learning_rate": 1e-3, "beta": 0.02})
         for _ in range(5):
@@ -115,7 +117,7 @@ def random_batch() -> list[Row]:
 
 @pytest.mark.parametrize("gradient_checkpointing", [True, False], ids=["checkpointing", "without"])
 @pytest.mark.parametrize(("name", "max_gigabytes"), [("Qwen2.5-1.5B", 14), ("Qwen2.5-7B", 40)])
-def test_a_pass_of_eight_completions_fits(
+def test_a_pass_of_eight_completions_fits_into_the_expected_memory(
     make_model: Callable[..., Any], name: str, max_gigabytes: float, gradient_checkpointing: bool
 ) -> None:
     """With gradient checkpointing, which computes layers again instead of keeping their outputs."""

@@ -43,6 +43,7 @@ def test_advantages_are_rewards_less_their_mean(
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
 def test_a_reward_that_is_no_finite_number_is_refused(reward: float) -> None:
+    """The mean of a group would be no number either, and so would every weight of the model."""
     with pytest.raises(UserError, match="finite"):
         advantages([0.0, reward])
 
@@ -127,7 +128,7 @@ PLAIN_SETTINGS: dict[str, Any] = {
     "dual_clip": 0.0,
     "log_ratio_clip": 0.0,
 }
-"""A mean over all tokens, of token ratios that are clipped as above."""
+"""A mean over all tokens, of token ratios that are clipped as above; the bounds of 0 are off."""
 
 MEAN_OVER_TOKENS = SUM_OF_TERMS / 3
 SUM_OF_ROW_MEANS = sum(TERMS_OF_FIRST_COMPLETION) / 2 + TERM_OF_SECOND_COMPLETION
@@ -291,7 +292,8 @@ def test_a_turn_is_clipped_as_a_whole_and_has_a_gradient_at_every_token() -> Non
     )
     loss.backward()
 
-    # The mean over two turns, of which the second one is clipped, and so has no gradient.
+    # The mean over two turns, of which the second one is clipped, and so has no gradient. Each of
+    # the two tokens of the first turn has half of its gradient, which is a half of a whole turn's.
     assert float(loss.detach()) == pytest.approx(-(1.0 + 1.2) / 2)
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [

@@ -110,6 +110,11 @@ def test_logits_in_chunks_give_the_numbers_and_gradients_of_all_logits_at_once(
     lora: dict[str, Any] | None,
     has_plain_logits: bool,
 ) -> None:
+    """A logit is the score of one word of the vocabulary as the next token.
+
+    All logits of a batch take much memory. A model with a plain head computes those of a few
+    tokens at a time. Gemma 2 changes the logits after its head, so it computes all at once.
+    """
     temperature = 0.7
     model = make_transformers_model(architecture, lora, **changes)
     assert scoring.has_plain_logits(model) is has_plain_logits
@@ -192,6 +197,7 @@ class GradientsAndMemory(NamedTuple):
 def test_layers_that_are_computed_again_give_the_same_gradients_and_keep_less(
     lora: dict[str, Any] | None,
 ) -> None:
+    """Gradients need what each layer gave. Computing it again saves memory, and takes time."""
     model = make_transformers_model("Qwen2", lora, num_hidden_layers=4)
     settings = Training(gradient_checkpointing=True)
     layers = checkpointing_layers(SimpleNamespace(model=model), settings)
@@ -367,6 +373,7 @@ def test_concurrent_calls_share_batches_of_bounded_size_and_get_their_own_result
 
 @pytest.mark.parametrize("error", [ValueError("no weights"), KeyboardInterrupt("no weights")])
 def test_a_failure_reaches_every_call_of_its_batch_and_no_later_one(error: BaseException) -> None:
+    """A batcher runs the calls of many threads as one; each thread waits for its own result."""
     is_broken = True
 
     def return_rows(rows: Sequence[int]) -> Sequence[int]:

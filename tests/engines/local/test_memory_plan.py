@@ -110,7 +110,7 @@ def test_without_shards_every_gpu_has_all_weights() -> None:
     assert use_of_four.total == use_of_one.total
 
 
-def test_layers_that_are_kept_for_the_gradient_take_more() -> None:
+def test_a_training_without_checkpointing_takes_more_memory() -> None:
     # Checkpointing computes layers again, instead of keeping what they gave.
     with_checkpointing = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2).use()
     without = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, is_checkpointed=False).use()
@@ -118,6 +118,7 @@ def test_layers_that_are_kept_for_the_gradient_take_more() -> None:
 
 
 def test_vllm_beside_a_training_takes_its_share_of_the_gpu() -> None:
+    """vLLM is a fast sampler. It may run on the GPU of the training, in a share of its memory."""
     share = 0.35
     alone = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, capacity=80).use()
     beside_vllm = TrainingMemory(SHAPE_OF_7B, lora=16, rows=2, capacity=80, colocated=share).use()
@@ -132,7 +133,7 @@ def test_the_shape_of_a_folder_is_read_from_its_config(tmp_path: Path) -> None:
     assert model_shape(str(tmp_path)) == SHAPE_OF_7B
 
 
-def test_a_config_of_another_form_tells_no_shape(tmp_path: Path) -> None:
+def test_a_config_without_the_known_sizes_gives_no_shape(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"d_model": 512}))
     assert model_shape(str(tmp_path)) is None
 
@@ -143,7 +144,7 @@ def test_a_config_that_is_no_json_is_refused(tmp_path: Path) -> None:
         model_shape(str(tmp_path))
 
 
-def test_an_unknown_name_tells_no_shape() -> None:
+def test_an_unknown_name_gives_no_shape() -> None:
     assert model_shape("nobody/Nothing-9B") is None
 
 
@@ -163,7 +164,8 @@ def test_a_vllm_server_whose_weights_are_too_large_does_not_fit() -> None:
     assert vllm_use("sampling", gpus=1, weights=90, capacity=80).fits is False
 
 
-def test_of_a_server_with_unknown_weights_nothing_is_said() -> None:
+def test_it_is_not_known_whether_a_server_with_unknown_weights_fits() -> None:
+    """The size of its weights is not known, so neither is whether they fit."""
     use = vllm_use("answers", gpus=4, weights=None, capacity=80)
     assert use.fits is None
     assert use.summary()["total"] is None

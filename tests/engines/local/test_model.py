@@ -58,6 +58,10 @@ TEMPLATE_THAT_DROPS_SYSTEM_MESSAGES = (
 def test_the_text_of_the_system_message_reaches_the_model_whatever_its_template_does(
     make_model: Callable[..., Any], template: str | None, expected_prompt: str
 ) -> None:
+    """The template of a tokenizer turns messages into one text; some take no system message.
+
+    Then the text of the system message goes to the beginning of the user's message.
+    """
     model = make_model(template=template)
     words = model.tokenizer.convert_ids_to_tokens(model.encode(MESSAGES))
     assert words == expected_prompt.split()
@@ -80,6 +84,7 @@ def adapted_model(model: Any, tmp_path: Path) -> LocalModel:
 def test_a_saved_adapter_has_only_its_own_weights(
     adapted_model: LocalModel, tmp_path: Path
 ) -> None:
+    """An adapter is a small set of weights on top of a base model; here it is LoRA of rank 2."""
     folder = adapted_model.save(tmp_path / "adapter")
     assert not (folder / "model.safetensors").exists()
 
@@ -171,9 +176,10 @@ def test_without_a_reference_there_is_nothing_to_score_by(
 # Fingerprints.
 
 
-def test_every_number_of_a_large_tensor_is_in_the_fingerprint(
+def test_a_change_of_one_number_in_a_large_tensor_changes_the_fingerprint(
     make_model: Callable[..., Any],
 ) -> None:
+    """The embeddings are made large, and one number in their middle is changed."""
     model = make_model()
     changed_model = make_model()
     for large_model in (model, changed_model):
@@ -190,7 +196,7 @@ def test_every_number_of_a_large_tensor_is_in_the_fingerprint(
     assert changed_model.fingerprint != model.fingerprint
 
 
-def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(
+def test_another_base_or_scale_of_an_adapter_changes_the_fingerprint(
     model: Any, tmp_path: Path
 ) -> None:
     folder = model.save(tmp_path / "base")
@@ -217,7 +223,7 @@ def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(
         pytest.param("tokenizer_config.json", {"chat_template": PLAIN_TEMPLATE}, id="template"),
     ],
 )
-def test_config_tokenizer_and_template_are_in_the_fingerprint(
+def test_a_change_of_config_tokenizer_or_template_changes_the_fingerprint(
     model: Any, tmp_path: Path, file_name: str, changed_fields: dict[str, Any]
 ) -> None:
     folder = model.save(tmp_path / "model")
@@ -383,6 +389,8 @@ def test_no_module_of_the_local_engine_imports_torch_when_it_is_imported() -> No
 def test_code_that_comes_with_a_model_is_neither_run_nor_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The config of a model may name classes in a Python file beside it, which could do harm."""
+
     def fail_if_asked(*_: Any) -> str:
         pytest.fail("the user was asked whether to run the code of a model")
 
@@ -455,6 +463,7 @@ def test_an_empty_completion_has_no_logprobs(model: Any) -> None:
 
 
 def test_a_row_gets_the_same_tokens_alone_and_beside_rows_with_other_limits(model: Any) -> None:
+    """A row is a prompt in a batch. Each has a seed of its own, and a limit of new tokens."""
     limits = [1, 16, 0, 4]
     equal_requests: list[SampleRequest] = []
     limited_requests: list[SampleRequest] = []

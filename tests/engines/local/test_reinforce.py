@@ -2,7 +2,8 @@
 
 A job trains a model. Each of its steps takes groups; a group has several completions of one prompt,
 each with its reward. Completions with a better reward than the others of their group become
-likelier.
+likelier. The fixture `model` has a few thousand random weights, and knows the words w0 to w19.
+`text_group` makes a group of given texts, as if the model had written them.
 """
 
 import math
@@ -76,6 +77,7 @@ def test_the_first_step_on_samples_of_the_model_itself_has_a_loss_of_0(model: An
 
 
 def test_a_group_of_equal_rewards_trains_nothing(model: Any) -> None:
+    """No completion is better than the others, so none should become likelier."""
     fingerprint = model.fingerprint
     group = text_group(model, "w7", "w8", rewards=[0.5, 0.5])
 
@@ -210,6 +212,12 @@ def weights_differ(weights: dict[str, torch.Tensor], others: dict[str, torch.Ten
 def test_recomputed_log_probabilities_take_the_place_of_those_of_the_sampler(
     make_model: Callable[..., Any],
 ) -> None:
+    """A step compares the present probability of each token with that at its sampling.
+
+    A sampler such as vLLM reports the latter with small errors. "recomputed" has the trained model
+    compute it instead.
+    """
+
     def train(error_of_sampler: float, old_logprobs: str) -> dict[str, torch.Tensor]:
         """Return the weights after a step; the sampler reports log-probabilities with an error."""
         model = make_model()
@@ -233,6 +241,7 @@ def test_recomputed_log_probabilities_take_the_place_of_those_of_the_sampler(
 def test_a_job_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
+    """One job takes four steps; another one loads its state after two steps, and takes the rest."""
     settings = {"batch_size": 2, "beta": 0.02, "output_dir": str(tmp_path)}
     model = make_model()
     groups = [
@@ -274,6 +283,11 @@ def divergences_of_two_steps(job: Any) -> list[float]:
 def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
     model: Any, lora: dict[str, Any] | None, trainer: str, tmp_path: Path
 ) -> None:
+    """`initialize` begins a job anew: with a new optimizer, and the present weights as reference.
+
+    `beta` is above 0, so the loss keeps the model near to the reference, and each step reports the
+    distance between them (the divergence).
+    """
     if trainer == "trl":
         pytest.importorskip(
             "trl", reason="the `local` extra is not installed: pip install '.[local]'"
@@ -306,6 +320,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(
 
 
 def test_a_checkpoint_needs_a_folder(model: Any) -> None:
+    """The setting `output_dir` names the folder; the job here has none."""
     with pytest.raises(UserError, match="output_dir"):
         make_job(model).save_checkpoint("x")
 

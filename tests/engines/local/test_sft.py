@@ -100,6 +100,8 @@ def test_the_learning_rate_falls_along_a_cosine(make_model: Callable[..., Any]) 
 
 
 def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Callable[..., Any]) -> None:
+    """A gradient that is longer than `max_grad_norm` is made shorter; 0 switches this off."""
+
     def fingerprint_after_training(max_grad_norm: float) -> str:
         model = make_model()
         fit_with(
@@ -151,6 +153,7 @@ CHATS = [
 
 
 def test_finetune_gives_a_model_over_a_trained_copy(model: Any, tmp_path: Path) -> None:
+    """`finetune` is DSPy's method of a model; its job gives a new model, and leaves the old one."""
     lm = local_lm(model, max_tokens=6)
     fingerprint = model.fingerprint
     settings = {"steps": 60, "learning_rate": 2e-2, "output_dir": str(tmp_path / "tuned")}

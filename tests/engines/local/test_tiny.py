@@ -1,7 +1,8 @@
 """A model from nothing: its tokenizer, its chat template, and that it is the same each time.
 
 `create` makes a small model with random weights, which demonstrations then teach the form of the
-answers. Its tokenizer is made for the texts of these demonstrations.
+answers. Its tokenizer is made for the texts of these demonstrations. They are calls of Memory-R2, a
+method whose model answers in JSON, with the changes to be made in a memory.
 """
 
 from pathlib import Path
@@ -52,6 +53,7 @@ def test_every_answer_is_the_same_after_encoding_and_decoding(
     ["[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"],
 )
 def test_a_word_has_the_same_token_wherever_it_stands(tokenizer: Any, text: str) -> None:
+    """So the model can copy a word from a line of a chat into the JSON of its answer."""
     (id_of_word_alone,) = token_ids(tokenizer, "Ada")
     assert id_of_word_alone in token_ids(tokenizer, text)
 

@@ -1,7 +1,8 @@
 """Our trainer and TRL's take the same steps, in one process and in two; TRL's takes vLLM.
 
 TRL is a library of Hugging Face that trains language models; vLLM is a fast sampler that needs a
-GPU, for which `fake_vllm.py` has stand-ins.
+GPU, for which `fake_vllm.py` has stand-ins. A job of the trainer "trl" has TRL hold the weights and
+make the optimizer, while groups and loss are ours. The other process of two repeats each step.
 """
 
 import ast
@@ -52,6 +53,10 @@ def model_folder(make_model: Callable[..., Any], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("case", TRAINING_CASES.values(), ids=TRAINING_CASES.keys())
 def test_both_trainers_take_the_same_steps(model_folder: Path, case: Any) -> None:
+    """A training takes two steps on seven short texts, of all weights or of an adapter.
+
+    Its second step begins from a checkpoint that was saved after the first one.
+    """
     result_of_ours = train_on_texts(model_folder, "local", case)
     result_of_trls = train_on_texts(model_folder, "trl", case)
     assert result_of_trls.losses == pytest.approx(result_of_ours.losses, abs=1e-5)
@@ -67,10 +72,13 @@ def test_trls_trainer_takes_exactly_the_same_steps_each_time(model_folder: Path,
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
-def test_the_loss_of_a_job_is_that_of_the_released_code_of_memory_r2(
+def test_a_job_has_the_losses_that_the_released_code_of_memory_r2_gives(
     model_folder: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The released code was run on some cases; their inputs and losses are test data."""
+    """Memory-R2 is a published method, whose code was run on some cases.
+
+    The inputs and losses of these cases are test data.
+    """
     use_logprobs_of_released_cases(monkeypatch)
     losses = train_on_released_cases(model_folder, trainer)
     assert losses == pytest.approx(RELEASED_LOSSES, abs=1e-5)
@@ -100,6 +108,8 @@ def test_two_processes_take_the_steps_of_one(model_folder: Path) -> None:
 def test_a_largest_gradient_norm_of_0_clips_nothing(
     make_model: Callable[..., Any], trainer: str
 ) -> None:
+    """A gradient that is longer than `max_grad_norm` is made shorter; 0 switches this off."""
+
     def train(max_grad_norm: float) -> dict[str, torch.Tensor]:
         """Return the weights of a model after two steps."""
         model = make_model()
@@ -188,6 +198,7 @@ def test_a_step_along_a_gradient_that_is_not_finite_is_skipped_and_counted(
 def test_a_setting_of_trl_that_does_not_fit_is_refused_in_one_line(
     model: Any, trainer: str, settings: dict[str, Any], message: str
 ) -> None:
+    """The settings in `trl` go to TRL, except those that the job decides by settings of its own."""
     with pytest.raises(UserError, match=message) as error:
         make_job(model, trainer, trl=settings)
     assert "\n" not in str(error.value)
@@ -352,6 +363,7 @@ def test_vllm_samples_what_the_model_here_would_sample(
     rollout_id: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The seed of a call decides what is sampled. The stand-in of vLLM has the same weights."""
     use_vllm(monkeypatch, generation)
     lm = local_lm(model, temperature=1.0, max_tokens=6)
     sample_of_this_process = sample_once(lm, rollout_id)
@@ -370,6 +382,7 @@ def test_vllm_samples_what_the_model_here_would_sample(
 def test_vllm_gets_the_weights_at_the_start_and_after_every_step(
     model: Any, generation: FakeGeneration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """vLLM has a copy of the weights, and must sample with those that were trained last."""
     use_vllm(monkeypatch, generation)
     job = local_lm(model, temperature=1.0).reinforce({"trainer": "trl"})
     assert generation.synchronizations == 1
