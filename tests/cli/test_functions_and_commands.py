@@ -19,6 +19,8 @@ from mempiler.cli import app
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.options import RunOptions
 
+from ..demonstrated_model import save_demonstrated_model
+
 RunCommand = Callable[..., tuple[int, str, str]]
 """Words of a command -> its exit code, standard output and standard error."""
 JsonOf = Callable[..., dict[str, Any]]
@@ -134,30 +136,44 @@ def test_compare_returns_what_the_command_prints(json_of: JsonOf) -> None:
 
 
 @pytest.mark.slow
-def test_train_returns_what_the_command_prints(json_of: JsonOf) -> None:
+def test_train_returns_what_the_command_prints(json_of: JsonOf, tmp_path: Path) -> None:
     pytest.importorskip("torch")
+    # To make the model "local:tiny" takes a minute.
+    model = f"local:{save_demonstrated_model(tmp_path / 'start', steps=2)}"
 
     printed = json_of(
         "train",
         "memory-r2",
-        *("--lm", "local:tiny"),
+        *("--lm", model),
+        *("--adapter", "compact"),
         *("--benchmark", "memory-env"),
         *("--benchmark-set", "users=10"),
         *("--benchmark-set", "sessions=2"),
-        *("--test", "4"),
-        *("--dev", "2"),
+        *("--test", "2"),
+        *("--dev", "1"),
         *("--train-set", "steps=1"),
         *("--train-set", "tokens=null"),
         *("--train-set", "horizons=[2]"),
+        *("--train-set", "num_rollouts=2"),
+        *("--train-set", "local_n=2"),
+        *("--train-set", "answer_tokens=24"),
     )
     returned = mempiler.train(
         "memory-r2",
-        lm="local:tiny",
+        lm=model,
+        adapter="compact",
         benchmark="memory-env",
         benchmark_set={"users": 10, "sessions": 2},
-        test=4,
-        dev=2,
-        train_set={"steps": 1, "tokens": None, "horizons": [2]},
+        test=2,
+        dev=1,
+        train_set={
+            "steps": 1,
+            "tokens": None,
+            "horizons": [2],
+            "num_rollouts": 2,
+            "local_n": 2,
+            "answer_tokens": 24,
+        },
         progress=False,
     )
     returned_json = as_json(returned)
@@ -166,6 +182,7 @@ def test_train_returns_what_the_command_prints(json_of: JsonOf) -> None:
     assert returned_json["before"]["score"] == printed["before"]["score"]
     assert returned_json["after"]["score"] == printed["after"]["score"]
     assert returned.training["tokens"] == printed["training"]["tokens"]
+    assert printed["training"]["tokens"] > 0
 
 
 @pytest.mark.parametrize("name", ["compile", "evaluate", "train"])
