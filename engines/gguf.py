@@ -89,9 +89,11 @@ def _start_server(path: Path, key: str, model: str, slots: int) -> Any:
     with require_package("xllamacpp", "models"):
         import xllamacpp  # pyright: ignore[reportMissingImports]
 
-    parameters = _server_parameters(xllamacpp, path, key, model, slots)
+    # The package has no types.
+    llama_cpp: Any = xllamacpp
+    parameters = _server_parameters(llama_cpp, path, key, model, slots)
     try:
-        return xllamacpp.Server(parameters)
+        return llama_cpp.Server(parameters)
     except (RuntimeError, OSError, ValueError) as error:
         reason = one_line(error)
         raise UserError(
