@@ -39,7 +39,7 @@ def check_data_file(inputs: RunInputs) -> None:
         result["split"] = split.summary
         lines.extend(split.lines)
     else:
-        lines.append(f"{data.file}: cannot be used as it is; mend the lines marked ERROR")
+        lines.append(f"{data.file}: cannot be used as it is; fix the lines marked ERROR")
 
     print_result(result, lines)
     sys.exit(0 if report.ok else 1)

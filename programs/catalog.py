@@ -294,5 +294,5 @@ def _construct(
     try:
         return cls(**arguments)
     except TypeError as error:
-        # The class may be the user's own, so the user can mend its constructor.
+        # The class may be the user's own, so the user can fix its constructor.
         raise UserError(f"method {name!r}: {error}") from error

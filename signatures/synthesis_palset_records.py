@@ -7,7 +7,7 @@ ours.
 
 - `WriteLogs` (6-1) and `WriteAdviceDialogue` (6-2) write the records of a situation.
 - `ReviewLogTypes`, `ReviewActions` and `ReviewPersona` look for faults.
-- `MendLogs` and `MendUtterances` correct the faulty records.
+- `CorrectLogs` and `CorrectUtterances` correct the faulty records.
 
 Several prompts share rules. Their classes set `__doc__`, which is what a model reads; the docstring
 above it is for readers of the code. Writers and reviewers are told the type of a log entry, and
@@ -112,7 +112,7 @@ class Contradiction(BaseModel):
     reason: str = Field(description="what contradicts what, in one sentence")
 
 
-class MendedLog(BaseModel):
+class CorrectedLog(BaseModel):
     """A corrected log entry; its time stays."""
 
     number: int = Field(description="the entry's number")
@@ -120,7 +120,7 @@ class MendedLog(BaseModel):
     content: str = Field(description="the corrected text, in the form of its type")
 
 
-class MendedUtterance(BaseModel):
+class CorrectedUtterance(BaseModel):
     """A corrected utterance; its action stays."""
 
     turn: int = Field(description="the turn's number")
@@ -283,7 +283,7 @@ class ReviewPersona(dspy.Signature):
     )
 
 
-class MendLogs(dspy.Signature):
+class CorrectLogs(dspy.Signature):
     """Correct faulty log entries."""
 
     __doc__ = f"""Correct faulty log entries. Remove the faults and keep everything else.
@@ -308,10 +308,10 @@ Rules:
     entries: list[str] = dspy.InputField(
         desc="number, time, event, type, content and fault of each faulty entry"
     )
-    mended: list[MendedLog] = dspy.OutputField(desc="the corrected entries")
+    corrected: list[CorrectedLog] = dspy.OutputField(desc="the corrected entries")
 
 
-class MendUtterances(dspy.Signature):
+class CorrectUtterances(dspy.Signature):
     """Correct faulty utterances of a dialogue."""
 
     __doc__ = f"""Correct faulty utterances of a dialogue. Remove the faults and keep the dialogue coherent.
@@ -334,4 +334,4 @@ Rules:
         desc="turn, role, action, reference and words of each utterance"
     )
     faulty: list[str] = dspy.InputField(desc="turn, role and fault of each faulty utterance")
-    mended: list[MendedUtterance] = dspy.OutputField(desc="the corrected utterances")
+    corrected: list[CorrectedUtterance] = dspy.OutputField(desc="the corrected utterances")

@@ -1,4 +1,4 @@
-"""LangMem: memories that the model extracts and mends by calls of tools, in LangGraph's store.
+"""LangMem: memories that the model extracts and corrects by calls of tools, in LangGraph's store.
 
 A model that calls no tools leaves the store empty.
 """

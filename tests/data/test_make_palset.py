@@ -395,10 +395,10 @@ def reviewing_model(corrects_faults: bool) -> Callable[[str, str, int], Any]:
             return {"faults": find_faults(prompt)}
         if kind == "contradictions":
             return {"contradictions": find_contradictions(prompt)}
-        if kind == "mended" and "[[ ## entries ## ]]" in prompt:
-            return {"mended": correct_logs(prompt, corrects_faults)}
-        if kind == "mended":
-            return {"mended": correct_dialogue(prompt, corrects_faults)}
+        if kind == "corrected" and "[[ ## entries ## ]]" in prompt:
+            return {"corrected": correct_logs(prompt, corrects_faults)}
+        if kind == "corrected":
+            return {"corrected": correct_dialogue(prompt, corrects_faults)}
         return flawless_model(kind, prompt, number)
 
     return reply
@@ -496,7 +496,7 @@ def test_what_was_corrected_is_reviewed_again(palset_with_corrected_faults: Made
     dialogues = len(user["history"]) + len(user["query"])
     # The logs of one of eight situations are corrected, and every dialogue. So there is one review
     # for each of the eight, one for the corrected logs, and two for each dialogue.
-    assert palset.calls["mended"] == 1 + dialogues
+    assert palset.calls["corrected"] == 1 + dialogues
     assert palset.calls["faults"] == (8 + 1) + 2 * dialogues
 
 
@@ -535,7 +535,7 @@ def test_faulty_logs_are_kept_if_too_few_logs_would_be_left(made_palset: Any) ->
             return {
                 kind: [{"record": entry, "reason": "cannot be"} for entry in six_faulty_entries]
             }
-        if kind == "mended":
+        if kind == "corrected":
             return {kind: []}
         return flawless_model(kind, prompt, number)
 
@@ -550,7 +550,7 @@ def test_faulty_logs_are_kept_if_too_few_logs_would_be_left(made_palset: Any) ->
     }
     assert outcomes == {"kept"}
     # None of the logs of the eight situations could be corrected.
-    assert palset.report.count("mending of logs", "given up") == 8
+    assert palset.report.count("correction of logs", "given up") == 8
 
 
 def assert_prompts_are_the_reviewed_ones(

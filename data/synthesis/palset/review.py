@@ -19,15 +19,15 @@ import dspy
 
 from ....signatures.synthesis_palset_records import (
     Contradiction,
+    CorrectedLog,
+    CorrectedUtterance,
+    CorrectLogs,
+    CorrectUtterances,
     DraftAssistantUtterance,
     DraftLog,
     DraftTurn,
     DraftUserUtterance,
     LogFault,
-    MendedLog,
-    MendedUtterance,
-    MendLogs,
-    MendUtterances,
     ReviewActions,
     ReviewLogTypes,
     ReviewPersona,
@@ -46,8 +46,8 @@ FaultT = TypeVar("FaultT")
 LOG_TYPE_REVIEW = Step("review of log types", ReviewLogTypes)
 ACTION_REVIEW = Step("review of actions", ReviewActions)
 PERSONA_REVIEW = Step("review against the persona", ReviewPersona)
-LOG_MENDING = Step("mending of logs", MendLogs)
-UTTERANCE_MENDING = Step("mending of utterances", MendUtterances)
+LOG_CORRECTION = Step("correction of logs", CorrectLogs)
+UTTERANCE_CORRECTION = Step("correction of utterances", CorrectUtterances)
 
 
 def _ask_for_faults(
@@ -87,13 +87,13 @@ def review_logs(session: Session, logs: list[DraftLog], setting: Setting) -> lis
     for _ in range(setting.reviews):
         if not faults:
             break
-        mended = review.mend(entries, faults)
-        if not mended:
-            # The mending was given up, so the faults remain.
+        corrected = review.correct(entries, faults)
+        if not corrected:
+            # The correction was given up, so the faults remain.
             break
-        entries.update(mended)
-        # Each entry is judged by itself, and those that were not mended had no faults.
-        faults = review.find_faults(mended)
+        entries.update(corrected)
+        # Each entry is judged by itself, and those that were not corrected had no faults.
+        faults = review.find_faults(corrected)
 
     if not faults:
         return list(entries.values())
@@ -145,14 +145,14 @@ class _LogReview:
         inputs = {"logs": lines}
         return _ask_for_faults(LOG_TYPE_REVIEW, self._session, inputs, check, self._setting)
 
-    def mend(
+    def correct(
         self, entries: Mapping[int, DraftLog], faults: Mapping[int, Sequence[str]]
     ) -> dict[int, DraftLog]:
         """Correct all faulty entries, and return the corrected ones by their numbers.
 
         If no attempt succeeds, nothing is corrected and the result is empty.
         """
-        # The fields in the order in which `MendLogs` announces them.
+        # The fields in the order in which `CorrectLogs` announces them.
         lines: list[str] = []
         for number, reasons in faults.items():
             entry = entries[number]
@@ -164,20 +164,22 @@ class _LogReview:
             "entries": lines,
         }
 
-        def check(answer: dspy.Prediction) -> CheckResult[list[MendedLog]]:
-            return accept_if_valid(answer.mended, mended_log_problems(answer.mended, faults))
+        def check(answer: dspy.Prediction) -> CheckResult[list[CorrectedLog]]:
+            return accept_if_valid(
+                answer.corrected, corrected_log_problems(answer.corrected, faults)
+            )
 
-        corrections = self._setting.ask(LOG_MENDING, self._session.id, inputs, check)
+        corrections = self._setting.ask(LOG_CORRECTION, self._session.id, inputs, check)
         if corrections is None:
             return {}
 
-        mended_entries: dict[int, DraftLog] = {}
+        corrected_entries: dict[int, DraftLog] = {}
         for correction in corrections:
             # The prompt has time and event stay as they are.
             changes = {"type": correction.type, "content": correction.content}
             entry = entries[correction.number]
-            mended_entries[correction.number] = entry.model_copy(update=changes)
-        return mended_entries
+            corrected_entries[correction.number] = entry.model_copy(update=changes)
+        return corrected_entries
 
     def leave_out(
         self, entries: Mapping[int, DraftLog], faults: Mapping[int, Sequence[str]]
@@ -196,14 +198,16 @@ class _LogReview:
         return [entry for number, entry in entries.items() if number not in faults]
 
 
-def mended_log_problems(mended: Sequence[MendedLog], faulty_numbers: Iterable[int]) -> list[str]:
+def corrected_log_problems(
+    corrected: Sequence[CorrectedLog], faulty_numbers: Iterable[int]
+) -> list[str]:
     """Return what is wrong with corrections: each faulty entry is wanted once, with a text."""
     problems: list[str] = []
-    numbers = sorted(entry.number for entry in mended)
+    numbers = sorted(entry.number for entry in corrected)
     wanted_numbers = sorted(faulty_numbers)
     if numbers != wanted_numbers:
-        problems.append(f"mended are {numbers}; mend {wanted_numbers}, once each")
-    for entry in mended:
+        problems.append(f"corrected are {numbers}; correct {wanted_numbers}, once each")
+    for entry in corrected:
         if blank(entry.content):
             problems.append(f"{entry.number} is empty")
     return problems
@@ -237,11 +241,11 @@ def review_dialogue(
     for _ in range(setting.reviews):
         if not faults:
             break
-        mended = review.mend(utterances, faults)
-        if not mended:
-            # The mending was given up, so the faults remain.
+        corrected = review.correct(utterances, faults)
+        if not corrected:
+            # The correction was given up, so the faults remain.
             break
-        utterances.update(mended)
+        utterances.update(corrected)
         # Utterances follow from one another, so all of them are looked at again.
         faults = review.find_faults(utterances)
 
@@ -336,7 +340,7 @@ class _DialogueReview:
         inputs = {"dialogue": lines}
         return _ask_for_faults(ACTION_REVIEW, self._session, inputs, check, self._setting)
 
-    def mend(
+    def correct(
         self, utterances: Mapping[Place, Utterance], faults: Mapping[Place, Sequence[str]]
     ) -> dict[Place, Utterance]:
         """Ask the model to correct the faulty utterances, and return the corrected ones by place.
@@ -349,26 +353,28 @@ class _DialogueReview:
             faults: What is wrong with the faulty ones, by place.
         """
 
-        def check(answer: dspy.Prediction) -> CheckResult[list[MendedUtterance]]:
-            return accept_if_valid(answer.mended, mended_utterance_problems(answer.mended, faults))
+        def check(answer: dspy.Prediction) -> CheckResult[list[CorrectedUtterance]]:
+            return accept_if_valid(
+                answer.corrected, corrected_utterance_problems(answer.corrected, faults)
+            )
 
         inputs = self._mending_inputs(utterances, faults)
-        corrections = self._setting.ask(UTTERANCE_MENDING, self._session.id, inputs, check)
+        corrections = self._setting.ask(UTTERANCE_CORRECTION, self._session.id, inputs, check)
         if corrections is None:
             return {}
 
-        mended_utterances: dict[Place, Utterance] = {}
+        corrected_utterances: dict[Place, Utterance] = {}
         for correction in corrections:
             place = (correction.turn, correction.role)
             # Only the words change. The action stays, because the plan of the dialogue sets it.
             changes = {"content": correction.content}
-            mended_utterances[place] = utterances[place].model_copy(update=changes)
-        return mended_utterances
+            corrected_utterances[place] = utterances[place].model_copy(update=changes)
+        return corrected_utterances
 
     def _mending_inputs(
         self, utterances: Mapping[Place, Utterance], faults: Mapping[Place, Sequence[str]]
     ) -> dict[str, Any]:
-        """Return the inputs of `MendUtterances`: all utterances, and what is wrong with some."""
+        """Return the inputs of `CorrectUtterances`: all utterances, and what is wrong with some."""
         dialogue: list[str] = []
         for (number, role), utterance in utterances.items():
             plan = f"{utterance.action} | {utterance.reference}"
@@ -385,16 +391,16 @@ class _DialogueReview:
         }
 
 
-def mended_utterance_problems(
-    mended: Sequence[MendedUtterance], faulty_places: Iterable[Place]
+def corrected_utterance_problems(
+    corrected: Sequence[CorrectedUtterance], faulty_places: Iterable[Place]
 ) -> list[str]:
     """Return what is wrong with corrections: each faulty utterance is wanted once, with words."""
     problems: list[str] = []
-    places = sorted((utterance.turn, utterance.role) for utterance in mended)
+    places = sorted((utterance.turn, utterance.role) for utterance in corrected)
     wanted_places = sorted(faulty_places)
     if places != wanted_places:
-        problems.append(f"mended are {places}; mend {wanted_places}, once each")
-    for utterance in mended:
+        problems.append(f"corrected are {places}; correct {wanted_places}, once each")
+    for utterance in corrected:
         if blank(utterance.content):
             problems.append(f"{(utterance.turn, utterance.role)} is empty")
     return problems
