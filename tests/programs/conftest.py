@@ -131,7 +131,14 @@ def graph_paths() -> Any:
 def section(text: str, field: str) -> str:
     """Return the value of an input field in a prompt.
 
-    It stands between the last header of this field and the next header.
+    It stands between the last header of this field and the next header. In this prompt, the value
+    of "practised_record" is the line that begins with "[a7]":
+
+        [[ ## practised_record ## ]]
+        [a7] (1 January 2024, Monday 15:00) user: video; situation-7-x => action-7-x
+
+        [[ ## thinking ## ]]
+        ...
     """
     value = text.rsplit(f"[[ ## {field} ## ]]", 1)[1].split("[[ ##")[0]
     return value.split("\n\nRespond with")[0].strip()
@@ -183,50 +190,59 @@ def script(answers: Answers) -> Callable[..., Script]:
     return make_script
 
 
-# PraMem's scripted model.
+# PraMem's scripted model. Each function returns what the model replies to one kind of prompt: a
+# value for each output field. In prompts, proposals that are reviewed have the ids r1, r2, ...
 
 
-def _three_proposals(text: str) -> dict[str, Any]:
-    """Propose three additions, in three of the spellings that models use for actions.
+def _id_of_practised_record(text: str) -> str:
+    """Return the id of the record that a prompt of PraMem is about: "a7" if it shows "[a7] ..."."""
+    line = section(text, "practised_record")
+    match = re.match(r"\[([^\]]+)\]", line)
+    assert match is not None, f"no id in brackets at the beginning: {line}"
+    return match[1]
 
-    A proposal is a change of the experience that a model suggests after it has practised.
+
+def _proposals_reply(text: str) -> dict[str, Any]:
+    """Reply with three proposals, "one of a7" and so on, to a prompt about the record a7.
+
+    Models spell the names of actions differently, and so do these proposals.
     """
-    practised_id = section(text, "practised_record").split("]")[0].strip("[")
+    record_id = _id_of_practised_record(text)
     return {
         "proposals": [
-            {"action": "Add Pattern", "trigger": "t", "content": f"one of {practised_id}"},
-            {"action": "add alert", "trigger": "t", "content": f"two of {practised_id}"},
-            {"action": "add_pattern", "trigger": "t", "content": f"three of {practised_id}"},
+            {"action": "Add Pattern", "trigger": "t", "content": f"one of {record_id}"},
+            {"action": "add alert", "trigger": "t", "content": f"two of {record_id}"},
+            {"action": "add_pattern", "trigger": "t", "content": f"three of {record_id}"},
         ]
     }
 
 
-def _reflection(text: str) -> dict[str, Any]:
-    """Call the prediction wrong, and make three proposals."""
+def _reflection_reply(text: str) -> dict[str, Any]:
+    """Reply that the prediction was wrong, and with three proposals."""
     judged_task = {"task": "watch", "verdict": "Incorrect", "analysis": "-"}
-    return {"tasks": [judged_task], **_three_proposals(text)}
+    return {"tasks": [judged_task], **_proposals_reply(text)}
 
 
-def _groundedness(text: str) -> dict[str, Any]:
-    """Call every proposal grounded in the records: with other records it would not hold."""
+def _groundedness_reply(text: str) -> dict[str, Any]:
+    """Reply that every proposal is grounded in the records: with others it would not hold."""
     verdicts = [{"proposal": proposal, "sensitive": True} for proposal in proposal_ids(text)]
     return {"groundedness": verdicts}
 
 
-def _generality(text: str) -> dict[str, Any]:
-    """Call every proposal general: it holds for more than one situation."""
+def _generality_reply(text: str) -> dict[str, Any]:
+    """Reply that every proposal is general: it holds for more than one situation."""
     verdicts = [{"proposal": proposal, "general": True} for proposal in proposal_ids(text)]
     return {"generality": verdicts}
 
 
-def _scene_choices(text: str) -> dict[str, Any]:
-    """Say of every proposal that it fits several situations."""
+def _scene_choices_reply(text: str) -> dict[str, Any]:
+    """Reply that every proposal fits several situations."""
     choices = [{"proposal": proposal, "situation": "several"} for proposal in proposal_ids(text)]
     return {"scene_choices": choices}
 
 
-def _decisions(text: str) -> dict[str, Any]:
-    """Adopt one pattern, which three proposals support."""
+def _decisions_reply(text: str) -> dict[str, Any]:
+    """Reply that one pattern is to be adopted, which three proposals support."""
     supporting_ids = pool_ids(text)
     change = {
         "action": "add pattern",
@@ -245,18 +261,18 @@ PRACTICE: Answers = {
         "predicted_action": "watched",
     },
     "predicted_action": lambda _: {"predicted_action": "watched"},
-    "tasks": _reflection,
-    "proposals": _three_proposals,
+    "tasks": _reflection_reply,
+    "proposals": _proposals_reply,
     "plans": lambda _: {
         "plans": [{"direction": "all reversed", "details": "likes become reports"}],
     },
-    "groundedness": _groundedness,
+    "groundedness": _groundedness_reply,
     "virtual_scenes": lambda _: {
         "virtual_scenes": [f"video; virtual {number}" for number in range(1, 8)],
     },
-    "generality": _generality,
-    "scene_choices": _scene_choices,
-    "decisions": _decisions,
+    "generality": _generality_reply,
+    "scene_choices": _scene_choices_reply,
+    "decisions": _decisions_reply,
     "answer": lambda _: ANSWER,
     "relevant_patterns": lambda _: {
         "relevant_patterns": [],
@@ -272,19 +288,20 @@ Then it adopts one pattern, which is supported by the first proposal of each of 
 practice_script = script(PRACTICE)
 
 
-# H2Memory's scripted model.
+# H2Memory's scripted model. Here too, each function returns the reply to one kind of prompt.
 
 
-def _links(text: str) -> dict[str, Any]:
-    """Link the second log of the prompt to the first, as caused by it."""
-    batch = section(text, "first_log").split(":")[0]
+def _links_reply(text: str) -> dict[str, Any]:
+    """Reply that the second log of the prompt was caused by the first, e.g. L2:2 by L2:1."""
+    # The field holds the id of the first log, "L2:1".
+    batch, _, _ = section(text, "first_log").partition(":")
     link = {"log_id": f"{batch}:2", "caused_by": f"{batch}:1", "follows": None}
     return {"links": [link]}
 
 
-def _found_situation(text: str) -> dict[str, Any]:
-    """Name the logs of the prompt; those of odd months are about health."""
-    # A line of the field is "[L2:1] searched thing-2-1".
+def _found_situation_reply(text: str) -> dict[str, Any]:
+    """Reply with a situation that names the logs of the prompt; odd months are about health."""
+    # A line of the field is "[L2:1] (3 February 2024, Saturday 09:00) log: searched thing-2-1".
     linked_logs = section(text, "linked_logs")
     log_ids = re.findall(r"^\[(L\d+:\d+)\]", linked_logs, re.MULTILINE)
     batch, _, _ = log_ids[0].partition(":")
@@ -300,8 +317,9 @@ def _found_situation(text: str) -> dict[str, Any]:
     }
 
 
-def _outlines(text: str) -> dict[str, Any]:
-    """Find two topics in the dialogue of the prompt, each in two of its turns."""
+def _outlines_reply(text: str) -> dict[str, Any]:
+    """Reply with two topics of the dialogue in the prompt, each in two of its turns."""
+    # A line of the field begins with the id of its turn, "[D2:1]".
     months = re.findall(r"^\[D(\d+):", section(text, "conversation"), re.MULTILINE)
     month = months[0] if months else "0"
 
@@ -320,8 +338,8 @@ def _outlines(text: str) -> dict[str, Any]:
     return {"outlines": [topic("sleeping soundly", 1), topic("cooking vegetables", 3)]}
 
 
-def _updating_aspects(text: str) -> dict[str, Any]:
-    """Add the month of the new situations to the summary of its aspect: "known 1+3".
+def _updating_aspects_reply(text: str) -> dict[str, Any]:
+    """Reply with a summary to which the month of the new situations is added: "known 1+3".
 
     An aspect is a part of life, such as health. Odd months are about health, even ones about work.
     """
@@ -343,28 +361,28 @@ def _updating_aspects(text: str) -> dict[str, Any]:
     }
 
 
-def _detailed_need(text: str) -> dict[str, Any]:
-    """Refine a need: what is known of the user follows it in angle brackets."""
+def _detailed_need_reply(text: str) -> dict[str, Any]:
+    """Reply with a refined need: what is known of the user follows it in angle brackets."""
     stated_need = section(text, "stated_need")
     background = section(text, "overall_background")
     situations = section(text, "recent_situations")
     return {"detailed_need": f"{stated_need} <{background} / {situations}>"}
 
 
-def _general_need(text: str) -> dict[str, Any]:
-    """Name the type of some needs by their number: "type(3)"."""
+def _general_need_reply(text: str) -> dict[str, Any]:
+    """Reply with a type of needs that is named by their number: "type(3)"."""
     needs = json.loads(section(text, "specific_needs"))
     return {"general_need": f"type({len(needs)})"}
 
 
-def _general_preference(text: str) -> dict[str, Any]:
-    """Name the principle of some preferences by listing them."""
+def _general_preference_reply(text: str) -> dict[str, Any]:
+    """Reply with a principle that lists some preferences: "principle(gentle sleep, ...)"."""
     experiences = json.loads(section(text, "preference_experiences"))
     return {"general_preference": f"principle({', '.join(experiences)})"}
 
 
-def _principle_verdict(text: str) -> dict[str, Any]:
-    """Revise a principle: add the new preferences to it."""
+def _principle_verdict_reply(text: str) -> dict[str, Any]:
+    """Reply with a revised principle, to which the new preferences are added."""
     principle = section(text, "principle_so_far")
     experiences = json.loads(section(text, "experiences_since"))
     revised = f"{principle} & {', '.join(experiences)}"
@@ -372,15 +390,15 @@ def _principle_verdict(text: str) -> dict[str, Any]:
 
 
 PAL: Answers = {
-    "links": _links,
-    "found_situation": _found_situation,
-    "outlines": _outlines,
-    "detailed_need": _detailed_need,
-    "updating_aspects": _updating_aspects,
-    "general_need": _general_need,
-    "general_preference": _general_preference,
+    "links": _links_reply,
+    "found_situation": _found_situation_reply,
+    "outlines": _outlines_reply,
+    "detailed_need": _detailed_need_reply,
+    "updating_aspects": _updating_aspects_reply,
+    "general_need": _general_need_reply,
+    "general_preference": _general_preference_reply,
     "type_verdict": lambda _: {"type_verdict": {"adjust": "No"}},
-    "principle_verdict": _principle_verdict,
+    "principle_verdict": _principle_verdict_reply,
 }
 """H2Memory's model: each answer is made from the prompt alone, so that order does not matter.
 

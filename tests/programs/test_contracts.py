@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the contracts run, and keep the promises of a method.
+"""The examples in the docstrings of the contracts run, and pass the checks for methods.
 
 The contracts are the base classes `Method`, `Writer` and `Reader`, from which users derive their
 own. The docstring of each module has an example, and a table of the hooks: what a subclass may
@@ -38,16 +38,29 @@ def example_of(module: ModuleType) -> str:
     return textwrap.dedent("\n".join(code))
 
 
-def test_examples_of_writer_reader_and_method_make_a_method_that_keeps_its_promises() -> None:
-    """Users may copy these examples. Together they define a method, `SentenceNotes`."""
-    names: dict[str, Any] = {"__name__": "example"}
-    # Later examples use what earlier ones define.
-    for module in (writer, reader, method):
-        exec(example_of(module), names)
+def test_the_examples_of_writer_reader_and_method_together_pass_check_method() -> None:
+    """Users may copy the examples in the docstrings, so these have to work.
 
-    example_settings = names["NoteSettings"](k=3)
-    example_method = names["SentenceNotes"](example_settings)
-    # It raises an error if a promise is not kept.
+    The first example defines a memory and its writer, the second a reader of this memory, and the
+    third the method `SentenceNotes`, which has both, with its settings. `check_method` writes and
+    reads memories with a method, and raises an error if it breaks a rule that the rest of Mempiler
+    relies on:
+
+    - To write a memory changes no input, and gives the same memory each time.
+    - A memory survives the way to JSON and back, and names only turns of the history as sources.
+    - To search a memory or to recall from it does not change it.
+    - The cache key of a memory depends on the prompts that write it, and on no others.
+    - No turn is lost where the answer of a model cannot be read.
+    """
+    namespace: dict[str, Any] = {"__name__": "example"}
+    exec(example_of(writer), namespace)
+    # Later examples use names that earlier ones define.
+    exec(example_of(reader), namespace)
+    exec(example_of(method), namespace)
+    settings = namespace["NoteSettings"](k=3)
+    example_method = namespace["SentenceNotes"](settings)
+
+    # An error would fail this test.
     check_method(example_method)
 
 

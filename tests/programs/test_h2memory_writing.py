@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import dspy
@@ -40,30 +41,92 @@ MALFORMED = "nonsense"
 # Situations and backgrounds.
 
 
-def test_linked_logs_are_one_situation_and_the_others_one_each(write_with_h2memory: Write) -> None:
-    result = write_with_h2memory(sessions=2)
+def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
+    write_with_h2memory: Write,
+) -> None:
+    """The logs of a phone say what its user did. A situation sums up logs that belong together.
 
-    first, second, third, fourth = result.memory.situations[:4]
-    assert first.sources == ("L1:1", "L1:2")
-    assert second.sources == ("L1:3",)
-    assert third.sources == ("L1:4",)
-    assert fourth.sources == ("L2:1", "L2:2")
+    The model is asked first which logs are linked. The id "L1:2" is that of the second log of L1.
+    """
+    logs = Logs(
+        id="L1",
+        time=datetime(2024, 1, 3),
+        turns=(
+            Turn(id="L1:1", speaker="log", text="searched for running shoes"),
+            Turn(id="L1:2", speaker="log", text="bought running shoes"),
+            Turn(id="L1:3", speaker="log", text="booked a table"),
+            Turn(id="L1:4", speaker="log", text="called the dentist"),
+        ),
+    )
+    search_caused_purchase = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
 
-    assert [first.id, second.id, third.id, fourth.id] == ["s1", "s2", "s3", "s4"]
-    assert [first.batch, second.batch, third.batch, fourth.batch] == ["L1", "L1", "L1", "L2"]
-    assert third.aspects == ("health",)
-    assert fourth.aspects == ("work", "family")
-    assert first.links[0] == link("L1:2", "caused_by", "L1:1")
+    memory = write_with_h2memory(
+        {"links": {"links": [search_caused_purchase]}}, History(id="ann", items=(logs,))
+    ).memory
+
+    shoes, table, dentist = memory.situations
+    assert shoes.sources == ("L1:1", "L1:2")
+    assert shoes.links == (link("L1:2", "caused_by", "L1:1"),)
+    assert table.sources == ("L1:3",)
+    assert table.links == ()
+    assert dentist.sources == ("L1:4",)
+    assert dentist.links == ()
+
+
+def test_situations_are_numbered_over_all_batches_of_logs(write_with_h2memory: Write) -> None:
+    """A batch is an item of logs. The script links the first two of the four logs of each batch."""
+    memory = write_with_h2memory(history=pal(sessions=2, logs=4)).memory
+
+    batches = {situation.id: situation.batch for situation in memory.situations}
+    assert batches == {
+        "s1": "L1",
+        "s2": "L1",
+        "s3": "L1",
+        "s4": "L2",
+        "s5": "L2",
+        "s6": "L2",
+    }
+    sources = {situation.id: situation.sources for situation in memory.situations}
+    assert sources["s1"] == ("L1:1", "L1:2")
+    assert sources["s4"] == ("L2:1", "L2:2")
+
+
+@pytest.mark.parametrize(
+    ("answered_aspects", "aspects"),
+    [
+        pytest.param(["family", "WORK"], ("work", "family"), id="a-list-in-any-order-and-spelling"),
+        pytest.param("Health", ("health",), id="one-aspect-as-a-text"),
+    ],
+)
+def test_a_situation_has_the_aspects_of_life_that_the_model_names(
+    write_with_h2memory: Write, answered_aspects: Any, aspects: tuple[str, ...]
+) -> None:
+    situation_answer = {"situation": "moved near the office", "aspects": answered_aspects}
+    replaced_answers = {
+        "found_situation": {"found_situation": situation_answer},
+        # The background is no concern of this test.
+        "updating_aspects": {"updating_aspects": [], "updating_content": []},
+    }
+
+    memory = write_with_h2memory(replaced_answers, sessions=1).memory
+
+    assert memory.situations
+    for situation in memory.situations:
+        assert situation.text == "moved near the office"
+        assert situation.aspects == aspects
 
 
 def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
     write_with_h2memory: Write,
 ) -> None:
+    """The script says of each month that its second log was caused by its first."""
     result = write_with_h2memory(sessions=2)
 
+    # The links of each month are asked for at once.
     assert result.calls["links"] == 2
     [prompt] = [text for text in result.texts("found_situation") if "L1:2" in text]
-    assert "thing-1-2 <caused_by L1:1>" in prompt
+    # The line begins with "[L1:2]" and the date.
+    assert "searched thing-1-2 <caused_by L1:1>" in prompt
 
 
 def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:

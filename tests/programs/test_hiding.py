@@ -199,7 +199,13 @@ def test_a_writer_updates_a_reworded_fact_as_its_user_sees_it(memory: AdasMemory
     assert updated_fact.turns == ("D1:1", "D2:1")
 
 
-def deletion_of(entry: Entry) -> Amendments:
+# How a deletion reaches a writer. A user's amendments are no argument of the functions that write.
+# A program runs its writer in the block `with amendment_scope(amendments):`. Inside of it, code
+# that edits, merges or shows facts asks the amendments which facts the user has deleted or
+# reworded.
+
+
+def amendments_that_delete(entry: Entry) -> Amendments:
     """Return the amendments of a user who has deleted one entry."""
     deletion = Amendment(
         number=1,
@@ -213,61 +219,89 @@ def deletion_of(entry: Entry) -> Amendments:
 
 
 FACT_TEXTS = ["has a dog", "likes tea", "runs on Mondays", "lives in Lisbon"]
-EDITS = st.builds(
+
+
+def memory_of_four_facts() -> FactMemory:
+    """Return a memory of Memory-R2 that says each of `FACT_TEXTS` of Ada, as m1, m2, m3 and m4."""
+    inserts = [
+        Edit("INSERT", speaker="Ada", content=text, sources=(f"D{number}:1",))
+        for number, text in enumerate(FACT_TEXTS, 1)
+    ]
+    return FactMemory().apply(inserts)
+
+
+def test_a_fact_that_is_said_again_gets_another_source_unless_its_user_deleted_it() -> None:
+    """If it was deleted, the deleted fact stays as it was, and a new fact stands beside it."""
+    memory = memory_of_four_facts()
+    dog_fact, *_ = memory.facts
+    dog_entry, *_ = memory.entries()
+    said_again = Edit("INSERT", speaker="Ada", content="has a dog", sources=("D9:1",))
+
+    memory_without_deletion = memory.apply([said_again])
+    with amendment_scope(amendments_that_delete(dog_entry)):
+        memory_with_deletion = memory.apply([said_again])
+
+    assert len(memory_without_deletion.facts) == 4
+    assert memory_without_deletion.facts[0].sources == ("D1:1", "D9:1")
+
+    assert len(memory_with_deletion.facts) == 5
+    assert memory_with_deletion.facts[0] == dog_fact
+    assert memory_with_deletion.facts[-1].sources == ("D9:1",)
+
+
+IDS_OF_OTHER_FACTS = ["m2", "m3", "m4"]
+EDITS_OF_OTHER_FACTS = st.builds(
     Edit,
     op=st.sampled_from(["INSERT", "UPDATE", "DELETE"]),
-    memory_id=st.sampled_from(["m2", "m3", "m4"]),
+    memory_id=st.sampled_from(IDS_OF_OTHER_FACTS),
     speaker=st.just("Ada"),
     content=st.sampled_from(FACT_TEXTS),
     sources=st.lists(st.sampled_from(["D8:1", "D9:1"]), min_size=1, max_size=2).map(tuple),
 )
-"""Edits of Memory-R2's manager, which is shown all facts but the first, m1."""
+"""Edits of a model that is not shown the fact m1, but may by chance write its very words."""
 
 
-@given(edits=st.lists(EDITS, max_size=8))
-def test_no_edit_of_the_shown_facts_changes_a_deleted_fact(edits: list[Edit]) -> None:
-    """The user has deleted the fact m1. The model sees m2 to m4, and may edit these or add facts.
+@given(edits=st.lists(EDITS_OF_OTHER_FACTS, max_size=8))
+def test_no_edit_of_other_facts_changes_a_deleted_fact(edits: list[Edit]) -> None:
+    """The user has deleted m1. The model sees the other facts, and may edit these or add some."""
+    memory = memory_of_four_facts()
+    deleted_fact, *_ = memory.facts
+    deleted_entry, *_ = memory.entries()
+    assert deleted_entry.id == "m1"
 
-    Even an edit that adds the words of m1 once more leaves m1 as it was.
-    """
-    inserts = [
-        Edit("INSERT", speaker="Ada", content=text, sources=(f"D{number}:1",))
-        for number, text in enumerate(FACT_TEXTS)
-    ]
-    # It has the facts m1 to m4.
-    memory = FactMemory().apply(inserts)
-    deleted_fact = memory.facts[0]
-
-    with amendment_scope(deletion_of(memory.entries()[0])):
-        edited_memory = memory.apply(edits, ["m2", "m3", "m4"])
+    with amendment_scope(amendments_that_delete(deleted_entry)):
+        edited_memory = memory.apply(edits, shown_ids=IDS_OF_OTHER_FACTS)
 
     assert edited_memory.facts[0] == deleted_fact
 
 
-def test_a_deleted_fact_is_not_merged_with_similar_facts(scripted: Any) -> None:
+def test_similar_facts_are_merged_unless_their_user_deleted_one(scripted: Any) -> None:
     """A merged fact would show what the user has deleted, in other words."""
     # The memory is updated with every session, and similar facts are merged after every update.
     writer = build("fact-store", embedder=embedder(), every=1, merge_after=1).method.writer
     similar_facts = [
-        FactChange(info=f"Ada runs on {day}", type="Activity")
-        for day in ("Monday", "monday", "Mondays")
+        FactChange(info="Ada runs on Monday", type="Activity"),
+        FactChange(info="Ada runs on Mondays", type="Activity"),
     ]
+    memory = PersonalMemory().upsert(similar_facts, [])
     # Nine facts were added since the last merging, more than `merge_after`.
-    memory = PersonalMemory().upsert(similar_facts, []).replace(fresh=9)
+    memory = memory.replace(fresh=9)
+    assert len(memory.facts) == 2
     session = Session(id="D2", turns=(Turn(id="D2:1", speaker="Ada", text="I like tea"),))
     merged_fact = {"info": "Ada runs", "type": "Activity", "related_entities": []}
     lm = scripted(lambda kind, text, n: {"facts": [], "merged_fact": merged_fact})
 
-    # If no fact was deleted, the next session makes the writer merge all three.
+    # Without a deletion, the next session makes the writer ask the model to merge both.
     with dspy.context(lm=lm):
-        merged_memory = write_items(writer, memory, [session])
-    assert [fact.info for fact in merged_memory.facts] == ["Ada runs"]
+        memory_without_deletion = write_items(writer, memory, [session])
+    assert [fact.info for fact in memory_without_deletion.facts] == ["Ada runs"]
     assert lm.engine.calls["merged_fact"] == 1
 
-    # If one was deleted, they are not merged, and the model is not asked a second time.
-    with dspy.context(lm=lm), amendment_scope(deletion_of(memory.entries()[0])):
-        memory_after_deletion = write_items(writer, memory, [session])
-    assert memory_after_deletion.facts == memory.facts
+    # After the deletion of one they are not merged, and the model is not asked a second time.
+    first_entry, *_ = memory.entries()
+    with dspy.context(lm=lm), amendment_scope(amendments_that_delete(first_entry)):
+        memory_with_deletion = write_items(writer, memory, [session])
+    assert memory_with_deletion.facts == memory.facts
     assert lm.engine.calls["merged_fact"] == 1
 
 

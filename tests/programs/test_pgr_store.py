@@ -333,10 +333,20 @@ def test_without_a_preset_there_are_three_rounds(method: str) -> None:
     assert build(method, embedder=embedder()).method.config["iterations"] == 3
 
 
-def test_a_policy_may_search_through_another_policy(scripted: Any, make_history: Any) -> None:
-    """In "pgr+logs+turn-rag" PGR searches through "logs", which searches through turn-rag.
+# Methods of several layers. The name of a method lists its layers from the outside in: in
+# "pgr+turn-rag" the policy PGR decides what to search for, and turn-rag searches the turns of the
+# history. A layer between them, "logs", shows a user's logs beside what turn-rag finds. In `build`
+# the settings of the first layer have plain names. Those of the second layer begin with `inner_`,
+# and those of the third with `inner_inner_`.
 
-    Settings with `inner_` are those of "logs", and settings with `inner_inner_` those of turn-rag.
+TWO_LAYERS = "pgr+turn-rag"
+THREE_LAYERS = "pgr+logs+turn-rag"
+
+
+def test_a_policy_may_search_through_another_policy(scripted: Any, make_history: Any) -> None:
+    """PGR imagines steps that an answer may need, and searches for each step.
+
+    Here it searches through "logs", which searches through turn-rag.
     """
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -346,13 +356,16 @@ def test_a_policy_may_search_through_another_policy(scripted: Any, make_history:
         return {kind: "x"}
 
     settings = {
+        # PGR: the steps are imagined once, from the question alone, and no summary is made.
         "iterations": 0,
         "augment": "none",
         "summary": False,
+        # "logs": the most log entries of earlier sessions
         "inner_k": 2,
+        # turn-rag: the most turns
         "inner_inner_k": 4,
     }
-    program = build("pgr+logs+turn-rag", **settings)
+    program = build(THREE_LAYERS, **settings)
     with dspy.context(lm=scripted(reply)):
         context = program(history=make_history(sessions=3), question="Where?").context
 
@@ -364,14 +377,35 @@ def test_a_policy_may_search_through_another_policy(scripted: Any, make_history:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("pgr+turn-rag", {"inner_k": 7, "k": 3, "summary": False}),
-        ("pgr+logs+turn-rag", {"iterations": 0, "inner_earlier": "none", "inner_inner_k": 7}),
+        pytest.param(
+            TWO_LAYERS,
+            {
+                # PGR: the most hits of a search, and no summary of how the steps led to them
+                "k": 3,
+                "summary": False,
+                # turn-rag: the most turns
+                "inner_k": 7,
+            },
+            id="two-layers",
+        ),
+        pytest.param(
+            THREE_LAYERS,
+            {
+                # PGR: no rounds of further steps
+                "iterations": 0,
+                # "logs": nothing is shown of the logs of earlier sessions
+                "inner_earlier": "none",
+                # turn-rag: the most turns
+                "inner_inner_k": 7,
+            },
+            id="three-layers",
+        ),
     ],
 )
-def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(
+def test_a_saved_program_is_loaded_with_the_settings_of_all_its_layers(
     method: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The layers are a policy and the method beneath it, whose settings begin with `inner_`."""
+    """PGR's prompt that imagines steps is loaded with its demos, too."""
     program = build(method, **settings)
 
     save(program, tmp_path / "program")
@@ -379,8 +413,10 @@ def test_a_saved_program_is_loaded_with_the_settings_of_both_layers(
 
     assert loaded_program.name == method
     assert read_manifest(tmp_path / "program").method == method
-    assert loaded_program.method.config == program.method.config
+
     assert settings.items() <= loaded_program.method.config.items()
+    assert loaded_program.method.config == program.method.config
+
     assert set(loaded_program.all_predictors()) == set(program.all_predictors())
     demos = [dict(demo) for demo in program.method.reader.policy.imagine.demos]
     loaded_demos = [dict(demo) for demo in loaded_program.method.reader.policy.imagine.demos]

@@ -423,44 +423,80 @@ def test_long_scenes_are_cut_in_the_prompts_on_generality(practised: Any) -> Non
     assert candidates.startswith("A. video; s...\n")
 
 
-def scenes_by_letter(prompt: str) -> dict[str, str]:
-    """Return the scenes that a blind review is shown."""
-    lines = section(prompt, "candidates").splitlines()
+# The blind review of generality. A proposal is made from one practised record, and should hold in
+# other situations too. So the reviewer is shown the proposal and some lettered scenes: the true
+# scene, which is the situation of that record, and scenes that a model has invented. The reviewer
+# is not told which scene is the true one, and has to guess it from the proposal. A proposal that
+# gives it away is too specific. Each round of practice has one such review.
+
+
+def scenes_by_letter(review_prompt: str) -> dict[str, str]:
+    """Return the scenes that the prompt of a blind review shows, by their letters.
+
+    The prompt has a line for each: "A. video; situation-7-x".
+    """
+    lines = section(review_prompt, "candidates").splitlines()
     return dict(line.split(". ", 1) for line in lines)
 
 
-def letter_of_true_scene(prompt: str) -> str:
-    """Return the letter of the only scene in a blind review that was not invented."""
-    (letter,) = [
-        letter for letter, scene in scenes_by_letter(prompt).items() if "situation-" in scene
+def letter_of_true_scene(review_prompt: str) -> str:
+    """Return the letter of the true scene; fail unless the prompt shows exactly one.
+
+    Only the situations of records have the word "situation" in these tests, as in "situation-7-x".
+    """
+    true_letters = [
+        letter
+        for letter, scene in scenes_by_letter(review_prompt).items()
+        if scene.startswith("video; situation-")
     ]
-    return letter
+    assert len(true_letters) == 1, f"not one true scene but {len(true_letters)}: {review_prompt}"
+    return true_letters[0]
 
 
-def test_a_blind_review_is_shown_the_true_scene_among_the_invented_ones(practised: Any) -> None:
-    """If a proposal gives away the scene that it was made from, it is not general."""
-    prompts = practised(rounds=10).texts("scene_choices")
+def test_a_blind_review_shows_one_true_scene_among_the_invented_ones(practised: Any) -> None:
+    invented_scenes = ["video; a concert", "video; a football match", "video; a recipe"]
 
-    assert len(prompts) == 10
-    for prompt in prompts:
-        scenes = scenes_by_letter(prompt)
-        del scenes[letter_of_true_scene(prompt)]
-        assert sorted(scenes.values()) == [
-            "video; virtual 1",
-            "video; virtual 2",
-            "video; virtual 3",
-            "video; virtual 4",
-            "video; virtual 5",
-            "video; virtual 6",
-            "video; virtual 7",
+    writing = practised(
+        {"virtual_scenes": {"virtual_scenes": invented_scenes}},
+        rounds=10,
+        virtual_scenes=len(invented_scenes),
+    )
+
+    review_prompts = writing.texts("scene_choices")
+    assert len(review_prompts) == 10
+    for review_prompt in review_prompts:
+        true_letter = letter_of_true_scene(review_prompt)
+        other_scenes = [
+            scene
+            for letter, scene in scenes_by_letter(review_prompt).items()
+            if letter != true_letter
         ]
+        assert sorted(other_scenes) == invented_scenes
 
 
-def test_the_true_scene_has_another_place_in_each_round(practised: Any) -> None:
+def test_the_true_scene_of_a_blind_review_is_the_situation_of_the_practised_record(
+    practised: Any,
+) -> None:
+    writing = practised(rounds=1)
+
+    [record_id] = practised_record_ids(writing.memory)
+    [review_prompt] = writing.texts("scene_choices")
+    true_scene = scenes_by_letter(review_prompt)[letter_of_true_scene(review_prompt)]
+    assert true_scene == f"video; situation-{record_number(record_id)}-x"
+
+
+def test_a_blind_review_shows_seven_invented_scenes_by_default(practised: Any) -> None:
+    [review_prompt] = practised(rounds=1).texts("scene_choices")
+
+    number_of_true_scenes = 1
+    assert len(scenes_by_letter(review_prompt)) == number_of_true_scenes + 7
+
+
+def test_the_true_scene_does_not_have_the_same_letter_in_every_round(practised: Any) -> None:
     """A reviewer must not learn the true scene from its place."""
-    prompts = practised(rounds=10).texts("scene_choices")
+    review_prompts = practised(rounds=10).texts("scene_choices")
 
-    letters = {letter_of_true_scene(prompt) for prompt in prompts}
+    letters = {letter_of_true_scene(review_prompt) for review_prompt in review_prompts}
     assert len(letters) > 3
 
 
@@ -619,102 +655,119 @@ def test_without_reflection_proposals_are_made_without_thinking(practised: Any) 
     assert "thinking" not in writing.texts("proposals")[0]
 
 
-# Samples: the records that are drawn for practice, each with what is shown of it
+# Samples: the records that are drawn for practice, each with what is shown of it. A run of practice
+# draws records at random, and in each round the model predicts what the user did in `samples` of
+# them. The record to predict is the target. Later runs draw from the records that came since.
 
 
-def draw(memory: ExperienceMemory, rounds: int, samples: int = 1, **settings: Any) -> list[Sample]:
-    """Draw the samples of some rounds, each of which has `samples`."""
-    return draw_samples(memory, PracticeSettings(rounds=rounds, samples=samples, **settings))
+def draw(memory: ExperienceMemory, rounds: int, **settings: Any) -> list[Sample]:
+    """Draw the samples of some rounds; a round has one sample unless settings say otherwise."""
+    return draw_samples(memory, PracticeSettings(rounds=rounds, **settings))
 
 
 def target_numbers(samples: Sequence[Sample]) -> list[int]:
+    """Return the numbers of the records that the model has to predict: 7 for the record a7."""
     return [record_number(sample.target.id) for sample in samples]
 
 
-class Run(NamedTuple):
-    """A practice run, and the records that it could draw from."""
+class PracticeRun(NamedTuple):
+    """A run of practice on the records a1, a2, ... of a user."""
 
     samples: list[Sample]
-    practised: int
-    """How many records earlier runs had practised on."""
-    total: int
+    """The records that were drawn for practice. Each is the target of a sample."""
+    earlier_record_count: int
+    """How many records there were at the end of the run before; these are not drawn again."""
+    record_count: int
     """How many records there are."""
-    wanted: int
-    """How many samples the settings ask for."""
-    min_history: int
-    """How many records must come before a target."""
+    settings: PracticeSettings
 
     @property
-    def drawable(self) -> int:
-        """How many records may be drawn."""
-        return max(0, self.total - max(self.practised, self.min_history))
+    def wanted_sample_count(self) -> int:
+        return self.settings.rounds * self.settings.samples
+
+    @property
+    def drawable_record_count(self) -> int:
+        """How many records are new and have at least `min_history` records before them."""
+        excluded_count = max(self.earlier_record_count, self.settings.min_history)
+        return max(0, self.record_count - excluded_count)
 
 
-def two_runs(
-    count: int,
-    added: int,
-    rounds: int,
-    per_round: int,
-    tokens: int,
-    min_history: int,
-    weighting: str,
-    seed: int,
-) -> tuple[Run, Run]:
-    """Return a run on `count` records, and one after `added` records have come."""
-    settings = {
-        "practice_tokens": tokens,
-        "weighting": weighting,
-        "min_history": min_history,
-        "seed": seed,
-    }
-    wanted = rounds * per_round
-    memory = ExperienceMemory().with_records(actions(count))
-    first_samples = draw(memory, rounds, per_round, **settings)
-    memory = memory.mark_practised(tokens).with_records(actions(added, start=count + 1))
-    second_samples = draw(memory, rounds, per_round, **settings)
-    first_run = Run(first_samples, practised=0, total=count, wanted=wanted, min_history=min_history)
-    second_run = Run(
-        second_samples,
-        practised=count,
-        total=count + added,
-        wanted=wanted,
-        min_history=min_history,
+def draw_twice(
+    first_record_count: int, added_record_count: int, settings: PracticeSettings
+) -> tuple[PracticeRun, PracticeRun]:
+    """Return a run of practice on a user's first records, and another after more have come."""
+    memory = ExperienceMemory().with_records(actions(first_record_count))
+    first_run = PracticeRun(
+        samples=draw_samples(memory, settings),
+        earlier_record_count=0,
+        record_count=first_record_count,
+        settings=settings,
+    )
+
+    # The end of the first run: no record waits, and the memory keeps only the newest records.
+    memory = memory.mark_practised(max_tokens=settings.practice_tokens)
+    memory = memory.with_records(actions(added_record_count, start=first_record_count + 1))
+    second_run = PracticeRun(
+        samples=draw_samples(memory, settings),
+        earlier_record_count=first_record_count,
+        record_count=first_record_count + added_record_count,
+        settings=settings,
     )
     return first_run, second_run
 
 
-def runs_with(weighting: str) -> st.SearchStrategy[tuple[Run, Run]]:
-    """Return a strategy of two successive runs that draw records with a weighting."""
+def settings_with_weighting(weighting: str) -> st.SearchStrategy[PracticeSettings]:
+    """Return a strategy of settings.
+
+    Args:
+        weighting: "uniform" if all records are equally likely to be drawn, "recency" if newer ones
+            are likelier.
+    """
     return st.builds(
-        two_runs,
-        count=st.integers(0, 60),
-        added=st.integers(0, 30),
-        rounds=st.integers(1, 80),
-        per_round=st.integers(1, 3),
-        tokens=st.integers(0, 400),
-        min_history=st.integers(1, 12),
+        PracticeSettings,
         weighting=st.just(weighting),
+        rounds=st.integers(1, 80),
+        # Samples of each round
+        samples=st.integers(1, 3),
+        # The length of the earlier records that are shown with a target
+        practice_tokens=st.integers(0, 400),
+        # How many records must come before a target
+        min_history=st.integers(1, 12),
         seed=st.integers(0, 5),
     )
 
 
-ANY_RUNS = st.one_of(runs_with("uniform"), runs_with("recency"))
+def two_runs(weighting: str) -> st.SearchStrategy[tuple[PracticeRun, PracticeRun]]:
+    """Return a strategy of two successive runs under the same settings."""
+    return st.builds(
+        draw_twice,
+        first_record_count=st.integers(0, 60),
+        added_record_count=st.integers(0, 30),
+        settings=settings_with_weighting(weighting),
+    )
 
 
-@given(runs=ANY_RUNS)
+TWO_UNIFORM_RUNS = two_runs("uniform")
+TWO_RECENCY_RUNS = two_runs("recency")
+ANY_TWO_RUNS = st.one_of(TWO_UNIFORM_RUNS, TWO_RECENCY_RUNS)
+
+
+@given(runs=ANY_TWO_RUNS)
 def test_a_run_draws_new_records_that_have_enough_records_before_them(
-    runs: tuple[Run, Run],
+    runs: tuple[PracticeRun, PracticeRun],
 ) -> None:
     for run in runs:
-        for target in target_numbers(run.samples):
-            assert run.practised < target <= run.total
-            assert target > run.min_history
+        for target_number in target_numbers(run.samples):
+            assert run.earlier_record_count < target_number <= run.record_count
+            records_before_target = target_number - 1
+            assert records_before_target >= run.settings.min_history
 
 
-@given(runs=ANY_RUNS)
+@given(runs=ANY_TWO_RUNS)
 def test_a_sample_shows_the_records_right_before_its_target_and_not_its_outcome(
-    runs: tuple[Run, Run],
+    runs: tuple[PracticeRun, PracticeRun],
 ) -> None:
+    """The outcome is what the user did in the target. The model has to predict it."""
     first_run, second_run = runs
     for sample in [*first_run.samples, *second_run.samples]:
         target = record_number(sample.target.id)
@@ -727,20 +780,27 @@ def test_a_sample_shows_the_records_right_before_its_target_and_not_its_outcome(
         assert outcome not in sample.true_scene(500)
 
 
-@given(runs=runs_with("uniform"))
-def test_uniform_weighting_draws_each_record_at_most_once(runs: tuple[Run, Run]) -> None:
+@given(runs=TWO_UNIFORM_RUNS)
+def test_uniform_weighting_draws_each_record_at_most_once(
+    runs: tuple[PracticeRun, PracticeRun],
+) -> None:
+    """If the settings want more samples than there are records, every record is drawn."""
     for run in runs:
         targets = target_numbers(run.samples)
-        assert len(targets) == min(run.wanted, run.drawable)
+        assert len(targets) == min(run.wanted_sample_count, run.drawable_record_count)
         assert len(set(targets)) == len(targets)
 
 
-@given(runs=runs_with("recency"))
-def test_recency_weighting_draws_as_often_as_wanted(runs: tuple[Run, Run]) -> None:
+@given(runs=TWO_RECENCY_RUNS)
+def test_recency_weighting_draws_as_many_samples_as_wanted(
+    runs: tuple[PracticeRun, PracticeRun],
+) -> None:
     """By recency newer records are drawn more often, and a record may come several times."""
     for run in runs:
-        expected_count = run.wanted if run.drawable > 0 else 0
-        assert len(run.samples) == expected_count
+        if run.drawable_record_count > 0:
+            assert len(run.samples) == run.wanted_sample_count
+        else:
+            assert run.samples == []
 
 
 def test_fewer_rounds_draw_the_first_of_the_same_samples() -> None:

@@ -332,8 +332,13 @@ def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
     assert writer_digest(edited_writer) == writer_digest(writer)
 
 
-# Digests of programs and writers. A store names with each memory the digest of the writer that
-# wrote it, and a saved result the digest of its program, so that both can be compared later.
+# Digests of programs and writers. A program consists of a writer, which writes the memory of a
+# history, and of parts that only read it: a reader, a task and an adapter. There are two digests.
+#
+# - `writer_digest(writer)` covers what decides which memories are written: settings, prompts and
+#   embedder of the writer. A store names it with each memory.
+# - `program_digest(program)` covers the method, the task, the adapter and all prompts and settings,
+#   those of the writer among them. A saved result names it.
 
 
 def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
@@ -355,36 +360,40 @@ def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
         pytest.param("pgr+memory-r2", {}, id="policy"),
     ],
 )
-def test_a_program_that_only_reads_otherwise_has_the_same_writer_digest(
+def test_changing_how_a_memory_is_read_changes_the_program_digest_alone(
     method: str, arguments: dict[str, Any]
 ) -> None:
-    """So the memories that were written before can still be read."""
+    """The writer digest stays the same, so memories that were written before can still be read."""
     program = memory_r2()
-    other_program = build(method, embedder=embedder(), **arguments)
+    program_that_reads_differently = build(method, embedder=embedder(), **arguments)
 
-    assert writer_digest(other_program.method.writer) == writer_digest(program.method.writer)
-    assert program_digest(other_program) != program_digest(program)
+    assert program_digest(program_that_reads_differently) != program_digest(program)
+    new_writer_digest = writer_digest(program_that_reads_differently.method.writer)
+    assert new_writer_digest == writer_digest(program.method.writer)
 
 
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
+        # `related` is the number of known facts that the writer's prompt shows; 5 by default.
         pytest.param("memory-r2", {"related": 2}, id="setting-of-the-writer"),
-        pytest.param("fact-store", {}, id="method"),
+        pytest.param("fact-store", {}, id="method-with-another-writer"),
     ],
 )
-def test_a_program_that_writes_otherwise_has_other_digests(
+def test_changing_how_a_memory_is_written_changes_the_writer_digest_and_the_program_digest(
     method: str, settings: dict[str, Any]
 ) -> None:
-    """So no memory is taken for one that this program wrote."""
+    """The changed writer would write another memory, so it must not be given the old one."""
     program = memory_r2()
-    other_program = build(method, embedder=embedder(), **settings)
+    program_that_writes_differently = build(method, embedder=embedder(), **settings)
 
-    assert writer_digest(other_program.method.writer) != writer_digest(program.method.writer)
-    assert program_digest(other_program) != program_digest(program)
+    new_writer_digest = writer_digest(program_that_writes_differently.method.writer)
+    assert new_writer_digest != writer_digest(program.method.writer)
+    assert program_digest(program_that_writes_differently) != program_digest(program)
 
 
-def test_the_embedder_is_part_of_the_digest_of_the_writer_alone() -> None:
+def test_changing_the_embedder_changes_the_writer_digest_alone() -> None:
+    """An embedder turns texts into vectors; here both differ only in their names."""
     program = memory_r2()
     other_embedder = TextEmbedder("other", embedder().embed, 384)
     other_program = build("memory-r2", embedder=other_embedder)

@@ -722,7 +722,13 @@ def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
     assert tokens_of(lines) + longest_line > budget
 
 
+# The setting `task.dates` says whether models see the date beside words such as "yesterday". It
+# belongs to the task, but prompts that write a memory show dates as well. So a program hands the
+# setting on to the writer of its method, where it is the attribute `shows_resolved_dates`.
+
+
 def test_a_program_is_saved_with_the_setting_that_dates_are_resolved(tmp_path: Path) -> None:
+    """It is saved although it is the default: programs without it are those of the next test."""
     folder = tmp_path / "program"
     save(build("memory-r2", embedder=embedder()), folder)
 
@@ -738,24 +744,32 @@ def test_a_program_that_was_saved_before_dates_were_resolved_shows_none(tmp_path
     folder = tmp_path / "program"
     save(build("memory-r2", embedder=embedder()), folder)
 
-    # Programs were saved without the setting then.
+    # The manifest of a program holds its settings. Old manifests do not have this one.
     manifest = read_manifest(folder)
-    config = {name: value for name, value in manifest.config.items() if name != "task.dates"}
-    manifest = manifest.model_copy(update={"config": config})
-    manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
-    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    old_config = {name: value for name, value in manifest.config.items() if name != "task.dates"}
+    old_manifest = manifest.model_copy(update={"config": old_config})
+    # `load` checks that the manifest was not changed, by its digest.
+    old_manifest = old_manifest.model_copy(update={"manifest_sha256": digest_of(old_manifest)})
+    (folder / "manifest.json").write_text(old_manifest.model_dump_json())
     program = load(folder)
 
     assert program.task.settings.dates is False
     assert program.method.writer.shows_resolved_dates is False
 
 
-def test_a_program_that_answers_another_task_keeps_how_its_memories_show_dates() -> None:
-    """Its memories are written already, so the new task must fit them."""
+def test_a_program_keeps_its_setting_of_dates_when_it_is_given_another_task() -> None:
+    """Its memories were written without resolved dates, so the new task must not show any.
+
+    The other settings of the new task hold, such as `abstain`.
+    """
     program = build("memory-r2", "memory-lookup", embedder(), **{"task.dates": False})
+    assert program.method.writer.shows_resolved_dates is False
 
-    other_program = with_task(program, "question-answering", TaskSettings(abstain=True))
+    other_program = with_task(
+        program, task="question-answering", settings=TaskSettings(dates=True, abstain=True)
+    )
 
+    assert other_program.task.name == "question-answering"
     assert other_program.task.settings.dates is False
     assert other_program.task.settings.abstain is True
-    assert not other_program.method.writer.shows_resolved_dates
+    assert other_program.method.writer.shows_resolved_dates is False
