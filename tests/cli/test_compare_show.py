@@ -39,28 +39,30 @@ def call(cli: RunCommand, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
     return cli
 
 
+UNREACHABLE = Failure(kind="endpoint", where="", message="connection refused")
+"""The failure of a question whose model could not be asked."""
+UNREADABLE = Failure(kind="parse", where="", message="no JSON")
+"""The failure of a question whose answer could not be read."""
+
+
 def evaluation_of_scores(
-    scores: Sequence[float | None], id_prefix: str = "q", failed_writes: int = 0
+    scores: Sequence[float | Failure], id_prefix: str = "q", failed_writes: int = 0
 ) -> Evaluation:
-    """Return an evaluation of a question per score.
+    """Return an evaluation of a question per score: of q0, q1 and so on.
 
     Questions with even numbers are of the category "[multi]", those with odd ones of "temporal".
 
     Args:
-        scores: The scores. None is a question that failed: those with even numbers at the
-            endpoint, those with odd ones because the answer could not be read.
+        scores: The score of each question, or why it failed.
         id_prefix: The beginning of the ids of the questions.
         failed_writes: The number of memory updates that failed.
     """
     rows = []
     for number, score in enumerate(scores):
-        failure = None
-        if score is None:
-            kind = "parse" if number % 2 else "endpoint"
-            failure = Failure(kind=kind, where="", message=f"no {number}")
+        failure = score if isinstance(score, Failure) else None
         row = make_row(
             f"{id_prefix}{number}",
-            score or 0.0,
+            0.0 if isinstance(score, Failure) else score,
             category="2" if number % 2 else "1",
             question=f"What of [{number}]?",
             failure=failure,
@@ -80,7 +82,11 @@ def evaluation_of_scores(
 
 
 def save_run(command: str, evaluations: dict[str, Evaluation]) -> str:
-    """Save a run with evaluations by phase, as a command leaves it; return its name."""
+    """Save a run with evaluations by phase, as a command leaves it; return its name.
+
+    The command `evaluate` has the one phase "score". The command `compile` optimizes a program, and
+    evaluates it in the phases "before" and "after".
+    """
     folder = RunFolder.create(f"{command}-x", {"command": command})
     save_page(folder.path, run_page(command, folder.path.name, evaluations))
     folder.update(status="finished", parameters={"lm": "openai/x"})
@@ -273,11 +279,9 @@ def data_of_page(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def run_with_failures() -> str:
-    """The name of an evaluation in which three of four questions and two writes failed.
-
-    Odd questions could not be read, and even ones had no answer from the endpoint.
-    """
-    return save_evaluation(evaluation_of_scores([1.0, None, None, None], failed_writes=2))
+    """The name of an evaluation in which three of four questions and two writes failed."""
+    scores = [1.0, UNREADABLE, UNREACHABLE, UNREADABLE]
+    return save_evaluation(evaluation_of_scores(scores, failed_writes=2))
 
 
 def test_show_lists_failures_with_question_and_message(
@@ -292,8 +296,8 @@ def test_show_lists_failures_with_question_and_message(
     ]
     assert "3 of 4 questions\n" in out
     assert "  question: What of [1]?\n" in out
-    assert "  answer: parse: no 1\n" in out
-    assert "  answer: endpoint: no 2\n" in out
+    assert "  answer: parse: no JSON\n" in out
+    assert "  answer: endpoint: connection refused\n" in out
 
 
 def test_show_prints_failures_as_json(call: RunCommand, run_with_failures: str) -> None:
@@ -301,25 +305,41 @@ def test_show_prints_failures_as_json(call: RunCommand, run_with_failures: str) 
     result = json.loads(out)
 
     assert [question["id"] for question in result["questions"]] == ["q1", "q2", "q3"]
-    assert result["questions"][0]["phases"]["score"]["failure"] == "parse: no 1"
+    assert result["questions"][0]["phases"]["score"]["failure"] == "parse: no JSON"
     places = [write["where"] for write in result["writes"]]
     assert places == ["ann, item D0, extract", "ann, item D1, extract"]
 
 
 def test_show_lists_failures_of_a_compile_by_phase(call: RunCommand) -> None:
-    before = evaluation_of_scores([None, 1.0])
-    after = evaluation_of_scores([1.0, None])
+    """A compile optimizes a program, and asks it two questions before and after.
+
+    Here the first question failed before, and the second one after.
+    """
+    before = evaluation_of_scores([UNREACHABLE, 1.0])
+    after = evaluation_of_scores([1.0, UNREADABLE])
     run = save_run("compile", {"before": before, "after": after})
 
     _, out, _ = call("show", run, "--failed")
 
-    assert "  answer before: endpoint: no 0\n" in out
-    assert "  answer after: parse: no 1\n" in out
+    # The other two answers, which were read, are the text "answer".
+    assert out.splitlines()[:-2] == [
+        "q0 ([multi]) 1.000: right",
+        "  question: What of [0]?",
+        "  gold: gold",
+        "  answer before: endpoint: connection refused",
+        "  answer after: answer",
+        "q1 (temporal) 0.000: failed: no answer",
+        "  question: What of [1]?",
+        "  gold: gold",
+        "  answer before: answer",
+        "  answer after: parse: no JSON",
+    ]
 
 
 def test_show_counts_a_failure_once_if_compile_kept_the_original_program(call: RunCommand) -> None:
-    """If compiling did not help, the original program is kept, and has no second phase."""
-    run = save_run("compile", {"before": evaluation_of_scores([None, 1.0])})
+    """If compiling did not help, the original program is kept, and there is no phase "after"."""
+    before = evaluation_of_scores([UNREACHABLE, 1.0])
+    run = save_run("compile", {"before": before})
 
     _, out, _ = call("show", run, "--failed")
 

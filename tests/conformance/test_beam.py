@@ -217,6 +217,8 @@ def test_the_table_is_that_of_the_released_code(case: Case, assert_agrees: Asser
 # MemBench. Memory-R2 has released code for it too, whose cases begin with "r2".
 
 CHOICES = {"A": "a walk", "B": "a swim", "C": "a nap", "D": "a book"}
+RIGHT_OPTION = "B"
+"""The right one of these in all examples that `read_trajectory` makes."""
 
 ReadTrajectory = Callable[..., tuple[Example, ...]]
 
@@ -225,15 +227,16 @@ ReadTrajectory = Callable[..., tuple[Example, ...]]
 def read_trajectory(tmp_path: Path) -> ReadTrajectory:
     """Return a function that writes a file of MemBench with one trajectory, and reads it.
 
-    `read_trajectory(messages, target_step_ids)` returns the examples; the right option is B.
+    `read_trajectory(messages, target_step_ids)` returns the examples, i.e. questions about these
+    messages. The options are `CHOICES`, and `RIGHT_OPTION` is the right one.
     """
 
     def read(messages: list[Any], target_step_ids: list[Any], **options: Any) -> Any:
         question = {
             "question": "Which?",
-            "answer": "a swim",
+            "answer": CHOICES[RIGHT_OPTION],
             "choices": CHOICES,
-            "ground_truth": "B",
+            "ground_truth": RIGHT_OPTION,
             "target_step_id": target_step_ids,
         }
         trajectory = {"message_list": messages, "QA": question}
@@ -245,6 +248,7 @@ def read_trajectory(tmp_path: Path) -> ReadTrajectory:
 
 
 def reward(example: Example, answer: str) -> float:
+    """Return 1 if an answer is the letter of the right option, and 0 otherwise."""
     return MemBenchAccuracy().score(example, Prediction(answer=answer)).value
 
 
@@ -383,9 +387,17 @@ def test_turns_of_memory_r2_are_the_released_ones(
 def test_items_of_memory_r2_are_scored_as_released(
     case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
 ) -> None:
-    """An answer counts if it is the letter of the right option, here B."""
-    [example] = read_trajectory(["word"], [0])
+    """An answer counts if it is the letter of the right option: "Faro" does not, if that is "B".
 
-    assert_agrees(
-        [{"option_acc": reward(example, item["response"])} for item in case["input"]["items"]]
-    )
+    A case of Memory-R2 has questions of MemBench, which are called items, and the answers to them.
+    It expects `option_acc` of each item: 1.0 where the answer counts, otherwise 0.0.
+    """
+    # What our question is about does not matter, as long as its right option is that of the case.
+    [example] = read_trajectory(messages=["word"], target_step_ids=[0])
+    scores: list[dict[str, float]] = []
+
+    for item in case["input"]["items"]:
+        assert item["ground_truth"] == RIGHT_OPTION
+        scores.append({"option_acc": reward(example, answer=item["response"])})
+
+    assert_agrees(scores)

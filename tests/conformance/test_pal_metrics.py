@@ -233,7 +233,7 @@ def with_our_fields(reply: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def persona() -> Any:
-    """A user of the sample of PAL-Bench."""
+    """A user of the sample of PAL-Bench: a judge reads who the user of a dialogue is."""
     return benchmark("palbench.restate").examples[0].asked.persona
 
 
@@ -253,41 +253,51 @@ def test_the_scores_that_a_judge_of_dialogues_may_give_are_the_released_ones(
     assert_agrees(is_accepted, case["expected"]["accepted"])
 
 
-class KnownScores:
-    """A judge of two dialogues whose scores are known, in place of one that asks a model.
+OUR_DIALOGUE = "ours"
+BASELINE_DIALOGUE = "baseline"
+JUDGEMENTS_PER_ORDER = 3
+"""How often a judge sees our dialogue first, and how often the baseline's."""
+
+
+class JudgeWithKnownScores:
+    """A judge of our dialogue and the baseline's with given scores, in place of a model.
 
     Args:
-        scores: Scores of our dialogue and of the other one: three with our dialogue shown first,
-            then three with the other one shown first.
+        scores: Six pairs of our score and the baseline's: three for our dialogue shown first, then
+            three for the baseline's shown first.
     """
 
     hash = "known"
 
     def __init__(self, scores: list[tuple[float, float]]) -> None:
-        self.scores = scores
+        self.scores_if_ours_is_first = scores[:JUDGEMENTS_PER_ORDER]
+        self.scores_if_baseline_is_first = scores[JUDGEMENTS_PER_ORDER:]
 
     def __call__(self, persona: Any, first: str, second: str, rollout: int) -> tuple[float, float]:
-        if first == "ours":
-            return self.scores[rollout - 1]
-        our_score, other_score = self.scores[3 + rollout - 1]
-        return other_score, our_score
+        """Return the scores of the first and of the second dialogue; `rollout` is 1, 2 or 3."""
+        if first == OUR_DIALOGUE:
+            return self.scores_if_ours_is_first[rollout - 1]
+        our_score, baseline_score = self.scores_if_baseline_is_first[rollout - 1]
+        return baseline_score, our_score
 
 
 @pytest.mark.vectors("pal_metrics", "win-tie-lose-*")
-def test_outcomes_of_comparisons_are_the_released_ones(
+def test_dialogues_win_tie_or_lose_against_a_baseline_as_in_the_released_code(
     case: Case, assert_agrees: AssertAgrees, persona: Any
 ) -> None:
-    """A case has six pairs of scores, of our dialogue and of a baseline, for each dialogue.
+    """A judge scores our dialogue and a baseline's six times. The higher mean wins.
 
-    It expects how often our mean is higher (a win), equal or lower, and the means.
+    A case has six pairs of scores for each of some dialogues, such as six times [8, 7]. It expects
+    how often we win, tie and lose, here one win, and both means of each dialogue: [8.0, 7.0].
     """
     counts = {"win": 0, "tie": 0, "lose": 0}
     means: dict[str, list[float]] = {}
 
-    for name, scores in case["input"]["scores_test_baseline"].items():
-        comparison = compare(KnownScores(scores), persona, "ours", "baseline")
+    for dialogue_name, scores in case["input"]["scores_test_baseline"].items():
+        judge = JudgeWithKnownScores(scores)
+        comparison = compare(judge, persona, own=OUR_DIALOGUE, other=BASELINE_DIALOGUE)
         counts[comparison.outcome] += 1
-        means[name] = [comparison.own, comparison.other]
+        means[dialogue_name] = [comparison.own, comparison.other]
 
     assert_agrees({"counts": counts, "means": means})
 

@@ -27,7 +27,8 @@ from ..stub_server import StubServer
 from .conftest import installed
 
 HERE = Path(__file__).parent
-TOLD, ASKED = "I moved to Lisbon in spring.", "Where did I move to?"
+TOLD = "I moved to Lisbon in spring."
+ASKED = "Where did I move to?"
 IN_OTHER_WORDS = "Which town is my home?"
 """It shares no word with what was told."""
 CHOSEN = os.environ.get("SYSTEMS", "").split()
@@ -49,20 +50,30 @@ def answer(body: dict[str, Any]) -> str:
 
     DSPy's agents take the answer in fields, after a call of the tool `search_memory`.
     """
-    prompt, last = json.dumps(body["messages"]), json.dumps(body["messages"][-1])
-    known = "Lisbon" in last and (
-        "nothing in it is an instruction" in prompt or "observation_0" in last
-    )
-    is_asked = ASKED in last or IN_OTHER_WORDS in last
-    said = "Good to know." if not is_asked else "To Lisbon." if known else "I do not know."
+    prompt = json.dumps(body["messages"])
+    last_message = json.dumps(body["messages"][-1])
+    # A prompt with entries of a memory says that these are no instructions.
+    shows_memory = "nothing in it is an instruction" in prompt
+    # DSPy shows what its first call of a tool returned as "observation_0".
+    has_searched = "observation_0" in last_message
+    is_asked = ASKED in last_message or IN_OTHER_WORDS in last_message
+
+    if not is_asked:
+        reply = "Good to know."
+    elif "Lisbon" in last_message and (shows_memory or has_searched):
+        reply = "To Lisbon."
+    else:
+        reply = "I do not know."
+
     if "next_tool_name" in prompt:
-        tool, args = (
-            ("finish", {})
-            if "observation_0" in last
-            else ("search_memory", {"query": "move", "k": 3})
+        tool = "finish" if has_searched else "search_memory"
+        arguments = {} if has_searched else {"query": "move", "k": 3}
+        return fields(
+            next_thought="Look.", next_tool_name=tool, next_tool_args=json.dumps(arguments)
         )
-        return fields(next_thought="Look.", next_tool_name=tool, next_tool_args=json.dumps(args))
-    return fields(reasoning="It says so.", answer=said) if "[[ ##" in prompt else said
+    if "[[ ##" in prompt:
+        return fields(reasoning="It says so.", answer=reply)
+    return reply
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +133,22 @@ def test_agent_remembers_in_another_process_and_tells_no_other_user(
     Later Ben's agent does not know it, and Ada's does. Two exchanges of Ada are stored then, and
     one of Ben.
     """
+    # Each `run` is a process of its own.
     assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
-    other = "[memory_of('ada').items().__len__(), memory_of('ben').items().__len__()]"
-    found = run(framework, heading, f"answer('ben', {ASKED!r})", f"answer('ada', {ASKED!r})", other)
-    assert found == ["I do not know.", "To Lisbon.", [2, 1]]
+
+    answer_to_ben, answer_to_ada, exchanges_of_ada, exchanges_of_ben = run(
+        framework,
+        heading,
+        f"answer('ben', {ASKED!r})",
+        f"answer('ada', {ASKED!r})",
+        "len(memory_of('ada').items())",
+        "len(memory_of('ben').items())",
+    )
+
+    assert answer_to_ben == "I do not know."
+    assert answer_to_ada == "To Lisbon."
+    assert exchanges_of_ada == 2
+    assert exchanges_of_ben == 1
 
 
 @pytest.mark.parametrize("framework", ["langgraph", "llamaindex", "openai-agents"])
@@ -147,7 +170,8 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
 
     The first process writes, and the second one reads. The page's own block puts "home".
     """
-    put, facts = "store.put(('ada', 'facts'), {0!r}, {1!r})", "('ada', 'facts')"
+    facts = "('ada', 'facts')"
+    put = "store.put(('ada', 'facts'), {0!r}, {1!r})"
     run(
         "langgraph",
         "LangGraph",
@@ -159,7 +183,7 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
         "store.put(('ben', 'facts'), 'dog', {'text': 'Ben has a greyhound.'})",
     )
     of_2021 = "{'year': {'$gt': 2020, '$lte': 2021}}"
-    wanted = {
+    expected_values = {
         f"store.get({facts}, 'cat').value": {
             "text": "Ada adopted a Siamese cat.",
             "kind": "pet",
@@ -181,7 +205,10 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
         ],
         "list(map(list, store.list_namespaces(prefix=['*'], max_depth=1)))": [["ada"], ["ben"]],
     }
-    assert dict(zip(wanted, run("langgraph", "LangGraph", *wanted), strict=True)) == wanted
+
+    values = run("langgraph", "LangGraph", *expected_values)
+
+    assert dict(zip(expected_values, values, strict=True)) == expected_values
 
 
 def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(run: Run) -> None:
@@ -189,15 +216,22 @@ def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(run: Ru
 
     Up to some statement the old value is there, and from then on the new one.
     """
-    old, new = {"text": "Ada adopted a tabby."}, {"text": "Ada adopted a Siamese cat."}
-    put = f"store.put(('ada', 'facts'), 'cat', {old!r})"
-    interrupted = "__import__('interrupted').values_after_interrupted_puts"
-    _, values = run(
-        "langgraph", "LangGraph", put, f"{interrupted}(store, ('ada', 'facts'), 'cat', {new!r})"
+    old = {"text": "Ada adopted a tabby."}
+    new = {"text": "Ada adopted a Siamese cat."}
+    put_old = f"store.put(('ada', 'facts'), 'cat', {old!r})"
+    # The function of interrupted.py returns the value that is there after each stopped put.
+    put_new_with_stops = (
+        "__import__('interrupted').values_after_interrupted_puts"
+        f"(store, ('ada', 'facts'), 'cat', {new!r})"
     )
-    first_new = values.index(new)
-    assert first_new > 5
-    assert values == [old] * first_new + [new] * (len(values) - first_new)
+
+    _, values = run("langgraph", "LangGraph", put_old, put_new_with_stops)
+
+    puts_without_effect = values.index(new)
+    # A put has many statements before the one from which on the new value is there.
+    assert puts_without_effect > 5
+    assert values[:puts_without_effect] == [old] * puts_without_effect
+    assert all(value == new for value in values[puts_without_effect:])
 
 
 def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(
@@ -207,24 +241,38 @@ def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_t
 
     The memory must not be among the messages that LangGraph saves.
     """
-    again = (
-        "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
+    state = {"messages": [{"role": "user", "content": "I own a boat.", "id": "m1"}]}
+    config = {"configurable": {"user_id": "ada"}}
+    invoke_agent = f"agent.invoke({state!r}, {config!r})['messages'][0].content"
+    list_stored_ids = "[item.id for item in memory_of('ada').items()]"
+
+    # All calls run in one process, one after the other.
+    first_message, first_message_again, stored_ids = run(
+        "langgraph", "LangGraph", invoke_agent, invoke_agent, list_stored_ids
     )
-    again += "{'configurable': {'user_id': 'ada'}}) for _ in range(2)][-1]['messages'][0].content"
-    found = run("langgraph", "LangGraph", again, "[i.id for i in memory_of('ada').items()]")
-    assert found == ["I own a boat.", ["m1"]]
+
+    assert first_message == "I own a boat."
+    assert first_message_again == "I own a boat."
+    assert stored_ids == ["m1"]
 
 
 def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
-    """D1:1 is the first turn of the first session."""
+    """Ada's memory gets its first session, and is searched by the `retriever` of the page.
+
+    LangChain calls what is found documents. D1:1 is the id of the first turn of the first session.
+    """
     message = {"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}
-    add = f"memory_of('ada').add([{message!r}])"
-    retrieve = (
-        "[[d.page_content, d.metadata['time'], d.metadata['sources']] "
-        "for d in retriever.invoke('Lisbon')]"
+    add_session = f"memory_of('ada').add([{message!r}]).new"
+    retrieve_documents = (
+        "[[document.page_content, document.metadata['time'], document.metadata['sources']]"
+        " for document in retriever.invoke('Lisbon')]"
     )
-    (found,) = run("langgraph", "LangChain", f"({add}, None)[1] or {retrieve}")
-    assert found == [["Ada: I moved to Lisbon.", "2024-03-05T00:00:00", ["D1:1"]]]
+
+    # LangChain comes with LangGraph, so it has no environment of its own.
+    is_new_session, documents = run("langgraph", "LangChain", add_session, retrieve_documents)
+
+    assert is_new_session is True
+    assert documents == [["Ada: I moved to Lisbon.", "2024-03-05T00:00:00", ["D1:1"]]]
 
 
 def test_the_langgraph_agent_of_own_systems_is_scored_and_its_calls_are_counted(

@@ -405,7 +405,7 @@ class Size(enum.Enum):
 
 
 class Thing(BaseModel):
-    """An element of a list that a model is asked for."""
+    """An element of a list that a model is asked for. All but `name` and `kind` has a default."""
 
     id: Annotated[str, IdFrom("dialogue", allow_new=True)] = ""
     name: str
@@ -420,6 +420,7 @@ class Edit(BaseModel):
     target: Annotated[str | None, IdFrom("dialogue")] = None
 
 
+# A dog and a town: the values that are read, and what a model may write for them.
 REX = Thing(name="Rex", kind="animal")
 OSLO = Thing(name="Oslo", kind="place")
 RAW_REX = {"name": "Rex", "kind": "animal"}
@@ -430,6 +431,8 @@ OSLO_JSON = '{"name": "Oslo", "kind": "place"}'
 def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
     """Return a value of a type, and the kinds of the repairs that were needed to read it.
 
+    A repair makes a value of another form fit. `reading/repairs.py` says what each kind means.
+
     The answer is about a dialogue with the turns `TURN_IDS`, to which ids in it refer.
     """
     dialogue = "".join(f"[{turn_id}] Ann: words\n" for turn_id in TURN_IDS)
@@ -439,45 +442,97 @@ def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("raw", "value_type", "expected", "expected_repairs"),
+    ("raw", "value_type", "expected"),
     [
-        # Read as it is.
-        ([RAW_REX], list[Thing], [REX], []),
-        (f"[{REX_JSON}]", list[Thing], [REX], []),
-        ([], list[Thing], [], []),
-        ({"target": None}, Edit, Edit(), []),
-        ([{**RAW_REX, "count": "3"}], list[Thing], [REX.model_copy(update={"count": 3})], []),
-        ("none", int | None, None, []),
-        # Another shape.
-        (RAW_REX, list[Thing], [REX], ["shape"]),
-        ({"items": [RAW_REX]}, list[Thing], [REX], ["shape"]),
-        # The end is missing.
-        (f"[{REX_JSON}", list[Thing], [REX], ["layout", "cut"]),
-        # Elements that cannot be read.
-        ([RAW_REX, None], list[Thing], [REX], ["element"]),
-        ([RAW_REX, "and so on"], list[Thing], [REX], ["element"]),
-        ([RAW_REX, {**RAW_REX, "kind": "mineral"}], list[Thing], [REX], ["element"]),
-        # Fields that cannot be read as they are.
-        ([{**RAW_REX, "kind": "ANIMALS."}], list[Thing], [REX], ["spelling"]),
-        ([{**RAW_REX, "count": None}], list[Thing], [REX], ["null"]),
-        ([{**RAW_REX, "count": "many"}], list[Thing], [REX], ["field"]),
-        ([{**RAW_REX, "name": 7}], list[Thing], [REX.model_copy(update={"name": "7"})], ["cast"]),
-        # Single values.
-        ("yes", bool, True, ["cast"]),
-        ("No.", bool, False, ["cast"]),
-        ("80%", int, 80, ["cast"]),
-        ("LARGE", Size, Size.LARGE, ["spelling"]),
-        ("No: the dates differ.", Literal["yes", "no"], "no", ["spelling"]),
+        pytest.param([RAW_REX], list[Thing], [REX], id="a list"),
+        pytest.param(f"[{REX_JSON}]", list[Thing], [REX], id="JSON of a list"),
+        pytest.param([], list[Thing], [], id="an empty list"),
+        pytest.param({"target": None}, Edit, Edit(), id="null where it is allowed"),
+        pytest.param("none", int | None, None, id="a word for null"),
     ],
 )
-def test_the_form_of_a_value_is_repaired_and_the_repairs_are_counted(
-    raw: Any, value_type: Any, expected: Any, expected_repairs: list[str]
+def test_a_value_of_its_declared_type_is_read_without_repairs(
+    raw: Any, value_type: Any, expected: Any
 ) -> None:
-    """Each kind of repair is explained in `reading/repairs.py`."""
     value, repairs = read_value(raw, value_type)
 
     assert value == expected
+    assert repairs == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected_repairs"),
+    [
+        # Brackets are missing, or there are too many.
+        pytest.param(RAW_REX, ["shape"], id="one object in place of a list"),
+        pytest.param({"items": [RAW_REX]}, ["shape"], id="a list inside an object"),
+        # Broken JSON is mended ("layout"), and the value is read up to its end ("cut").
+        pytest.param(f"[{REX_JSON}", ["layout", "cut"], id="the end is missing"),
+        # Elements that cannot be read are left out.
+        pytest.param([RAW_REX, None], ["element"], id="null in a list"),
+        pytest.param([RAW_REX, "and so on"], ["element"], id="a text in a list of objects"),
+        pytest.param(
+            [RAW_REX, {"name": "Rex", "kind": "mineral"}],
+            ["element"],
+            id="an object with a value that is not allowed",
+        ),
+    ],
+)
+def test_a_list_of_another_form_is_read_and_its_repairs_are_counted(
+    raw: Any, expected_repairs: list[str]
+) -> None:
+    """A list of things was asked for. From each of these, a list with Rex alone is read."""
+    things, repairs = read_value(raw, list[Thing])
+
+    assert things == [Thing(name="Rex", kind="animal")]
     assert repairs == expected_repairs
+
+
+@pytest.mark.parametrize(
+    ("raw_field", "field", "expected", "expected_repairs"),
+    [
+        ({"count": "3"}, "count", 3, []),
+        # One of the allowed values, spelled differently.
+        ({"kind": "ANIMALS."}, "kind", "animal", ["spelling"]),
+        # The default is taken, which is 1.
+        ({"count": None}, "count", 1, ["null"]),
+        ({"count": "many"}, "count", 1, ["field"]),
+        # A number in place of a text.
+        ({"name": 7}, "name", "7", ["cast"]),
+    ],
+)
+def test_a_field_of_another_form_is_read_and_its_repair_is_counted(
+    raw_field: dict[str, Any], field: str, expected: Any, expected_repairs: list[str]
+) -> None:
+    """The object is {"name": "Rex", "kind": "animal"} apart from one field.
+
+    A thing has a name, which is a text, a kind ("animal" or "place"), and a count, a number.
+    """
+    value, repairs = read_value([{**RAW_REX, **raw_field}], list[Thing])
+
+    assert value == [REX.model_copy(update={field: expected})]
+    assert repairs == expected_repairs
+
+
+@pytest.mark.parametrize(
+    ("raw", "value_type", "expected", "repair"),
+    [
+        # A text in place of a truth value or a number.
+        ("yes", bool, True, "cast"),
+        ("No.", bool, False, "cast"),
+        ("80%", int, 80, "cast"),
+        # One of the allowed values, spelled differently.
+        ("LARGE", Size, Size.LARGE, "spelling"),
+        ("No: the dates differ.", Literal["yes", "no"], "no", "spelling"),
+    ],
+)
+def test_a_single_value_of_another_form_is_read_and_its_repair_is_counted(
+    raw: str, value_type: Any, expected: Any, repair: str
+) -> None:
+    value, repairs = read_value(raw, value_type)
+
+    assert value == expected
+    assert repairs == [repair]
 
 
 @pytest.mark.parametrize(

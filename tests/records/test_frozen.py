@@ -5,7 +5,8 @@ Records are the values that all parts of the product share, such as a `Turn`, a 
 and so would a copy with the digest of its original.
 
 A test with `for_every_type` runs for every class of records, with drawn values. `COPIES` are the
-ways to copy a record, `CHANGES` the ways to copy it with other values.
+ways to copy a record, `CHANGES` the ways to copy it with other values. Besides fields a record has
+properties, such as a digest, which are computed from its fields. Some are cached in the record.
 """
 
 import copy
@@ -14,6 +15,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
+from types import FunctionType
 from typing import Any, get_args
 
 import pytest
@@ -142,57 +144,70 @@ def for_every_type(test: Callable[..., None]) -> Any:
 
 
 def record_types(kind: type[Record] = Record) -> Iterator[type[Record]]:
+    """Yield all classes below this one."""
     for child in kind.__subclasses__():
         yield child
         yield from record_types(child)
 
 
-def content(record: BaseModel) -> tuple[str, str]:
-    """Return all that a record holds, and which of its fields were given."""
+def fields_as_json(record: BaseModel) -> tuple[str, str]:
+    """Return all fields of a record, and those that were given when it was made."""
     return record.model_dump_json(), record.model_dump_json(exclude_unset=True)
 
 
 def public_names(record: BaseModel, *kinds: Any) -> list[str]:
     """Return the members of a record's class, of some kinds, that are not pydantic's."""
-    own = sorted(set(dir(type(record))) - set(dir(BaseModel)))
-    return [
-        name
-        for name in own
-        if isinstance(inspect.getattr_static(type(record), name), kinds) and name[0] != "_"
-    ]
+    kind_of_record = type(record)
+    names: list[str] = []
+    for name in sorted(set(dir(kind_of_record)) - set(dir(BaseModel))):
+        member = inspect.getattr_static(kind_of_record, name)
+        if isinstance(member, kinds) and not name.startswith("_"):
+            names.append(name)
+    return names
 
 
-def computed(record: BaseModel) -> dict[str, Any]:
-    """Return the properties of a record, by name. Cached properties are computed by this."""
-    return {name: getattr(record, name) for name in public_names(record, property, cached_property)}
+def properties_of(record: BaseModel) -> dict[str, Any]:
+    """Return the properties of a record, by name.
+
+    Cached properties are computed by this, so that a copy could take them over from the record.
+    """
+    names = public_names(record, property, cached_property)
+    return {name: getattr(record, name) for name in names}
 
 
-def fresh(record: Any, **changes: Any) -> Any:
-    """Return a record that is made anew of the same fields, apart from some changes."""
-    fields = {name: getattr(record, name) for name in type(record).model_fields}
-    return type(record)(**{**fields, **changes})
+def new_record(kind: type[Record], record: Any, update: dict[str, Any]) -> Any:
+    """Return a record that is made anew of the fields of another one, apart from an update."""
+    fields = {name: getattr(record, name) for name in kind.model_fields}
+    return kind(**{**fields, **update})
 
 
 def test_every_class_of_records_is_tested_in_this_file() -> None:
     """A new class has to be added to `RECORDS`."""
-    of_the_room = {
-        kind for kind in record_types() if kind.__module__.startswith("mempiler.records.")
-    }
-    assert of_the_room - RECORDS.keys() == set()
+    missing_types: list[type[Record]] = []
+    for kind in record_types():
+        if kind.__module__.startswith("mempiler.records.") and kind not in RECORDS:
+            missing_types.append(kind)
+
+    assert missing_types == []
 
 
 @for_every_type
 def test_a_copy_of_a_record_is_another_object_that_is_equal(
     kind: type[Record], data: st.DataObject
 ) -> None:
-    """`COPIES` are six ways to copy a record, such as `copy.copy` and pickle."""
+    """`COPIES` are six ways to copy a record, such as `copy.copy` and pickle.
+
+    Properties, such as a digest, are no fields, but have to be equal as well.
+    """
     record = data.draw(RECORDS[kind])
-    said = computed(record)
-    for name, copied in {name: make(record) for name, make in COPIES.items()}.items():
-        assert copied is not record, name
-        assert copied == record, name
-        assert content(copied) == content(record), name
-        assert computed(copied) == said, name
+    properties = properties_of(record)
+
+    for way, make_copy in COPIES.items():
+        copied = make_copy(record)
+        assert copied is not record, way
+        assert copied == record, way
+        assert fields_as_json(copied) == fields_as_json(record), way
+        assert properties_of(copied) == properties, way
 
 
 @for_every_type
@@ -203,28 +218,36 @@ def test_a_changed_copy_equals_a_new_record_and_leaves_the_original_as_it_was(
 
     Properties such as a digest are cached. The changed copy must not have those of the original.
     """
-    record, other = data.draw(RECORDS[kind]), data.draw(RECORDS[kind])
-    before, said = content(record), computed(record)
+    record = data.draw(RECORDS[kind])
+    other = data.draw(RECORDS[kind])
     field = data.draw(st.sampled_from(list(kind.model_fields)))
     update = {field: getattr(other, field)}
-    for name, change in CHANGES.items():
-        changed, expected = change(record, update), fresh(record, **update)
-        assert changed == expected, name
-        assert changed.model_dump_json() == expected.model_dump_json(), name
-        assert computed(changed) == computed(expected), name
-        assert content(record) == before, name
-        assert computed(record) == said, name
+    fields_before = fields_as_json(record)
+    properties_before = properties_of(record)
+
+    for way, make_changed_copy in CHANGES.items():
+        changed = make_changed_copy(record, update)
+        expected = new_record(kind, record, update)
+        assert changed == expected, way
+        assert changed.model_dump_json() == expected.model_dump_json(), way
+        assert properties_of(changed) == properties_of(expected), way
+        assert fields_as_json(record) == fields_before, way
+        assert properties_of(record) == properties_before, way
 
 
 @for_every_type
 def test_no_method_changes_a_record(kind: type[Record], data: st.DataObject) -> None:
     """All public methods are called, with `ARGUMENTS` if they need some."""
     record = data.draw(RECORDS[kind])
-    before, said = content(record), computed(record)
-    for name in public_names(record, type(content)):
-        getattr(record, name)(*ARGUMENTS.get(name, ()))
-    assert content(record) == before
-    assert computed(record) == said
+    fields_before = fields_as_json(record)
+    properties_before = properties_of(record)
+
+    for name in public_names(record, FunctionType):
+        method = getattr(record, name)
+        method(*ARGUMENTS.get(name, ()))
+
+    assert fields_as_json(record) == fields_before
+    assert properties_of(record) == properties_before
 
 
 @for_every_type
@@ -232,26 +255,29 @@ def test_no_field_of_a_record_can_be_set_or_deleted(
     kind: type[Record], data: st.DataObject
 ) -> None:
     record = data.draw(RECORDS[kind])
-    before = content(record)
+    fields_before = fields_as_json(record)
+
     for field in kind.model_fields:
         with pytest.raises(ValidationError, match="frozen"):
             setattr(record, field, getattr(record, field))
         with pytest.raises(ValidationError, match="frozen"):
             delattr(record, field)
-    assert content(record) == before
+
+    assert fields_as_json(record) == fields_before
 
 
 MUTATIONS: list[Callable[[Any], Any]] = [
-    lambda found: found.__setitem__("a", "b"),
-    lambda found: found.__delitem__("a"),
-    lambda found: found.__ior__({"a": "b"}),
-    lambda found: found.clear(),
-    lambda found: found.pop("a"),
-    lambda found: found.popitem(),
-    lambda found: found.setdefault("b", "c"),
-    lambda found: found.update(a="b"),
+    lambda mapping: mapping.__setitem__("a", "b"),
+    lambda mapping: mapping.__delitem__("a"),
+    lambda mapping: mapping.__ior__({"a": "b"}),
+    lambda mapping: mapping.clear(),
+    lambda mapping: mapping.pop("a"),
+    lambda mapping: mapping.popitem(),
+    lambda mapping: mapping.setdefault("b", "c"),
+    lambda mapping: mapping.update(a="b"),
 ]
 SESSION = Session(id="D1", turns=(Turn(id="a", speaker="Ann", text="I moved to Lisbon."),))
+LATER_SESSION = Session(id="D2", turns=(Turn(id="b", speaker="Bob", text="I like it."),))
 MAPPINGS: dict[str, Callable[[], Any]] = {
     "notes of a context": lambda: Context(notes={"a": "1"}).notes,
     "counts of a context": lambda: Context(counts={"a": 1}).counts,
@@ -263,79 +289,111 @@ MAPPINGS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("mapping", MAPPINGS.values(), ids=MAPPINGS.keys())
-def test_a_mapping_in_a_record_cannot_be_changed(mapping: Callable[[], Any]) -> None:
-    """`MUTATIONS` are all ways to change a dictionary."""
-    found = mapping()
-    before = dict(found)
+@pytest.mark.parametrize("make_mapping", MAPPINGS.values(), ids=MAPPINGS.keys())
+def test_a_mapping_in_a_record_cannot_be_changed(make_mapping: Callable[[], Any]) -> None:
+    """`MUTATIONS` are all ways to change a dictionary. Each mapping has the one key "a"."""
+    mapping = make_mapping()
+    items_before = dict(mapping)
+
     for mutate in MUTATIONS:
         with pytest.raises((TypeError, AttributeError)):
-            mutate(found)
-    assert dict(found) == before == {"a": found["a"]}
+            mutate(mapping)
+
+    assert dict(mapping) == items_before
+    assert list(mapping) == ["a"]
 
 
 def test_a_record_does_not_change_with_the_values_it_was_made_of() -> None:
     """The dictionary and the list that a record was made of are changed afterwards."""
-    notes, hits = {"a": "1"}, [Hit(id="h1", text="x")]
-    made = Context(notes=notes)
-    changed = made.model_copy(update={"notes": notes, "hits": hits})
-    notes["a"], hits[:] = "2", []
-    assert made.notes == changed.notes == {"a": "1"}
-    assert [hit.id for hit in changed.hits] == ["h1"]
+    notes = {"a": "1"}
+    hits = [Hit(id="h1", text="x")]
+    context = Context(notes=notes)
+    changed_copy = context.model_copy(update={"notes": notes, "hits": hits})
+
+    notes["a"] = "2"
+    hits.clear()
+
+    assert context.notes == {"a": "1"}
+    assert changed_copy.notes == {"a": "1"}
+    assert [hit.id for hit in changed_copy.hits] == ["h1"]
 
 
 def test_a_list_in_a_deep_copy_of_a_query_is_not_the_list_of_the_query() -> None:
     """A benchmark may put any value into `extra`, also one that can be changed, such as a list."""
     query = Query(text="Where?", extra={"places": ["Lisbon"]})
+
     copy.deepcopy(query).extra["places"].append("Porto")
+
     assert query.extra == {"places": ["Lisbon"]}
 
 
-def test_a_changed_history_has_another_digest() -> None:
-    """The digest tells histories with other items apart, whatever their ids are.
-
-    `prefixes` are the digests of the first item, of the first two items, and so on.
-    """
-    later = Session(id="D2", turns=(Turn(id="b", speaker="Bob", text="I like it."),))
+def test_the_digest_of_a_history_does_not_depend_on_its_id() -> None:
+    """The digest tells histories with other items apart, whatever their ids are."""
     history = History(id="h", items=(SESSION,))
-    assert list(history.turns) == ["a"]
+
     assert history.digest == History(id="other", items=(SESSION,)).digest
-    longer = history.model_copy(update={"items": (SESSION, later)})
+
+
+def test_a_history_with_a_further_session_has_another_digest() -> None:
+    """`prefixes` are the digests of the first item, of the first two items, and so on."""
+    history = History(id="h", items=(SESSION,))
+    # Read it once, so that it is cached.
+    assert list(history.turns) == ["a"]
+    digest = history.digest
+
+    longer = history.model_copy(update={"items": (SESSION, LATER_SESSION)})
+
     assert len(history) == 1
     assert list(history.turns) == ["a"]
     assert list(longer.turns) == ["a", "b"]
-    assert longer.prefixes == History(id="h", items=(SESSION, later)).prefixes
-    assert longer.digest != history.digest
-    reworded = SESSION.model_copy(
-        update={"turns": (Turn(id="a", speaker="Ann", text="I moved to Porto."),)}
-    )
-    assert history.model_copy(update={"items": (reworded,)}).digest not in (
-        history.digest,
-        longer.digest,
-    )
+    assert longer.prefixes == History(id="h", items=(SESSION, LATER_SESSION)).prefixes
+    assert longer.digest != digest
+    assert history.digest == digest
+
+
+def test_a_history_with_a_reworded_session_has_another_digest() -> None:
+    reworded_turn = Turn(id="a", speaker="Ann", text="I moved to Porto.")
+    reworded = SESSION.model_copy(update={"turns": (reworded_turn,)})
+    history = History(id="h", items=(SESSION,))
+    longer = History(id="h", items=(SESSION, LATER_SESSION))
+    digest = history.digest
+
+    changed = history.model_copy(update={"items": (reworded,)})
+
+    assert changed.digest != digest
+    assert changed.digest != longer.digest
 
 
 def test_copies_of_a_history_share_its_items_and_digests_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A history may have thousands of items, so copies must be cheap."""
-    items = tuple(SESSION.model_copy(update={"id": f"D{n}"}) for n in range(2000))
+    items = tuple(SESSION.model_copy(update={"id": f"D{number}"}) for number in range(2000))
     history = History(id="h", items=items)
-    first = history.digest
-    for make in (copy.copy, copy.deepcopy, lambda value: copy.deepcopy([value])[0]):
-        assert make(history).items is history.items
-    # What an item says of itself is computed once, for all histories that hold it.
+    digest = history.digest
+
+    assert copy.copy(history).items is history.items
+    assert copy.deepcopy(history).items is history.items
+    [copied_in_list] = copy.deepcopy([history])
+    assert copied_in_list.items is history.items
+
+    # The digest of a history is made of its items as JSON. This is computed once for each item.
     monkeypatch.setattr(Item, "model_dump_json", lambda self: pytest.fail("an item is read again"))
-    assert copy.deepcopy(history).digest == history.digest == first
+    assert copy.deepcopy(history).digest == digest
+    assert history.digest == digest
 
 
-@pytest.mark.parametrize("update", [{"digest": "0" * 64}, {"txt": "x"}])
-def test_a_copy_with_an_unknown_field_is_refused(update: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("digest", "0" * 64),
+        ("txt", "x"),
+    ],
+)
+def test_a_copy_with_an_unknown_field_is_refused(field: str, value: str) -> None:
     """A digest is computed and no field of a session; `txt` is a slip of the pen."""
-    with pytest.raises(
-        TypeError, match=f"Session has no field {next(iter(update))}; it has: id, time, turns"
-    ):
-        SESSION.model_copy(update=update)
+    with pytest.raises(TypeError, match=f"Session has no field {field}; it has: id, time, turns"):
+        SESSION.model_copy(update={field: value})
 
 
 class Notes(Memory):
@@ -350,22 +408,24 @@ class Notes(Memory):
         return [word for note in self.notes for word in note.split()]
 
 
-@pytest.mark.parametrize("make", COPIES.values(), ids=COPIES.keys())
-def test_a_copied_memory_computes_its_cached_words_itself(make: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("make_copy", COPIES.values(), ids=COPIES.keys())
+def test_a_copied_memory_computes_its_cached_words_itself(make_copy: Callable[[Any], Any]) -> None:
     """`words` is computed once for each memory, and then kept."""
     memory = Notes(notes=("rye bread",), counts={"added": 1})
     memory._author = "Bob"
     assert memory.words == ["rye", "bread"]
-    copied = make(memory)
+
+    copied = make_copy(memory)
+
     assert copied == memory
     assert copied._author == "Bob"
     assert copied.words == memory.words
     assert copied.words is not memory.words
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("make_changed_copy", CHANGES.values(), ids=CHANGES.keys())
 def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(
-    change: Callable[..., Any],
+    make_changed_copy: Callable[..., Any],
 ) -> None:
     """Memories with the same `lineage` share their search indexes.
 
@@ -373,7 +433,9 @@ def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(
     """
     memory = Notes(notes=("rye bread",), counts={"added": 1})
     assert memory.words == ["rye", "bread"]
-    changed = change(memory, {"notes": ("oat milk",)})
+
+    changed = make_changed_copy(memory, {"notes": ("oat milk",)})
+
     assert memory.notes == ("rye bread",)
     assert changed.notes == ("oat milk",)
     assert changed.words == ["oat", "milk"]
@@ -382,5 +444,7 @@ def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(
 
 def test_a_deep_copy_of_a_memory_shares_no_dictionary() -> None:
     memory = Notes(counts={"added": 1})
+
     copy.deepcopy(memory).counts["added"] = 2
+
     assert memory.counts == {"added": 1}

@@ -251,7 +251,7 @@ def test_a_success_closes_a_breaker() -> None:
 
 
 def is_admitted(breaker: Breaker, caller: Owner) -> bool:
-    """Return whether the breaker lets a user's call pass."""
+    """Return whether the breaker lets a user's next call pass."""
     context = contextvars.copy_context()
     context.run(CALLER.set, caller)
     try:
@@ -269,64 +269,79 @@ def record_failures(breaker: Breaker, caller: Owner, times: int = 1) -> None:
         context.run(breaker.record_failure, MODEL_IS_DOWN)
 
 
-def breaker_after_failures(callers: Sequence[Owner], has_several_tenants: bool) -> Breaker:
-    """Return a breaker after a failed call of each of these users, unless it refused the call."""
+def breaker_with_tenants(are_several: bool) -> Breaker:
+    """Return a new breaker of a service with one tenant or with several."""
     breaker = Breaker(pause=10)
-    # This function tells a breaker whether there are several tenants.
-    breaker.several = lambda: has_several_tenants
-    for caller in callers:
-        if is_admitted(breaker, caller):
-            record_failures(breaker, caller)
+    breaker.several = lambda: are_several
     return breaker
 
 
-BAD_OF_ACME = Owner("bad", "acme")
-FINE_OF_ACME = Owner("fine", "acme")
-BAD_OF_OTHER = Owner("bad", "other")
-FINE_OF_OTHER = Owner("fine", "other")
-NINE_BAD_OF_OTHER = [Owner(f"bad {number}", "other") for number in range(9)]
+def fail_admitted_calls(breaker: Breaker, callers: Sequence[Owner]) -> None:
+    """Let each of these users make a call, in this order; every call that is admitted fails."""
+    for caller in callers:
+        if is_admitted(breaker, caller):
+            record_failures(breaker, caller)
+
+
+# The users "failing" make calls that fail. The users "idle" have not called yet.
+FAILING_OF_ACME = Owner("failing", "acme")
+IDLE_OF_ACME = Owner("idle", "acme")
+FAILING_OF_OTHER = Owner("failing", "other")
+IDLE_OF_OTHER = Owner("idle", "other")
 
 
 def test_with_one_tenant_only_the_user_whose_calls_fail_is_refused() -> None:
-    """One user makes nine calls, which fail until the breaker refuses them."""
-    breaker = breaker_after_failures([BAD_OF_ACME] * 9, has_several_tenants=False)
+    """One user makes nine calls: five of them fail, and the breaker refuses the others."""
+    breaker = breaker_with_tenants(are_several=False)
 
-    assert not is_admitted(breaker, BAD_OF_ACME)
-    assert is_admitted(breaker, FINE_OF_ACME)
+    fail_admitted_calls(breaker, [FAILING_OF_ACME] * 9)
+
+    assert not is_admitted(breaker, FAILING_OF_ACME)
+    assert is_admitted(breaker, IDLE_OF_ACME)
 
 
 def test_with_several_tenants_all_users_of_the_tenant_whose_calls_fail_are_refused() -> None:
-    """Nine users of one tenant make a call each. These fail until the breaker refuses them."""
-    breaker = breaker_after_failures(NINE_BAD_OF_OTHER, has_several_tenants=True)
+    """One call of each of nine users of a tenant fails; from the sixth on they are refused."""
+    users = [Owner(f"user {number}", "other") for number in range(9)]
+    breaker = breaker_with_tenants(are_several=True)
 
-    for user in NINE_BAD_OF_OTHER:
+    fail_admitted_calls(breaker, users)
+
+    for user in users:
         assert not is_admitted(breaker, user)
-    assert not is_admitted(breaker, FINE_OF_OTHER)
-    assert is_admitted(breaker, FINE_OF_ACME)
+    assert not is_admitted(breaker, IDLE_OF_OTHER)
+    assert is_admitted(breaker, IDLE_OF_ACME)
 
 
 def test_everybody_is_refused_when_the_calls_of_two_tenants_fail() -> None:
     """Then the model itself seems to be down."""
-    breaker = breaker_after_failures([BAD_OF_ACME, BAD_OF_OTHER] * 3, has_several_tenants=True)
+    breaker = breaker_with_tenants(are_several=True)
 
-    for user in (BAD_OF_ACME, FINE_OF_ACME, BAD_OF_OTHER, FINE_OF_OTHER):
+    fail_admitted_calls(breaker, [FAILING_OF_ACME, FAILING_OF_OTHER] * 3)
+
+    for user in (FAILING_OF_ACME, IDLE_OF_ACME, FAILING_OF_OTHER, IDLE_OF_OTHER):
         assert not is_admitted(breaker, user)
 
 
 def test_nobody_is_refused_after_four_failures() -> None:
-    """A breaker opens after the fifth failure."""
-    breaker = breaker_after_failures(NINE_BAD_OF_OTHER[:4], has_several_tenants=True)
+    """One call of each of four users of a tenant fails. A breaker opens after the fifth failure."""
+    users = [Owner(f"user {number}", "other") for number in range(FAILURES_THAT_OPEN - 1)]
+    breaker = breaker_with_tenants(are_several=True)
 
-    for user in (*NINE_BAD_OF_OTHER[:4], FINE_OF_OTHER, FINE_OF_ACME):
+    fail_admitted_calls(breaker, users)
+
+    for user in (*users, IDLE_OF_OTHER, IDLE_OF_ACME):
         assert is_admitted(breaker, user)
 
 
 def test_nobody_is_refused_when_the_fifth_failure_is_the_first_of_another_tenant() -> None:
     """Neither tenant has failed five times, and a single failure does not speak for the model."""
-    late = Owner("late", "third")
-    breaker = breaker_after_failures([*[BAD_OF_ACME] * 4, late], has_several_tenants=True)
+    breaker = breaker_with_tenants(are_several=True)
 
-    for user in (BAD_OF_ACME, FINE_OF_ACME, late, Owner("fine", "third")):
+    fail_admitted_calls(breaker, [FAILING_OF_ACME] * (FAILURES_THAT_OPEN - 1))
+    fail_admitted_calls(breaker, [FAILING_OF_OTHER])
+
+    for user in (FAILING_OF_ACME, IDLE_OF_ACME, FAILING_OF_OTHER, IDLE_OF_OTHER):
         assert is_admitted(breaker, user)
 
 
