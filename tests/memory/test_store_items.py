@@ -637,7 +637,10 @@ PRIVATE_FILES = {
     "s.sqlite-shm": 0o600,
     "s.sqlite-wal": 0o600,
 }
-"""The files of a store that is open, with their modes."""
+"""The files of a store that is open, with modes that let nobody but the owner read and write.
+
+SQLite keeps the last two only while the store is open.
+"""
 
 
 def modes_of_files(folder: Path) -> dict[str, int]:
@@ -647,7 +650,10 @@ def modes_of_files(folder: Path) -> dict[str, int]:
 
 @pytest.fixture
 def generous_umask() -> Iterator[None]:
-    """A umask with which everybody may read and write new files."""
+    """A umask with which everybody may read and write new files.
+
+    So a file is private only if the store makes it so.
+    """
     umask_before = os.umask(0)
     yield
     os.umask(umask_before)
@@ -661,14 +667,26 @@ def test_the_files_of_a_store_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("generous_umask")
-def test_files_that_others_may_read_become_private_when_the_store_is_opened(
-    tmp_path: Path,
-) -> None:
+def test_the_files_of_a_store_stay_private_when_a_user_is_forgotten(tmp_path: Path) -> None:
+    """The store then writes its files anew, so that the bytes of the user are erased from them."""
     with Store(tmp_path / "s.sqlite") as store:
         store.items.add(ADA, session("hello", id="s"))
-        assert store.forgetting.forget_user(ADA).erased
-        for path in tmp_path.iterdir():
-            path.chmod(0o664)
 
-        with Store(tmp_path / "s.sqlite"):
+        receipt = store.forgetting.forget_user(ADA)
+
+        assert receipt.erased
+        assert modes_of_files(tmp_path) == PRIVATE_FILES
+
+
+def test_opening_a_store_makes_files_private_that_others_may_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    readable_by_everybody = 0o664
+
+    # This store stays open, for without an open store there would be no "-wal" and no "-shm".
+    with Store(path) as store:
+        store.items.add(ADA, session("hello", id="s"))
+        for file in tmp_path.iterdir():
+            file.chmod(readable_by_everybody)
+
+        with Store(path):
             assert modes_of_files(tmp_path) == PRIVATE_FILES

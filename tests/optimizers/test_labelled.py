@@ -5,7 +5,10 @@ what the program recalls for it (the context). A bootstrapped demo is copied fro
 program whose answer was right.
 
 The optimizers `labeled` and `knn` make labelled demos alone, and `bootstrap` makes both. An answer
-with a score below the threshold becomes no demo.
+with a score below the threshold becomes no bootstrapped demo.
+
+The evidence of a question are the turns of its history that hold the answer. They are recalled if
+they are in the context that the program takes from its memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -141,7 +144,7 @@ def unrecalled_examples(make_history: Callable[..., History]) -> list[dspy.Examp
     """
     history = make_history(4)
     return [
-        question_about(history, f"D{session}:2", question=f"Zebra D{session}zulu2?")
+        question_about(history, turn_id=f"D{session}:2", question=f"Zebra D{session}zulu2?")
         for session in (1, 2, 3)
     ]
 
@@ -160,27 +163,33 @@ def test_a_question_whose_evidence_is_not_recalled_becomes_no_demo(
     assert questions <= {example.question for example in recalled_examples}
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "notes"),
-    [
-        ("labeled", []),
-        ("knn", []),
-        (
-            "bootstrap",
-            ["no bootstrapped demos: of 3 training questions none scored 0.5 or more"],
-        ),
-    ],
-)
-def test_a_compile_without_demos_notes_why(unrecalled_examples, optimizer, notes):
-    """Only `bootstrap` would have made bootstrapped demos, too, and notes that there are none.
+@pytest.mark.parametrize("optimizer", ["labeled", "knn"])
+def test_an_optimizer_that_can_make_no_labelled_demo_notes_why(unrecalled_examples, optimizer):
+    """A labelled demo needs a context with at least half of the evidence of its question.
 
-    The model answers none of the three questions rightly.
+    The program recalls no evidence of the three training questions. These optimizers make labelled
+    demos alone, so they leave a single note.
     """
     compiled = compile_with(optimizer, build("turn-rag", k=1), unrecalled_examples)
 
-    assert labelled_demos(compiled.program) == []
+    assert compiled.program.task.answer.demos == []
+    assert compiled.notes == [
+        "no labelled demos: of 3 training questions none was recalled with half of its evidence"
+    ]
+
+
+def test_bootstrap_notes_for_each_of_its_two_kinds_of_demos_why_it_can_make_none(
+    unrecalled_examples,
+):
+    """`bootstrap` makes bootstrapped demos, of right answers, and labelled ones.
+
+    Without the evidence, the model answers none of the three training questions rightly.
+    """
+    compiled = compile_with("bootstrap", build("turn-rag", k=1), unrecalled_examples)
+
+    assert compiled.program.task.answer.demos == []
     assert sorted(compiled.notes) == [
-        *notes,
+        "no bootstrapped demos: of 3 training questions none scored 0.5 or more",
         "no labelled demos: of 3 training questions none was recalled with half of its evidence",
     ]
 
@@ -266,14 +275,16 @@ def questions_about_first_turns(history: History, count: int) -> list[dspy.Examp
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
 def test_demos_of_long_contexts_are_short_and_hold_the_evidence(optimizer):
+    """The program `full-context` recalls the whole history, which is much too long for a demo."""
     history = history_of_forty_turns("and so on and on " * 20)
-    settings = {"demo_context_tokens": 300, "max_demo_tokens": 2000, **SETTINGS[optimizer]}
+    settings = {**SETTINGS[optimizer], "demo_context_tokens": 300, "max_demo_tokens": 2000}
 
     compiled = compile_with(
         optimizer,
         build("full-context"),
         questions_about_first_turns(history, 12),
         settings=settings,
+        # So `bootstrap` makes a demo of every answer, right or wrong.
         threshold=0.0,
     )
 
@@ -291,16 +302,18 @@ def test_demos_of_long_contexts_are_short_and_hold_the_evidence(optimizer):
 
 
 def test_demos_that_do_not_fit_a_prompt_are_noted():
-    """The context of a demo has about 300 tokens, and all demos of a prompt may have 2,000."""
+    """Each context is cut to about 300 tokens; with question and answer a demo has more.
+
+    So six demos have more than 2,000 tokens, and five have less.
+    """
     history = history_of_forty_turns("and so on and on " * 20)
-    settings = {"demo_context_tokens": 300, "max_demo_tokens": 2000, **SETTINGS["labeled"]}
+    settings = {"max_labeled_demos": 6, "demo_context_tokens": 300, "max_demo_tokens": 2000}
 
     compiled = compile_with(
         "labeled",
         build("full-context"),
         questions_about_first_turns(history, 12),
         settings=settings,
-        threshold=0.0,
     )
 
     assert compiled.notes == [
@@ -308,23 +321,27 @@ def test_demos_that_do_not_fit_a_prompt_are_noted():
     ]
 
 
-def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
-    """A prompt shows a date beside each "yesterday", which makes the context longer."""
-    history = history_of_forty_turns("came yesterday, yesterday, yesterday")
+def test_dates_that_are_added_to_the_context_of_a_demo_count_toward_its_token_limit():
+    """A context shows a date behind each relative time: "yesterday [2 January 2024]".
+
+    The program `full-context` recalls all forty turns, far more than the limit, so the optimizer
+    has to cut the context of each demo. It counts the dates as well as the turns themselves.
+    """
+    token_limit = 150
+    history = history_of_forty_turns("came yesterday, yesterday, yesterday")  # on 3 January 2024
 
     compiled = compile_with(
         "labeled",
         build("full-context"),
-        questions_about_first_turns(history, 6),
-        settings={"demo_context_tokens": 150, **SETTINGS["labeled"]},
-        threshold=0.0,
+        questions_about_first_turns(history, count=6),
+        settings={"max_labeled_demos": 6, "demo_context_tokens": token_limit},
     )
 
     demos = compiled.program.task.answer.demos
     assert demos
     for demo in demos:
         assert "yesterday [2 January 2024]" in demo.context
-        assert estimate_tokens(demo.context) <= 150
+        assert estimate_tokens(demo.context) <= token_limit
 
 
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):

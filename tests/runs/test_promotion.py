@@ -111,9 +111,10 @@ def failing_optimizer(error: BaseException) -> Optimizer:
 
 @pytest.fixture
 def inputs_with(tmp_path: Path, scripted: Any) -> Callable[..., RunInputs]:
-    """A function that returns the inputs of a run on six users' questions, for a scripted model.
+    """A function that returns the inputs of a run that asks a scripted model.
 
-    The one user in dev has eight questions, which are enough for a verdict.
+    The questions are about six users, eight about each: four users are for training, one is dev,
+    and one is test. Eight dev questions are enough for a verdict, as `min_n` says.
     """
     questions_file = own_questions(tmp_path)
 
@@ -128,9 +129,16 @@ def inputs_with(tmp_path: Path, scripted: Any) -> Callable[..., RunInputs]:
 
 @pytest.fixture
 def compile_with(inputs_with: Callable[..., RunInputs]) -> Callable[..., CompileResult]:
-    """A function that compiles a program for a scripted model, by default with labelled demos.
+    """A function that runs `mempiler compile` with a scripted model in the place of a real one.
 
-    These are eight training questions with their gold answers, which every prompt shows.
+    Its arguments are:
+        model: Answers all prompts.
+        program: The name or the folder of the program to compile.
+        optimizer: Changes the program. By default, "labeled" adds eight demos to its prompt:
+            training questions with their gold answers.
+        out: The folder in which the user wants the program, if any.
+        force: Whether the compiled program is kept even if it is not better.
+        **options: Further options of the run, such as `dev=4`.
     """
 
     def run(
@@ -142,11 +150,16 @@ def compile_with(inputs_with: Callable[..., RunInputs]) -> Callable[..., Compile
         **options: Any,
     ) -> CompileResult:
         if optimizer is None:
-            compile_config = CompileConfig("labeled")
+            compile_config = CompileConfig(optimizer="labeled")
         else:
             compile_config = CompileConfig.of_object(optimizer)
-        inputs = inputs_with(model, **options)
-        return run_compile(program, inputs, compile_config, KeepOptions(out, force))
+
+        return run_compile(
+            program,
+            inputs_with(model, **options),
+            compile_config,
+            KeepOptions(out=out, force=force),
+        )
 
     return run
 
@@ -162,15 +175,18 @@ def demo_count(folder: Path) -> int:
 
 
 def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
-    """The optimizer adds eight demos. With them `DemoLearner` is right, unless it knows no users.
+    """The optimizer adds eight demos to the program. The first run saves the program without them.
 
-    So the first run keeps the original program, and the second one the program with demos.
+    Demos do not help a model that knows no users, so that run keeps the original program. They make
+    the second model right, so its run keeps the program with demos.
     """
     out = tmp_path / "out"
-    compile_with(DemoLearner(known_users=""), out=out)
+    model_that_demos_do_not_help = DemoLearner(known_users="")
+    compile_with(model_that_demos_do_not_help, out=out)
     assert demo_count(out) == 0
 
-    result = compile_with(DemoLearner(), out=out)
+    model_that_demos_help = DemoLearner()
+    result = compile_with(model_that_demos_help, out=out)
 
     assert result.promoted is True
     assert result.folder == out

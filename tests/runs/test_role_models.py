@@ -255,6 +255,7 @@ def test_a_users_model_object_answers_the_questions_that_give_a_training_its_rew
     """
     server = stub()
     user_lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
+    # A run that Python code starts with `answer_lm=user_lm` has the object and its name.
     inputs = RunInputs(
         run_config("memory-env", lm="local:tiny", answer_lm=user_lm.model),
         user_models={"answer": user_lm},
@@ -274,23 +275,41 @@ def test_a_users_model_object_answers_the_questions_that_give_a_training_its_rew
     assert answer_lm.kwargs["temperature"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("role", "phrases"),
-    [
-        ("task", ["lm: openai/x is an object", "an export holds the names of models"]),
-        ("answer", ["answer_lm: openai/x is an object", "leave answer_lm out"]),
-    ],
-)
-def test_an_export_takes_no_model_object(role: str, phrases: list[str]) -> None:
-    """An export is a package of files, which can only hold the name of a model."""
-    user_lm = dspy.LM("openai/x", api_key="k")
-    inputs = RunInputs(run_config("memory-env", lm="offline"), user_models={role: user_lm})
+def refusal_to_export(user_models: dict[str, dspy.LM]) -> str:
+    """Export a run with model objects of the user; return the message of the error.
 
+    Args:
+        user_models: The objects by the role of each in the run.
+    """
+    inputs = RunInputs(run_config("memory-env", lm="offline"), user_models=user_models)
     with pytest.raises(UserError) as error:
         Export.of("memory-r2", inputs)
+    return str(error.value)
 
-    for phrase in phrases:
-        assert phrase in str(error.value)
+
+def test_an_export_takes_the_name_of_a_task_lm_and_no_object() -> None:
+    """An export is a package of files, which can only hold the name of a model.
+
+    In Python a user gives the task LM as the argument `lm`, which the message names.
+    """
+    user_lm = dspy.LM("openai/x", api_key="k")
+
+    message = refusal_to_export({"task": user_lm})
+
+    assert "lm: openai/x is an object; an export holds the names of models" in message
+
+
+def test_an_export_takes_no_object_that_answers_in_place_of_the_task_lm() -> None:
+    """In Python a user gives such a model as the argument `answer_lm`, which the message names.
+
+    An export has no place even for its name, so the user has to leave it out.
+    """
+    user_lm = dspy.LM("openai/x", api_key="k")
+
+    message = refusal_to_export({"answer": user_lm})
+
+    assert "answer_lm: openai/x is an object" in message
+    assert "leave answer_lm out" in message
 
 
 def test_an_export_takes_no_benchmark_object() -> None:

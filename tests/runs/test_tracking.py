@@ -35,25 +35,25 @@ from ..conftest import read_only, within
 from ..run_inputs import run_inputs
 from .evaluations import evaluation, refusal, row
 
+UNREADABLE_ANSWER = Failure(kind="parse", where="q0", message="no field")
+"""The failure of a question whose answer could not be read."""
 
-def evaluation_of(*categories: str) -> Evaluation:
-    """Return an evaluation of questions of these categories, by turns wrong and right.
 
-    The first question failed.
-    """
-    rows = []
-    for number, category in enumerate(categories):
-        failed = Failure(kind="parse", where="q0", message="no field")
-        rows.append(
-            row(
-                f"q{number}",
-                score=number % 2,
-                category=category,
-                recall={"recall@5": 1.0},
-                failure=failed if number == 0 else None,
-            )
-        )
-    return evaluation(rows, benchmark="jsonl", cost=None)
+def evaluation_of_three_questions() -> Evaluation:
+    """Return an evaluation in which the first question failed, and the second one is right."""
+    rows = [
+        row("q0", score=0, failure=UNREADABLE_ANSWER),
+        row("q1", score=1),
+        row("q2", score=0),
+    ]
+    return evaluation(rows, benchmark="jsonl")
+
+
+def logged_metrics(logged_evaluation: Evaluation) -> dict[str, float]:
+    """Log an evaluation in an MLflow run of its own; return the metrics that the run has then."""
+    with Tracker("test-metrics", {"command": "evaluate"}) as tracker:
+        tracker.log_evaluation("evaluation", logged_evaluation)
+    return client().get_run(tracker.run_id).data.metrics
 
 
 def download(run_id: str, artifact: str, folder: Path) -> str:
@@ -66,7 +66,7 @@ def logged_run() -> Any:
     """An MLflow run with parameters and an evaluation of three questions."""
     with Tracker("test-evaluation", {"command": "evaluate"}) as tracker:
         tracker.log_params({"lm": "offline", "long": "x" * 9000, "nothing": None})
-        tracker.log_evaluation("evaluation", evaluation_of("single hop", "single hop", "multi"))
+        tracker.log_evaluation("evaluation", evaluation_of_three_questions())
     return client().get_run(tracker.run_id)
 
 
@@ -80,23 +80,52 @@ def test_a_run_has_tags_and_parameters(logged_run: Any) -> None:
     assert len(logged_run.data.params["long"]) == 6000
 
 
-def test_an_evaluation_is_logged_as_metrics(logged_run: Any) -> None:
-    """Of the three questions only q1 is right.
+def test_the_scores_of_an_evaluation_are_logged_as_metrics() -> None:
+    rows = [
+        row("q0", category="single hop", score=0, failure=UNREADABLE_ANSWER),
+        row("q1", category="single hop", score=1),
+        row("q2", category="multi hop", score=0),
+    ]
 
-    The evaluation took 3 calls and 1,200 + 34 tokens.
-    """
-    metrics = logged_run.data.metrics
-    assert metrics["evaluation.score"] == pytest.approx(1 / 3)
-    assert metrics["evaluation.score_low"] == 0
-    assert metrics["evaluation.score_high"] == 1
-    assert metrics["evaluation.score_single_hop"] == 0.5
-    assert metrics["evaluation.recall_at_5"] == 1
+    metrics = logged_metrics(evaluation(rows))
+
     assert metrics["evaluation.n"] == 3
     assert metrics["evaluation.failures"] == 1
-    assert metrics["evaluation.calls"] == 3
+    assert metrics["evaluation.score"] == pytest.approx(1 / 3)
+    assert metrics["evaluation.score_single_hop"] == 1 / 2
+    assert metrics["evaluation.score_multi_hop"] == 0
+    # The confidence interval: with so few questions the score might be anything.
+    assert metrics["evaluation.score_low"] == 0
+    assert metrics["evaluation.score_high"] == 1
+
+
+def test_the_recall_of_an_evaluation_is_logged_as_a_metric() -> None:
+    """`recall@5` is the share of a question's evidence among its first five hits."""
+    rows = [
+        row("q0", recall={"recall@5": 1.0}),
+        row("q1", recall={"recall@5": 0.5}),
+    ]
+    metrics = logged_metrics(evaluation(rows))
+    # A metric of MLflow has no "@" in its name.
+    assert metrics["evaluation.recall_at_5"] == 0.75
+
+
+def test_the_usage_of_an_evaluation_is_logged_as_metrics() -> None:
+    """Calls are logged for each role of a model, and in all."""
+    logged_evaluation = evaluation(
+        [row("q0")],
+        calls={"task": 3, "prompt": 0, "judge": 2, "cached": 0},
+        tokens={"input": 1200, "output": 34},
+        cost=None,
+    )
+
+    metrics = logged_metrics(logged_evaluation)
+
     assert metrics["evaluation.calls_task"] == 3
-    assert metrics["evaluation.tokens"] == 1234
-    # Its cost is not known.
+    assert metrics["evaluation.calls_judge"] == 2
+    assert metrics["evaluation.calls"] == 3 + 2
+    assert metrics["evaluation.tokens"] == 1200 + 34
+    # None says that the cost is not known.
     assert "evaluation.cost" not in metrics
 
 
@@ -132,7 +161,7 @@ def test_a_store_that_is_lost_during_a_run_costs_one_warning(
         for method in (call, "set_terminated"):
             monkeypatch.setattr(f"mlflow.MlflowClient.{method}", lost_store)
         tracker.log_params({"lm": "offline"})
-        tracker.log_evaluation("after", evaluation_of("single hop"))
+        tracker.log_evaluation("after", evaluation_of_three_questions())
         tracker.log_file(tmp_path / "file.txt")
         tracker.log_folder(tmp_path, "program")
 
@@ -285,17 +314,21 @@ def logged_command(*words: str) -> str:
 
 @dataclass(frozen=True)
 class TrackedRuns:
-    """The ids of three runs in an experiment of their own, and a client of their store."""
+    """The ids of three runs in an experiment of their own, and a client of their store.
 
-    with_three_traces: str
-    without_traces: str
+    The first two evaluate the program Turn RAG. The last one compiles it: it adds demos to the
+    prompt, which are examples for the model, and evaluates the program before and after.
+    """
+
+    evaluated_with_three_traces: str
+    evaluated_without_traces: str
     compiled: str
     mlflow: Any
     experiment_id: str
 
     @property
     def run_ids(self) -> list[str]:
-        return [self.with_three_traces, self.without_traces, self.compiled]
+        return [self.evaluated_with_three_traces, self.evaluated_without_traces, self.compiled]
 
     def traces(self, run_id: str) -> list[Any]:
         """Return the traces of a run."""
@@ -309,7 +342,7 @@ class TrackedRuns:
         return [json.loads(line) for line in lines]
 
     def linked_prompts(self, run_id: str) -> list[tuple[str, str]]:
-        """Return names and versions of the prompts that a run is linked to."""
+        """Return name and version of each prompt that a run is linked to, because it used it."""
         tags = self.mlflow.get_run(run_id).data.tags
         prompts = json.loads(tags["mlflow.linkedPrompts"])
         return [(prompt["name"], prompt["version"]) for prompt in prompts]
@@ -320,12 +353,17 @@ def runs() -> Iterator[TrackedRuns]:
     """Two evaluations, with and without traces, and a compile with all traces."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
-        with_three_traces = logged_command(*EVALUATE, "--traces", "3")
-        without_traces = logged_command(*EVALUATE, "--traces", "none")
+        evaluated_with_three_traces = logged_command(*EVALUATE, "--traces", "3")
+        evaluated_without_traces = logged_command(*EVALUATE, "--traces", "none")
         compiled = logged_command(*COMPILE, "--force", "--traces", "all")
         mlflow = client()
-        experiment_id = mlflow.get_experiment_by_name("tracked").experiment_id
-        yield TrackedRuns(with_three_traces, without_traces, compiled, mlflow, experiment_id)
+        yield TrackedRuns(
+            evaluated_with_three_traces=evaluated_with_three_traces,
+            evaluated_without_traces=evaluated_without_traces,
+            compiled=compiled,
+            mlflow=mlflow,
+            experiment_id=mlflow.get_experiment_by_name("tracked").experiment_id,
+        )
 
 
 def spans_by_name(trace: Any) -> dict[str, Any]:
@@ -342,9 +380,10 @@ def traces(runs: TrackedRuns) -> list[Any]:
 
 
 def test_a_run_has_as_many_traces_as_the_option_says(runs: TrackedRuns) -> None:
-    assert len(runs.traces(runs.with_three_traces)) == 3
-    assert len(runs.traces(runs.without_traces)) == 0
-    assert len(runs.traces(runs.compiled)) == 6
+    """Each run asks six test questions; a trace is of one question."""
+    assert len(runs.traces(runs.evaluated_with_three_traces)) == 3  # --traces 3
+    assert len(runs.traces(runs.evaluated_without_traces)) == 0  # --traces none
+    assert len(runs.traces(runs.compiled)) == 6  # --traces all
 
 
 def test_the_steps_of_a_trace_follow_one_another_within_the_question(traces: list[Any]) -> None:
@@ -409,8 +448,9 @@ def test_a_trace_is_assessed_by_the_scores_the_evidence_and_the_gold_answer(
 
 
 def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs: TrackedRuns) -> None:
-    rows = runs.rows(runs.compiled, "after") + runs.rows(runs.with_three_traces, "evaluation")
-    question_ids = {row["id"] for row in rows}
+    rows_of_compile = runs.rows(runs.compiled, "after")
+    rows_of_evaluation = runs.rows(runs.evaluated_with_three_traces, "evaluation")
+    question_ids = {row["id"] for row in rows_of_compile + rows_of_evaluation}
 
     (dataset,) = runs.mlflow.search_datasets([runs.experiment_id])
 
@@ -424,25 +464,34 @@ def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs: Tracked
         assert json.loads(link.dataset.source) == {"dataset_id": dataset.dataset_id}
 
 
-def test_a_compile_makes_a_version_of_each_prompt_it_changed(runs: TrackedRuns) -> None:
-    """MLflow keeps versions of prompts.
+NAME_OF_ANSWER_PROMPT = "mempiler.turn-rag.locomo.task.answer"
+"""The prompt by which Turn RAG answers questions of LoCoMo. MLflow keeps versions of it."""
 
-    The prompt before a compile is called "start", and the one after it "best". It differs by its
-    demos, which are examples for the model.
-    """
-    name = "mempiler.turn-rag.locomo.task.answer"
 
-    start = runs.mlflow.get_prompt_version_by_alias(name, "start")
-    best = runs.mlflow.get_prompt_version_by_alias(name, "best")
+def test_a_compile_makes_a_new_version_of_the_prompt_that_it_changed(runs: TrackedRuns) -> None:
+    """A compile names the version before it "start", and the version that it made "best"."""
+    start = runs.mlflow.get_prompt_version_by_alias(NAME_OF_ANSWER_PROMPT, "start")
+    best = runs.mlflow.get_prompt_version_by_alias(NAME_OF_ANSWER_PROMPT, "best")
 
     assert start.version < best.version
+    # A template is a list of messages. The compile has added demos, which are further messages.
+    assert len(start.template) < len(best.template)
+    # The last message asks the question itself.
     assert start.template[-1]["content"].count("{{question}}") == 1
-    # The compiled prompt has demos.
-    assert len(best.template) > len(start.template)
-    start_prompt = (name, str(start.version))
-    best_prompt = (name, str(best.version))
-    assert runs.linked_prompts(runs.with_three_traces) == [start_prompt]
-    assert runs.linked_prompts(runs.compiled) == [start_prompt, best_prompt]
+
+
+def test_a_run_is_linked_to_the_versions_of_a_prompt_that_it_used(runs: TrackedRuns) -> None:
+    """An evaluation uses the prompt as it is; a compile uses the prompt before it and its own."""
+    start = runs.mlflow.get_prompt_version_by_alias(NAME_OF_ANSWER_PROMPT, "start")
+    best = runs.mlflow.get_prompt_version_by_alias(NAME_OF_ANSWER_PROMPT, "best")
+
+    links_of_evaluation = runs.linked_prompts(runs.evaluated_with_three_traces)
+    links_of_compile = runs.linked_prompts(runs.compiled)
+
+    start_link = (NAME_OF_ANSWER_PROMPT, str(start.version))
+    best_link = (NAME_OF_ANSWER_PROMPT, str(best.version))
+    assert links_of_evaluation == [start_link]
+    assert links_of_compile == [start_link, best_link]
 
 
 @pytest.mark.parametrize("call", ["create_dataset", "get_prompt"])

@@ -46,55 +46,81 @@ from ..run_inputs import run_config
 from ..scripted_engine import chat_fields
 
 PACKAGE = Path(mempiler.__file__).parent
-ENV = ["--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2"]
-"""Options for a small made-up world of ten users; six of them are for training."""
+TEN_USERS = [
+    *("--benchmark", "memory-env"),
+    *("--benchmark-set", "users=10"),
+    *("--benchmark-set", "sessions=2"),
+]
+"""Options for the benchmark with ten made-up users, of whom six are for training.
+
+Each user has a history of two sessions, and questions about it.
+"""
 
 
 def export(folder: Path, *options: str) -> Path:
-    """Export Memory-R2 as an environment for `verifiers`; return its `export.json`."""
+    """Export an environment in which a model learns to write memories by the method Memory-R2.
+
+    The options are those of `mempiler export`. The result is the path of `export.json`, which
+    holds the settings of the environment.
+    """
     main(["export", "verifiers", "memory-r2", *options, "--out", str(folder)])
     (path,) = folder.glob("*/export.json")
     return path
 
 
-def score_nothing(environment: Environment) -> Any:
-    """Return the score of a model that writes nothing of the first history."""
-    history_ids = list(environment.histories)
-    return environment.score(history_ids[0], [])
+def test_an_export_is_a_python_package_that_requires_mempiler(tmp_path: Path) -> None:
+    """The package is named after its method, Memory-R2, and its benchmark, `memory-env`."""
+    folder = tmp_path / "out"
 
+    export_json = export(folder, *TEN_USERS)
 
-def test_an_exported_package_names_what_it_needs(tmp_path: Path) -> None:
-    path = export(tmp_path / "out", *ENV)
-
-    pyproject = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())
+    pyproject = tomllib.loads((folder / "pyproject.toml").read_text())
     assert pyproject["project"]["name"] == "mempiler-memory-r2-memory-env"
     assert "mempiler" in pyproject["project"]["dependencies"]
 
-    package = tmp_path / "out" / "mempiler_memory_r2_memory_env"
-    assert path.parent == package
+    package = folder / "mempiler_memory_r2_memory_env"
+    assert export_json.parent == package
     assert {file.name for file in package.iterdir()} == {"__init__.py", "export.json"}
+    # The code of the package is valid Python.
     compile((package / "__init__.py").read_text(), "__init__.py", "exec")
 
 
-def test_an_exported_environment_gives_rewards_for_its_histories(tmp_path: Path) -> None:
-    environment = Environment.open(export(tmp_path / "out", *ENV))
-
-    scored = score_nothing(environment)
-
-    # `ENV` has six users for training, each with one history.
+def test_an_exported_environment_has_the_histories_of_the_users_for_training(
+    tmp_path: Path,
+) -> None:
+    environment = Environment.open(export(tmp_path / "out", *TEN_USERS))
     assert len(environment.histories) == 6
-    # By default there is no penalty: the reward is the score of the answers.
-    assert scored.reward == scored.value
 
 
-def test_an_exported_environment_subtracts_the_exported_penalties(tmp_path: Path) -> None:
-    """The user asks for a penalty of 0.5 for completions that cannot be read."""
-    path = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5")
+def test_an_exported_environment_subtracts_no_penalty_from_a_reward_by_default(
+    tmp_path: Path,
+) -> None:
+    """The reward of a rollout is the score of the answers that its memory allows.
 
-    scored = score_nothing(Environment.open(path))
+    The completions are what the trained model wrote. Here it wrote nothing.
+    """
+    environment = Environment.open(export(tmp_path / "out", *TEN_USERS))
+    first_history_id = next(iter(environment.histories))
 
-    # The model wrote nothing, which cannot be read.
-    assert scored.reward == scored.value - 0.5
+    result = environment.score(first_history_id, completions=[])
+
+    score_of_answers = result.value
+    assert result.reward == score_of_answers
+
+
+def test_an_exported_environment_subtracts_the_penalty_that_the_user_set(tmp_path: Path) -> None:
+    """`format_penalty` is subtracted if the completions of a model cannot be read.
+
+    That is so for a model that wrote nothing.
+    """
+    options = [*TEN_USERS, "--reward-set", "format_penalty=0.5"]
+    environment = Environment.open(export(tmp_path / "out", *options))
+    first_history_id = next(iter(environment.histories))
+
+    result = environment.score(first_history_id, completions=[])
+
+    score_of_answers = result.value
+    assert result.reward == score_of_answers - 0.5
 
 
 def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None:
@@ -135,7 +161,7 @@ def test_a_data_file_of_the_user_is_named_but_not_copied(tmp_path: Path) -> None
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The content of `export.json` of a made-up world."""
-    path = export(tmp_path_factory.mktemp("export") / "out", *ENV)
+    path = export(tmp_path_factory.mktemp("export") / "out", *TEN_USERS)
     return json.loads(path.read_text())
 
 
@@ -193,17 +219,17 @@ def test_a_file_that_is_no_export_is_refused(content: Any, problem: str, tmp_pat
     ("options", "method", "message"),
     [
         (["--benchmark", "memoryquest"], "memory-r2", "memoryquest is scored by a judge"),
-        (ENV, "turn-rag", "turn-rag writes without a language model"),
+        (TEN_USERS, "turn-rag", "turn-rag writes without a language model"),
         (
             ["--benchmark", "palbench.dialogue"],
             "memory-r2",
             "palbench.dialogue is a simulated conversation",
         ),
-        ([*ENV, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
-        ([*ENV, "--max-usd", "1"], "memory-r2", "No such option '--max-usd'"),
-        ([*ENV, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),
+        ([*TEN_USERS, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
+        ([*TEN_USERS, "--max-usd", "1"], "memory-r2", "No such option '--max-usd'"),
+        ([*TEN_USERS, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),
         (
-            [*ENV, "--reward-set", "compression=-1"],
+            [*TEN_USERS, "--reward-set", "compression=-1"],
             "memory-r2",
             "--reward-set: compression: Input should be gr",
         ),

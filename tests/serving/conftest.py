@@ -332,7 +332,9 @@ def database(store: Store) -> Iterator[Database]:
     database.close()
 
 
-PRICES = TokenPrices(input=0.001, output=0.001)
+USD_PER_TOKEN = 0.001
+"""A tenth of a cent: the price of a token of a prompt, and of an answer."""
+PRICES = TokenPrices(input=USD_PER_TOKEN, output=USD_PER_TOKEN)
 """US dollars per token of the models that cost something."""
 
 
@@ -374,7 +376,10 @@ StartRelay = Callable[..., Relay]
 
 @pytest.fixture
 def start_relay(reach: Reach, tmp_path: Path) -> StartRelay:
-    """Start a relay with the keywords of `reach`; the tenant `acme` has a budget."""
+    """Start a relay with the keywords of `reach`; a token costs `USD_PER_TOKEN`.
+
+    The tenant `acme` has a budget of `usd_per_day`.
+    """
 
     def start(usd_per_day: float = 100, **stub_options: Any) -> Relay:
         client, _, server = reach(**stub_options)

@@ -1,9 +1,9 @@
 """What a relayed stream of a model counts for the budget of its tenant, also if it breaks off.
 
-A relayed chat is one that the service passes on to the language model itself. A token costs a tenth
-of a cent here. Before a call the most that it may cost is reserved: for each answer `max_tokens`
-times that, and something for the prompt. In a stream that has begun, an error of the endpoint has
-the code 502, and an error of the store 503.
+A relayed chat is one that the service passes on to the language model itself. A token costs
+`USD_PER_TOKEN` here. Before a call the most that it may cost is reserved: for each answer
+`max_tokens` times that, and something for the prompt. In a stream that has begun, an error of the
+endpoint has the code 502, and an error of the store 503.
 
 A stream consists of events. An answer has ended when an event has its `finish_reason`, and `[DONE]`
 is the last event. "Usage" is what OpenAI calls the numbers of tokens, which a model reports.
@@ -21,12 +21,14 @@ from mempiler.memory.store.database import Database
 from mempiler.memory.store.open_sessions import OpenSessions
 from mempiler.memory.store.owner import Owner
 
-from .conftest import StartRelay, within
+from .conftest import USD_PER_TOKEN, StartRelay, within
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 300}
 """The usage that the stub reports."""
-USD_OF_USAGE = 0.4
-"""What it costs: 400 tokens of a tenth of a cent."""
+USD_OF_USAGE = (100 + 300) * USD_PER_TOKEN
+"""What it costs: 40 cents."""
+USD_OF_1000_TOKENS = 1000 * USD_PER_TOKEN
+"""What is reserved for an answer with `max_tokens=1000`."""
 DONE = b"data: [DONE]\n\n"
 BROKEN_OFF = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n"
 """The head of a reply that breaks off: its body will be shorter than 100,000 bytes."""
@@ -108,7 +110,7 @@ def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
 ) -> None:
     """Two answers and a tool call have 400 words each. A word counts as a token at least."""
     words = "word " * 400
-    usd_of_words = 0.4
+    usd_of_words = 400 * USD_PER_TOKEN
     tool_call = {"index": 0, "function": {"name": "f", "arguments": json.dumps({"x": words})}}
     answer = events(
         chunk({"content": words}),
@@ -126,12 +128,22 @@ def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
 def test_a_stream_that_breaks_off_costs_the_dollars_that_were_reserved(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """The answer breaks off after "Lis": neither a `finish_reason` nor `[DONE]` comes."""
-    response = relay_stream(start_relay, events(chunk({"content": "Lis"})))
+    """The stub ends its stream after "Lis" of "Lisbon", without a `finish_reason` and `[DONE]`.
 
+    More of the answer may have been written, so it costs as much as it may cost at most.
+    """
+    max_tokens = 100
+    first_part_of_answer = events(chunk({"content": "Lis"}, finish_reason=None))
+    relay = start_relay(answer=lambda body: first_part_of_answer)
+
+    body = streamed_chat(max_tokens=max_tokens)
+    response = relay.client.post("/v1/chat/completions", json=body)
+
+    # The client gets an error of the endpoint.
     assert '"code": 502' in response.text
-    # For the 100 tokens that the answer may have 10 cents are reserved, and more for the prompt.
-    assert store.tenant_usage.spent_today("acme") >= 0.1
+    # More was reserved than this, for the prompt.
+    usd_reserved_for_answer = max_tokens * USD_PER_TOKEN
+    assert store.tenant_usage.spent_today("acme") >= usd_reserved_for_answer
 
 
 def test_done_ends_a_stream_also_without_a_space_before_it(start_relay: StartRelay) -> None:
@@ -194,8 +206,8 @@ def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written
     assert within(10, relay.has_no_request)
     may_send_usage.set()
 
-    # For 1000 tokens of an answer 1 dollar was reserved.
-    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+    # The words that were written cost much less than what was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
     assert relay.failed_calls == 0
 
 
@@ -233,8 +245,8 @@ def test_a_stream_that_breaks_off_after_all_its_answers_costs_what_was_written(
     text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto="stop")
 
     assert '"code": 502' not in text
-    # For two answers of 1000 tokens 2 dollars and more were reserved.
-    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+    # The words that were written cost much less than what was reserved for two answers.
+    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
 
 
 def test_a_stream_that_breaks_off_before_an_answer_ends_costs_the_reserved_dollars(
@@ -244,8 +256,8 @@ def test_a_stream_that_breaks_off_before_an_answer_ends_costs_the_reserved_dolla
     text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto=None)
 
     assert '"code": 502' in text
-    # For two answers of 1000 tokens 2 dollars and more were reserved.
-    assert store.tenant_usage.spent_today("acme") > 2
+    # This was reserved for the two answers, and more for the prompt.
+    assert store.tenant_usage.spent_today("acme") > 2 * USD_OF_1000_TOKENS
 
 
 class OpenSessionsWithoutAnswers(OpenSessions):
@@ -300,8 +312,8 @@ def test_an_answer_that_cannot_be_stored_is_an_error_though_the_connection_stays
     may_close.set()
 
     assert '"code": 503' in response.text
-    # For 1000 tokens of an answer 1 dollar was reserved.
-    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+    # The words that were written cost much less than what was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
 
 
 def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_endpoint_breaks_off(
@@ -321,8 +333,8 @@ def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_end
     response = relay.client.post("/v1/chat/completions", json=body)
 
     assert '"code": 503' in response.text
-    # For 1000 tokens of an answer 1 dollar was reserved.
-    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
+    # The words that were written cost much less than what was reserved.
+    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -292,23 +292,35 @@ class ScriptedSystem(ShippedSystem):
         (self.environment.path / STAMP).touch()
 
 
+def write_scripted_system(folder: Path, methods: str) -> ScriptedSystem:
+    """Write the files of a system into a new folder; `methods` are as in `evaluate_system`."""
+    file = write_system(folder, methods)
+    # Names the packages that the system needs, with their versions: none.
+    pins = folder / "pins.txt"
+    pins.touch()
+    return ScriptedSystem("scripted", "a system of the tests", file_of_system=file, pins=pins)
+
+
 Evaluate = Callable[..., Evaluation]
+"""The type of the fixture `evaluate_system`."""
 
 
 @pytest.fixture
-def evaluate_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
-    """A function that scores a system with these methods on six questions of the LoCoMo sample."""
-    number_of_systems = 0
+def evaluate_system(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Evaluate:
+    """A function that installs a system, and evaluates it on six questions of LoCoMo.
+
+    Its arguments are:
+        methods: Python code of the methods that differ from those of the plain system.
+        **options: Further options of the run, such as `max_calls=2`.
+    """
 
     def evaluate(methods: str = "", **options: Any) -> Evaluation:
-        nonlocal number_of_systems
-        number_of_systems += 1
-        folder = tmp_path / f"installed-{number_of_systems}"
-        file = write_system(folder, methods)
-        pins = folder / "pins.txt"
-        pins.touch()
-        system = ScriptedSystem("scripted", "a system of the tests", file, pins)
-        monkeypatch.setenv("MEMPILER_SYSTEMS", str(folder / "systems"))
+        folder = tmp_path_factory.mktemp("system")
+        system = write_scripted_system(folder / "source", methods)
+        # The system is installed into this folder, and found by its name in the catalog `SYSTEMS`.
+        monkeypatch.setenv("MEMPILER_SYSTEMS", str(folder / "installed"))
         monkeypatch.setitem(SYSTEMS, "scripted", system)
         system.install()
 
@@ -365,7 +377,7 @@ def test_all_questions_of_a_hostile_system_fail_with_a_reason(
 
 
 # It asks the model about every session, and stores the answer at once.
-ASKING_AND_STORING = """
+ADD_THAT_ASKS_AND_STORES = """
     def add(self, session):
         super().add(session)
         message = {'role': 'user', 'content': session['turns'][0]['text']}
@@ -384,12 +396,12 @@ def test_a_resumed_run_writes_anew_what_was_half_written_and_asks_no_model_again
     The system asks the model about each session. The run stops after two calls, by its limit, while
     the system has stored a part of the history. The answers to these two calls are in the journal.
     """
-    undisturbed_run = evaluate_system(ASKING_AND_STORING)
-    stopped_run = evaluate_system(ASKING_AND_STORING, max_calls=2)
+    undisturbed_run = evaluate_system(ADD_THAT_ASKS_AND_STORES)
+    stopped_run = evaluate_system(ADD_THAT_ASKS_AND_STORES, max_calls=2)
     assert stopped_run.stopped
 
     stopped_folder = RunFolder.open(str(stopped_run.run_id)).path
-    resumed_run = evaluate_system(ASKING_AND_STORING, resume=str(stopped_folder))
+    resumed_run = evaluate_system(ADD_THAT_ASKS_AND_STORES, resume=str(stopped_folder))
 
     for resumed_row, undisturbed_row in zip(resumed_run.rows, undisturbed_run.rows, strict=True):
         assert resumed_row.answer == undisturbed_row.answer
@@ -401,7 +413,8 @@ def test_a_resumed_run_writes_anew_what_was_half_written_and_asks_no_model_again
 # Models that a system asks. It finds an endpoint in its environment, which asks the run's model.
 
 CHAT = {"messages": [{"role": "user", "content": "Ann moved to Lisbon. Where did Ann move?"}]}
-ASKING = f"""
+# Asks the model this for each session, and keeps the answer as a text.
+ADD_THAT_ASKS = f"""
     def add(self, session):
         answer = ask('/chat/completions', **{json.dumps(CHAT)})
         self.texts.append(['x', json.dumps(answer)])
@@ -409,33 +422,59 @@ ASKING = f"""
 
 
 def answers_of_model(system: System) -> list[dict[str, Any]]:
-    """Return what an `ASKING` system got for its requests, which it keeps as its texts."""
+    """Return what a system with `ADD_THAT_ASKS` got for its requests: it keeps them as its texts.
+
+    An answer has the form that OpenAI gives it.
+    """
     return [json.loads(entry["text"]) for entry in system.search("x", k=9)]
 
 
-def test_a_model_call_of_a_system_is_counted_as_a_call_of_the_run(start: Start) -> None:
-    """A user sees what a system costs, since each of its calls reaches the meter of the run."""
-    meter = Meter()
-    system = start(ASKING)  # it asks "Ann moved to Lisbon. Where did Ann move?"
+def test_a_system_that_asks_a_model_gets_an_answer_of_the_model_of_the_run(start: Start) -> None:
+    """Whenever a session is added, it asks "Ann moved to Lisbon. Where did Ann move?"."""
+    system = start(ADD_THAT_ASKS)
 
-    with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as work:
+    with dspy.context(lm=language_model("offline")):
         system.add(ITEM)
 
     [answer] = answers_of_model(system)
     assert "Lisbon" in answer["choices"][0]["message"]["content"]
 
-    # The call is counted by the meter of the run, and as a part of this piece of work.
+
+def test_a_model_call_of_a_system_is_counted_by_the_meter_of_the_run(start: Start) -> None:
+    """So a user sees what a system costs. The system asks once for each session that is added."""
+    meter = Meter()
+    system = start(ADD_THAT_ASKS)
+
+    with dspy.context(lm=language_model("offline", meter=meter)):
+        system.add(ITEM)
+
     usage_of_run = meter.read()
     assert usage_of_run.calls["task"] == 1
-    assert usage_of_run.input_tokens > 0
-    assert work.usage.calls == 1
-    assert work.usage.input_tokens == usage_of_run.input_tokens
-    assert answer["usage"]["prompt_tokens"] == usage_of_run.input_tokens
+    # The model has told the system, too, how many tokens it read.
+    [answer] = answers_of_model(system)
+    assert usage_of_run.input_tokens == answer["usage"]["prompt_tokens"] > 0
+
+
+def test_a_model_call_of_a_system_is_part_of_the_usage_of_the_block_that_asks_it(
+    start: Start,
+) -> None:
+    """`measure_usage` measures the model calls that a block of code makes.
+
+    The system runs in another process, but `add` waits for it, so its calls are made by the block.
+    """
+    system = start(ADD_THAT_ASKS)
+
+    with dspy.context(lm=language_model("offline")), measure_usage() as measurement:
+        system.add(ITEM)
+
+    assert measurement.usage.calls == 1
+    [answer] = answers_of_model(system)
+    assert measurement.usage.input_tokens == answer["usage"]["prompt_tokens"] > 0
 
 
 def test_a_system_whose_run_is_out_of_calls_gets_a_refusal_and_the_run_ends(start: Start) -> None:
     """The limit is one call. The system asks once for each session that is added."""
-    system = start(ASKING)
+    system = start(ADD_THAT_ASKS)
     guard = BudgetGuard(Limits(max_calls=1))
 
     with dspy.context(lm=language_model("offline", guard=guard)):
@@ -449,7 +488,7 @@ def test_a_system_whose_run_is_out_of_calls_gets_a_refusal_and_the_run_ends(star
 
 
 def test_a_system_that_asks_without_a_model_is_told_that_there_is_none(start: Start) -> None:
-    system = start(ASKING)
+    system = start(ADD_THAT_ASKS)
 
     system.add(ITEM)
 

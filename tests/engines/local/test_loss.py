@@ -48,57 +48,76 @@ def test_a_reward_that_is_no_finite_number_is_refused(reward: float) -> None:
         advantages([0.0, reward])
 
 
-def test_the_fault_of_one_member_hardly_changes_the_advantages_of_the_others() -> None:
-    # A group of sixteen, of which four are good. A fault is a defect that the reward does not see,
-    # such as an answer that cannot be read.
+# Faults. A fault of a completion is a defect that its reward does not count, such as text that
+# cannot be read. A list of faults has a number for each completion of a group: 1 with the fault, 0
+# without it.
+
+
+def test_the_fault_of_one_completion_hardly_changes_the_advantages_of_the_others() -> None:
+    # A group of sixteen completions: four good ones, eleven worse ones, and one with a fault.
     reward_advantages = advantages([1.0] * 4 + [0.9] * 12)
     last_one_is_unreadable = [0.0] * 15 + [1.0]
+    weight = 0.5
 
     all_advantages = subtract_faults(
         reward_advantages,
         faults={"unreadable": last_one_is_unreadable},
-        weights={"unreadable": 0.5},
+        weights={"unreadable": weight},
     )
 
     changes = [
         after - before for before, after in zip(reward_advantages, all_advantages, strict=True)
     ]
-    # The faults have the mean 1/16 and the deviation 1/4 (with n - 1). So the unreadable member is
-    # 3.75 deviations above the mean and the others .25 below it, each with the weight .5.
-    assert changes[:15] == pytest.approx([0.5 * 0.25] * 15, abs=1e-5)
-    assert changes[15] == pytest.approx(-0.5 * 3.75, abs=1e-5)
+    # The sixteen faults have the mean 1/16 and the deviation 1/4 (with n - 1). So the 1 of the last
+    # completion is 3.75 deviations above the mean, and each 0 of the others is .25 below it.
+    assert changes[:15] == pytest.approx([weight * 0.25] * 15, abs=1e-5)
+    assert changes[15] == pytest.approx(-weight * 3.75, abs=1e-5)
 
 
-def test_a_fault_within_the_reward_would_halve_the_advantages_of_the_good_members() -> None:
+def test_a_fault_within_a_reward_would_halve_the_advantages_of_good_completions() -> None:
     """It raises the deviation of all rewards. This is why faults are subtracted afterwards."""
+    penalty = 0.5
     rewards = [1.0] * 4 + [0.9] * 12
-    rewards_with_fault = [1.0] * 4 + [0.9] * 11 + [0.9 - 0.5]
+    rewards_with_penalty = [1.0] * 4 + [0.9] * 11 + [0.9 - penalty]
 
     advantage_of_first_one = advantages(rewards)[0]
-    advantage_beside_a_fault = advantages(rewards_with_fault)[0]
+    advantage_beside_a_fault = advantages(rewards_with_penalty)[0]
 
     # A reward less the mean of all, divided by their deviation: .075 / .0447 and .106 / .139.
     assert advantage_of_first_one == pytest.approx(1.677, abs=1e-3)
     assert advantage_beside_a_fault == pytest.approx(0.765, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [
-        pytest.param({"unreadable": [1.0, 1.0]}, id="a fault that all members have"),
-        pytest.param(
-            {"unreadable": [0.0, 0.0], "refused": [1.0, 0.0]}, id="a fault without a weight"
-        ),
-    ],
-)
-def test_faults_that_do_not_tell_members_apart_or_have_no_weight_change_no_advantage(
-    faults: dict[str, list[float]],
-) -> None:
-    advantages_without_faults = [1.0, -1.0]
+def test_a_fault_that_all_completions_of_a_group_have_changes_no_advantage() -> None:
+    """An advantage compares the completions of a group, and in this they do not differ."""
+    advantages_of_two = [1.0, -1.0]
+    both_are_unreadable = [1.0, 1.0]
+
     all_advantages = subtract_faults(
-        advantages_without_faults, faults=faults, weights={"unreadable": 0.5}
+        advantages_of_two,
+        faults={"unreadable": both_are_unreadable},
+        weights={"unreadable": 0.5},
     )
-    assert all_advantages == advantages_without_faults
+
+    assert all_advantages == advantages_of_two
+
+
+def test_a_kind_of_fault_without_a_weight_changes_no_advantage() -> None:
+    """The weights say which kinds of faults count. Here only "unreadable" does, and nobody has it.
+
+    A completion is "refused" if it asks for a change of the memory that is impossible.
+    """
+    advantages_of_two = [1.0, -1.0]
+    none_is_unreadable = [0.0, 0.0]
+    first_one_is_refused = [1.0, 0.0]
+
+    all_advantages = subtract_faults(
+        advantages_of_two,
+        faults={"unreadable": none_is_unreadable, "refused": first_one_is_refused},
+        weights={"unreadable": 0.5},
+    )
+
+    assert all_advantages == advantages_of_two
 
 
 # The loss of two completions: the first one has two tokens, the second one has one token. The range

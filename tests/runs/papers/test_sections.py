@@ -38,8 +38,10 @@ from mempiler.systems.catalog import SYSTEMS
 from ...run_inputs import run_config
 from .small_paper import small_paper
 
-EVALUATE = run_config(benchmark="", test=8, threads=2)
-"""A run on eight test questions with the offline engine. The papers name their benchmarks."""
+BENCHMARK_OF_SECTION = ""
+"""No name of a benchmark: each section of a paper says which one it runs on."""
+EVALUATE = run_config(BENCHMARK_OF_SECTION, test=8, threads=2)
+"""A run on eight test questions with the offline engine."""
 
 
 def test_the_usage_of_a_run_lies_within_its_plan() -> None:
@@ -66,7 +68,7 @@ def test_more_seeds_take_no_more_calls_of_a_model_that_always_answers_alike() ->
 
 @pytest.mark.slow
 def test_three_seeds_take_three_times_the_calls_of_a_model_that_samples() -> None:
-    config = run_config(benchmark="", test=8, lm="openai/gpt-4.1-mini")
+    config = run_config(BENCHMARK_OF_SECTION, test=8, lm="openai/gpt-4.1-mini")
     one_seed, _ = plan_paper(small_paper(), config, Selection(seeds=1))
     three_seeds, _ = plan_paper(small_paper(), config, Selection(seeds=3))
     assert three_seeds.calls.high == pytest.approx(3 * one_seed.calls.high)
@@ -76,7 +78,7 @@ def test_three_seeds_take_three_times_the_calls_of_a_model_that_samples() -> Non
 
 def test_the_calls_of_compiles_and_trainings_are_planned() -> None:
     """This section of Memory-R2 compiles, finetunes and trains the tiny model step by step."""
-    config = run_config(benchmark="", test=4, dev=2, train=4)
+    config = run_config(BENCHMARK_OF_SECTION, test=4, dev=2, train=4)
 
     plan, notes = plan_paper(read_paper("memory-r2"), config, Selection(["ladder-tiny"]))
 
@@ -170,7 +172,7 @@ Table 2 has three sections, one for each task of PAL. Table 4 is one section, on
 
 
 def test_one_data_file_is_used_for_all_tasks_of_its_benchmark() -> None:
-    config = run_config(benchmark="")
+    config = run_config(BENCHMARK_OF_SECTION)
 
     sections, _ = resolve_sections(read_paper("h2memory"), config, H2MEMORY_TABLES)
 
@@ -179,7 +181,7 @@ def test_one_data_file_is_used_for_all_tasks_of_its_benchmark() -> None:
 
 
 def test_an_option_of_a_benchmark_goes_to_the_benchmarks_that_have_it() -> None:
-    config = run_config(benchmark="", benchmark_set={"language": "zh"})
+    config = run_config(BENCHMARK_OF_SECTION, benchmark_set={"language": "zh"})
 
     sections, _ = resolve_sections(read_paper("h2memory"), config, H2MEMORY_TABLES)
 
@@ -188,31 +190,37 @@ def test_an_option_of_a_benchmark_goes_to_the_benchmarks_that_have_it() -> None:
     assert has_language == [True, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("judge", "benchmark_settings"),
-    [
-        ("openai/gpt-4.1", {"metric": "judge"}),
-        (None, {"metric": "f1", "categories": "1,2,3,4"}),
-    ],
-)
-def test_answers_are_scored_by_f1_where_the_user_names_no_judge(
-    judge: str | None, benchmark_settings: dict[str, str]
-) -> None:
-    """Table 2 of RGMem is scored by a judge.
+def test_a_section_has_the_judged_settings_of_its_paper_if_the_user_names_a_judge() -> None:
+    """A description of a paper has two sets of settings for a benchmark, with and without a judge.
 
-    Without one, our description of the paper takes F1 instead, the overlap of words, and the
-    categories 1 to 4 of LoCoMo.
+    Table 2 of the paper RGMem is on the benchmark LoCoMo.
     """
-    config = run_config(benchmark="", judge_lm=judge, lm="openai/x")
+    paper = read_paper("rgmem")
+    assert paper.judged["locomo"] == {"metric": "judge"}
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", judge_lm="openai/gpt-4.1")
 
-    (section,), _ = resolve_sections(read_paper("rgmem"), config, Selection(["table2"]))
+    (section,), _ = resolve_sections(paper, config, Selection(["table2"]))
 
-    assert section.config.data.settings == benchmark_settings
+    assert section.config.data.settings == {"metric": "judge"}
+
+
+def test_a_section_has_the_unjudged_settings_of_its_paper_if_the_user_names_no_judge() -> None:
+    """F1 is the overlap of words with the gold answer, which needs no judge.
+
+    Table 2 of the paper RGMem leaves out the adversarial questions of LoCoMo, category 5.
+    """
+    paper = read_paper("rgmem")
+    assert paper.unjudged["locomo"] == {"metric": "f1", "categories": "1,2,3,4"}
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", judge_lm=None)
+
+    (section,), _ = resolve_sections(paper, config, Selection(["table2"]))
+
+    assert section.config.data.settings == {"metric": "f1", "categories": "1,2,3,4"}
 
 
 def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> None:
     """`table1-transfer` is about memories that one model writes and another one reads."""
-    config = run_config(benchmark="", lm="openai/x")
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
     sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
     assert [section.section.name for section in sections] == ["table1"]
     reason = "asks another model about what openai/x wrote; name that with --answer-lm"
@@ -221,7 +229,7 @@ def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> 
 
 def test_another_answer_model_answers_only_in_the_section_that_is_about_it() -> None:
     """`table1-transfer` is about memories that one model writes and another one reads."""
-    config = run_config(benchmark="", lm="openai/x", answer_lm="openai/y")
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", answer_lm="openai/y")
 
     sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
 
@@ -239,7 +247,9 @@ def test_another_answer_model_answers_only_in_the_section_that_is_about_it() -> 
 def test_the_offline_engine_answers_in_place_of_another_model() -> None:
     """A user who names no model only wants to see how the section looks."""
     selection = Selection(["table1-transfer"])
-    (section,), _ = resolve_sections(read_paper("pramem"), run_config(benchmark=""), selection)
+    (section,), _ = resolve_sections(
+        read_paper("pramem"), run_config(BENCHMARK_OF_SECTION), selection
+    )
     assert section.config.models.answer.name == "offline"
 
 
@@ -278,7 +288,7 @@ def test_figure_4_of_pramem_reads_one_run_after_several_rounds() -> None:
 
 
 def test_sections_that_need_a_judge_are_left_out_and_named_without_one() -> None:
-    config = run_config(benchmark="", lm="openai/x")
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
     sections, notes = resolve_sections(read_paper("h2memory"), config)
     names = [section.section.name for section in sections]
     assert names
@@ -289,7 +299,7 @@ def test_sections_that_need_a_judge_are_left_out_and_named_without_one() -> None
 
 def test_without_a_model_a_judged_section_is_tried_out_on_four_questions() -> None:
     """The offline engine judges, so that a user can see how a section looks, without costs."""
-    config = run_config(benchmark="")
+    config = run_config(BENCHMARK_OF_SECTION)
     (section,), notes = resolve_sections(read_paper("h2memory"), config, Selection(["table3"]))
     assert section.config.models.judge.name == "offline"
     assert section.config.data.test == 4
@@ -367,7 +377,7 @@ class AcceptingJudge:
 
 @pytest.mark.parametrize("section_name", ["memoryquest", "implexconv", "personamem-v2"])
 def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(section_name: str) -> None:
-    config = run_config(benchmark="", lm="openai/x", judge_lm="openai/x")
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", judge_lm="openai/x")
     (resolved,), _ = resolve_sections(read_paper("pgr"), config, Selection([section_name]))
     benchmark = RunInputs(resolved.config).benchmark.with_judges(lambda kind: AcceptingJudge())
     headline_examples = [
@@ -386,7 +396,7 @@ def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(section_n
 
 def test_pgr_asks_the_opposed_questions_of_implexconv() -> None:
     """The benchmark ImplexConv has two kinds of questions, opposed and supportive."""
-    config = run_config(benchmark="", lm="openai/x")
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
     (section,), _ = resolve_sections(read_paper("pgr"), config, Selection(["implexconv"]))
     examples = RunInputs(section.config).benchmark.examples
     assert {example.category for example in examples} == {"opposed"}
@@ -421,7 +431,7 @@ def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(
 def test_no_variant_writes_dates_beside_words_like_yesterday(paper_name: str) -> None:
     """Our programs do so by default, but no paper does."""
     paper = read_paper(paper_name)
-    config = run_config(benchmark="", lm="local:tiny")
+    config = run_config(BENCHMARK_OF_SECTION, lm="local:tiny")
     sections, _ = resolve_sections(paper, config)
     assert sections
     for section in sections:
@@ -540,7 +550,7 @@ QWEN_3B = "local:models/Qwen2.5-3B-Instruct/"
 
 def test_a_row_that_is_about_a_certain_model_is_run_with_no_other() -> None:
     """The user has the weights of Qwen2.5-3B, so the rows about Qwen2.5-7B are left out."""
-    config = run_config(benchmark="", lm=QWEN_3B, answer_lm="openai/openai/gpt-oss-120b")
+    config = run_config(BENCHMARK_OF_SECTION, lm=QWEN_3B, answer_lm="openai/openai/gpt-oss-120b")
     selection = Selection(["sizes", "agents"])
 
     (sizes, agents), notes = resolve_sections(read_paper("memory-r2"), config, selection)
@@ -555,14 +565,16 @@ def test_a_row_that_is_about_a_certain_model_is_run_with_no_other() -> None:
 
 def test_a_section_whose_rows_are_all_about_other_models_is_refused() -> None:
     """The rows are about Qwen2.5-3B and Qwen2.5-7B, and the user has the tiny model."""
-    config = run_config(benchmark="", lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b")
+    config = run_config(
+        BENCHMARK_OF_SECTION, lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b"
+    )
     with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
         resolve_sections(read_paper("memory-r2"), config, Selection(["sizes"]))
 
 
 def test_with_a_model_behind_an_endpoint_only_rows_without_a_training_are_run() -> None:
     """A training needs the weights of the model in this process."""
-    config = run_config(benchmark="", lm="openai/x")
+    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
 
     (section,), notes = resolve_sections(read_paper("memory-r2"), config, Selection(["main"]))
 
