@@ -27,6 +27,7 @@ COMMANDS = {
     "compile": "Tune a method's prompts against a benchmark and save the program.",
     "evaluate": "Score a method, a saved program or another system; check a data file or a judge.",
     "compare": "Tell whether runs differ, question by question, in a table or on a page.",
+    "check": "Tell a CI job whether a program is worse than the one in use, or below a floor.",
     "show": "Show a run: scores, which questions it got wrong and why, one with its prompt.",
     "train": "Train a local model on a method's memory operations by LoGo-GRPO.",
     "reproduce": "Run a paper's variants; print ours beside its tables.",

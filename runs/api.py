@@ -1,4 +1,4 @@
-"""The Python API: compile, evaluate, compare and train, on your own examples or on a benchmark.
+"""The Python API: compile, evaluate, compare, check and train, on examples or on a benchmark.
 
     result = mempiler.compile(
         agent, trainset=train, valset=dev, testset=test, metric=my_metric,
@@ -37,13 +37,15 @@ from ..optimizers.logo_grpo.training_config import TrainingConfig
 from ..optimizers.optimizer import Optimizer
 from ..programs.staging import Stage
 from .announce import announce
+from .check import AnyModel, CheckModels, Subjects, run_check
+from .check_result import Check
 from .comparison import Comparison, compare_evaluations
 from .compile import KeepOptions, run_compile
 from .compile_result import CompileResult
 from .config import UNAVAILABLE_OPTIONS, RunConfig
 from .evaluate import Part, run_evaluate
 from .inputs import RunInputs
-from .options import Questions, RunOptions, make_inputs
+from .options import Questions, RunOptions, check_model_option, make_inputs
 from .planning import Plan, plan_compile, plan_evaluate
 from .progress import OnProgress, RunProgress, StartPhase, run_progress
 from .results import Evaluation
@@ -186,6 +188,80 @@ def compare(
     if not others:
         raise UserError("one evaluation is nothing to compare; give another")
     return compare_evaluations([baseline, *others], min_n)
+
+
+def check(
+    program: object,
+    *,
+    against: object,
+    testset: Examples | None = None,
+    metric: Metric | None = None,
+    split: Part = "all",
+    lms: Sequence[AnyModel] = (),
+    against_lm: AnyModel | None = None,
+    floors: Mapping[str, float] | None = None,
+    **options: Unpack[RunOptions],
+) -> Check:
+    """Check whether a program may take the place of the one in use, and with which models.
+
+    Both programs answer the same questions. The check fails if `program` is significantly worse
+    than `against`, by the paired verdict of `compare`, or if a figure is below its floor. It also
+    fails with fewer than `min_n` questions. A difference that is not told apart passes, and the
+    result says which loss would have been noticed.
+
+    Args:
+        program: The program that is checked, as `evaluate` takes it. Settings in `set` are meant
+            for it alone.
+        against: The program in use, e.g. "models:/memory@prod".
+        testset: As `evaluate` takes it.
+        metric: As `compile` takes it.
+        split: As `evaluate` takes it.
+        lms: Several models, which `program` is asked with one after the other. For a single one,
+            `lm` does as well.
+        against_lm: The model in use, which the reference is asked with. If left out, it is the one
+            that `against` was compiled with, or else the first of `lms`.
+        floors: The least value of figures of `program`, e.g. {"recall@20": 0.7, "score": 0.5}.
+        **options: Models, limits and everything else that runs share; see `RunOptions`.
+
+    Returns:
+        A table of programs and models, with the differences to the reference, and whether the
+        check passes.
+
+    Raises:
+        UserError: An argument does not fit.
+        BrokenRunError: Too much failed in the evaluation of the reference, or a limit was reached.
+        EndpointError: The model's endpoint is down; the message says how to resume.
+    """
+    _refuse_options(options, UNAVAILABLE_OPTIONS["check"], "check")
+    checked_models = _checked_models(lms, options.get("lm"))
+    check_model_option("against_lm", against_lm)
+    subjects = Subjects.pinned(program, against)
+    default_model = dspy.settings.lm or "offline"
+    models = CheckModels.choose(subjects.reference, checked_models, against_lm, default_model)
+
+    questions = Questions(testset=testset, metric=metric)
+    reference_options: RunOptions = {**options, "lm": models.reference}
+    inputs = _inputs_for(check, reference_options, questions)
+    with _show_progress(options, inputs, subjects.reference, split) as (start_phase, meter):
+        return run_check(subjects, models, inputs, split, floors, start_phase, meter)
+
+
+def _checked_models(lms: Sequence[AnyModel], lm: AnyModel | None) -> list[AnyModel]:
+    """Return the models of a check: those of `lms`, or the single one of `lm`; none if none is set.
+
+    Raises:
+        UserError: Both are set, or one is neither a model nor the name of one.
+    """
+    if isinstance(lms, str):
+        raise UserError(f"lms = {lms!r:.100}: give a list of models, e.g. [{lms!r:.100}]")
+    if lms and lm is not None:
+        raise UserError("lm: lms names the models already; give one of the two")
+    models = list(lms)
+    if lm is not None:
+        models = [lm]
+    for model in models:
+        check_model_option("lms", model)
+    return models
 
 
 def train(

@@ -409,6 +409,7 @@ SECTIONS: dict[str, type[Section] | type[Limits]] = {
 UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
     "compile": ("answer_lm", "answer_api_base"),
     "evaluate": ("margin",),
+    "check": ("workers", "margin", "replay"),
     "train": (
         "answer_lm",
         "answer_api_base",

@@ -259,17 +259,27 @@ def _take_models(
         model = values.pop(option, None)
         if option == "lm" and model is None:
             model = dspy.settings.lm or "offline"
+        check_model_option(option, model)
         if isinstance(model, dspy.BaseLM):
-            _refuse_own_limits(option, model)
             models[role] = model
             names[option] = model.model
-        elif model is None or isinstance(model, str):
-            names[option] = model
         else:
-            raise UserError(
-                f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}"
-            )
+            names[option] = model
     return names, models
+
+
+def check_model_option(option: str, model: object) -> None:
+    """Refuse the value of an option that is no language model, nor the name of one, nor None.
+
+    Raises:
+        UserError: It is something else, or a model that has limits of its own.
+    """
+    if isinstance(model, dspy.BaseLM):
+        _refuse_own_limits(option, model)
+    elif model is not None and not isinstance(model, str):
+        raise UserError(
+            f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}"
+        )
 
 
 def _refuse_own_limits(option: str, model: dspy.BaseLM) -> None:
