@@ -47,7 +47,7 @@ class CheckRow:
     detectable_loss: float | None = None
     """The smallest loss that the comparison shows in 90 % of the cases, in points of the score.
 
-    None for the reference, and if there are too few questions to show any.
+    None for the reference, and if the questions would not even show the loss of all points.
     """
     floors: tuple[FloorResult, ...] = ()
 
@@ -161,7 +161,8 @@ def compare_with_reference(
     detectable_loss = None
     if len(pairs) >= min_n:
         detectable_loss = detectable_difference(
-            [pair.after.score - pair.before.score for pair in pairs],
+            [pair.after.score for pair in pairs],
+            [pair.before.score for pair in pairs],
             [pair.before.group for pair in pairs],
         )
     # Figures of a broken evaluation say little, and some may be missing.
@@ -294,7 +295,7 @@ def _power_sentence(row: CheckRow) -> str:
     difference = row.difference
     question_count = 0 if difference is None else difference.n
     if row.detectable_loss is None:
-        return f"{question_count} questions are too few to show any loss; ask more"
+        return f"{question_count} questions do not show even the loss of all points; ask more"
     share = f"{POWER:.0%}"
     return (
         f"the smallest loss that these {question_count} questions show in {share} of the cases is"

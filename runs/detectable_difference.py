@@ -7,10 +7,11 @@ A loss `d` is shown with that power if it is `z` standard errors large. `z` is t
 quantiles of Student's t, one for the level of the verdict and one for the power. The squared
 standard error has two parts. The first is that of the paired differences as they were observed. It
 includes all chance, such as that of sampled answers. The second is the spread that the loss brings
-itself. If a share `d` of the questions fails that was answered before, the differences of `n`
-questions get a variance of `d * (1 - d)`. So `d` solves a quadratic equation:
+itself. Think of a program that fails on some questions which were answered before. If their scores
+were `s`, and `r` is the mean of `s^2` divided by the mean of `s` (1 for scores of 0 or 1), the
+differences of `n` questions get a variance of `d * (r - d)`. So `d` solves a quadratic equation:
 
-    d^2 = z^2 * (observed squared error + d * (1 - d) / n)
+    d^2 = z^2 * (observed squared error + d * (r - d) / n)
 
 Without the second part, two runs with equal answers would have an error of 0, and the smallest loss
 would be 0, too.
@@ -23,11 +24,12 @@ chapter 2. The rest is ours. `tests/runs/test_detectable_difference.py` simulate
 
 Example:
     >>> from mempiler.runs.detectable_difference import detectable_difference
-    >>> groups = [f"user {number % 10}" for number in range(100)]
-    >>> f"{detectable_difference([0.0] * 100, groups):.3f}"
-    '0.124'
-    >>> differences = [1.0] * 10 + [0.0] * 80 + [-1.0] * 10
-    >>> f"{detectable_difference(differences, [str(number) for number in range(100)]):.3f}"
+    >>> scores = [1.0] * 60 + [0.0] * 40
+    >>> groups = ["ann", "bob"] * 50
+    >>> f"{detectable_difference(scores, scores, groups):.3f}"
+    '0.097'
+    >>> other_scores = [0.0] * 10 + [1.0] * 60 + [0.0] * 30
+    >>> f"{detectable_difference(other_scores, scores, groups):.3f}"
     '0.196'
 """
 
@@ -43,30 +45,38 @@ POWER = 0.9
 """The share of cases in which a loss of the computed size is shown."""
 
 
-def detectable_difference(differences: Sequence[float], groups: Sequence[str]) -> float | None:
-    """Return the smallest loss that a verdict on these questions shows in 90 % of the cases.
+def detectable_difference(
+    a_scores: Sequence[float], b_scores: Sequence[float], groups: Sequence[str]
+) -> float | None:
+    """Return the smallest loss of program A that a verdict shows in 90 % of the cases.
 
     As for the verdict, whole groups count as units if there are six or more; otherwise single
     questions do. A loss that strikes some conversations and spares others takes more questions.
 
     Args:
-        differences: The score of one program minus that of the other, one per question.
+        a_scores: The scores of program A, one per question.
+        b_scores: The scores of program B on the same questions, in the same order.
         groups: The conversation or user of each question.
 
     Returns:
-        A loss in points of the score, between 0 and 1. None if there are too few questions to show
-        any.
+        A loss in points of the score. None if not even the loss of all points would be shown,
+        because there are too few questions, or nothing to lose.
     """
-    units = _units(differences, groups)
-    if len(units) < MIN_GROUPS:
+    points = math.fsum(b_scores)
+    units = _units(a_scores, b_scores, groups)
+    if points <= 0 or len(units) < MIN_GROUPS:
         # A permutation test of fewer units is never significant.
         return None
 
+    question_count = len(b_scores)
+    scored_questions = sum(score > 0 for score in b_scores)
+    spread_factor = math.fsum(score**2 for score in b_scores) / points
+    lost_share = _share_lost_in_six_units(len(units), question_count)
     loss = max(
-        _loss_beyond_chance(units),
-        _loss_in_six_units(len(units), question_count=len(differences)),
+        _loss_beyond_chance(units, spread_factor),
+        lost_share * points / scored_questions,
     )
-    return loss if loss < 1 else None
+    return loss if loss <= points / question_count else None
 
 
 @dataclass(frozen=True)
@@ -77,8 +87,11 @@ class _Unit:
     question_count: int
 
 
-def _units(differences: Sequence[float], groups: Sequence[str]) -> list[_Unit]:
+def _units(
+    a_scores: Sequence[float], b_scores: Sequence[float], groups: Sequence[str]
+) -> list[_Unit]:
     """Return the differences by group, or by question if there are fewer than `MIN_GROUPS`."""
+    differences = [a - b for a, b in zip(a_scores, b_scores, strict=True)]
     differences_by_group: dict[str, list[float]] = {}
     for difference, group in zip(differences, groups, strict=True):
         differences_by_group.setdefault(group, []).append(difference)
@@ -103,13 +116,18 @@ def _squared_error(units: Sequence[_Unit]) -> float:
     return correction * math.fsum(squared_deviations) / question_count**2
 
 
-def _loss_beyond_chance(units: Sequence[_Unit]) -> float:
-    """Return the loss that solves the equation of the module's docstring."""
+def _loss_beyond_chance(units: Sequence[_Unit], spread_factor: float) -> float:
+    """Return the loss that solves the equation of the module's docstring.
+
+    Args:
+        units: The observed differences.
+        spread_factor: The `r` of the equation.
+    """
     question_count = sum(unit.question_count for unit in units)
     z_squared = _required_errors(len(units)) ** 2
     # The equation in the form a * d^2 - b * d - c = 0.
     a = 1 + z_squared / question_count
-    b = z_squared / question_count
+    b = z_squared * spread_factor / question_count
     c = z_squared * _squared_error(units)
     return (b + math.sqrt(b**2 + 4 * a * c)) / (2 * a)
 
@@ -130,7 +148,7 @@ def _required_errors(unit_count: int) -> float:
     return level_quantile + power_quantile
 
 
-def _loss_in_six_units(unit_count: int, question_count: int) -> float:
+def _share_lost_in_six_units(unit_count: int, question_count: int) -> float:
     """Return the share of lost questions that leaves a loss in six units or more.
 
     In fewer units no loss is significant, however equal the answers are otherwise.

@@ -1,0 +1,155 @@
+"""`mempiler check`: exit codes, files for CI systems, and what is refused before anything runs.
+
+The programs are functions of a file `check_programs.py`: `right` knows every answer, and `forgets`
+knows every second one.
+"""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Words of a command -> its exit code, standard output and standard error."""
+
+PROGRAMS = """
+def right(history, question):
+    return "city " + question.split()[3]
+
+def forgets(history, question):
+    number = int(question.split()[3])
+    return "who knows" if number % 2 else right(history, question)
+
+def fails(history, question):
+    raise RuntimeError("out of order")
+"""
+CHECK = ("check", "check_programs:{}", "--against", "check_programs:right", "--data", "q.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the programs and 24 questions."""
+    lines: list[str] = []
+    for number in range(24):
+        question = {
+            "user": f"user {number}",
+            "messages": [{"role": "user", "content": f"I live in city {number}."}],
+            "question": f"Where does user {number} live?",
+            "answer": f"city {number}",
+        }
+        lines.append(json.dumps(question))
+    (tmp_path / "q.jsonl").write_text("\n".join(lines))
+    (tmp_path / "check_programs.py").write_text(PROGRAMS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def words(program: str, *options: str) -> list[str]:
+    """Return the words of a check of a program against `right`."""
+    return [*(word.format(program) for word in CHECK), "--metric", "exact", *options]
+
+
+def test_code_0_means_that_nothing_worse_was_found(cli: RunCommand) -> None:
+    code, out, err = cli(*words("right"))
+
+    assert code == 0, err
+    assert out.startswith("check passed: check_programs:right against check_programs:right")
+    assert "the smallest loss that these 24 questions show in 90% of the cases" in out
+
+
+def test_code_1_means_worse_and_the_files_say_why(cli: RunCommand, here: Path) -> None:
+    code, out, _ = cli(*words("forgets", "--markdown", "summary.md", "--junit", "junit.xml"))
+
+    assert code == 1
+    assert "failed: check_programs:forgets with offline: worse: -0.500 [" in out
+    assert "failed: check\\_programs:forgets with offline" in (here / "summary.md").read_text()
+    suite = ElementTree.parse(here / "junit.xml").getroot()
+    assert suite.get("failures") == "1"
+
+
+def test_code_1_means_a_missed_floor(cli: RunCommand) -> None:
+    code, out, _ = cli(*words("right", "--floor", "score=1.01"))
+
+    assert code == 1
+    assert "below the floor 1.01" in out
+
+
+def test_code_4_means_a_broken_run_and_the_files_are_there(cli: RunCommand, here: Path) -> None:
+    code, out, err = cli(*words("fails", "--junit", "junit.xml"))
+
+    assert code == 4
+    assert out.startswith("check failed: ")
+    assert "broken run: 24 of 24 questions failed" in err
+    suite = ElementTree.parse(here / "junit.xml").getroot()
+    assert suite.get("errors") == "1"
+
+
+def test_json_is_one_object(cli: RunCommand) -> None:
+    code, out, _ = cli(*words("forgets", "--json"))
+
+    result = json.loads(out)
+    assert code == 1
+    assert result["passed"] is False
+    assert [row["decisive"] for row in result["rows"]] == [False, True]
+
+
+def test_an_unknown_figure_is_refused_with_its_name(cli: RunCommand) -> None:
+    code, _, err = cli(*words("right", "--floor", "scor=.5"))
+
+    assert code == 2
+    assert "unknown figure of --floor 'scor'; did you mean 'score'?" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--floor", "score"], "give NAME=VALUE"),
+        (["--lm", "offline", "--lm", "offline"], "--lm offline: is given twice"),
+        (["--markdown", "foreign.txt"], "was not written by Mempiler"),
+        (["--junit", "foreign.txt"], "was not written by Mempiler"),
+        (["--workers", "2"], "No such option"),
+        (["--data", "missing.jsonl"], "missing.jsonl"),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_runs(
+    cli: RunCommand, here: Path, options: list[str], message: str
+) -> None:
+    (here / "foreign.txt").write_text("mine")
+
+    code, out, err = cli(*words("right", *options))
+
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert (here / "foreign.txt").read_text() == "mine"
+
+
+def test_a_program_to_compare_with_is_needed(cli: RunCommand) -> None:
+    code, _, err = cli("check", "turn-rag", "--data", "q.jsonl")
+
+    assert code == 2
+    assert "--against" in err
+
+
+def test_files_of_an_earlier_check_are_replaced(cli: RunCommand, here: Path) -> None:
+    cli(*words("forgets", "--markdown", "summary.md", "--junit", "junit.xml"))
+
+    code, _, err = cli(*words("right", "--markdown", "summary.md", "--junit", "junit.xml"))
+
+    assert code == 0, err
+    assert "check passed" in (here / "summary.md").read_text()
+    assert ElementTree.parse(here / "junit.xml").getroot().get("failures") == "0"
+
+
+def test_a_file_of_settings_names_the_model(cli: RunCommand, here: Path) -> None:
+    (here / "check.toml").write_text('[models.task]\nname = "no-such-provider/x"\n')
+
+    code, _, err = cli(*words("right", "--config", "check.toml"))
+
+    assert code == 2
+    assert "no-such-provider/x" in err

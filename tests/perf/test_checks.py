@@ -1,0 +1,52 @@
+"""perf/checks.py, and how often `mempiler check` is right.
+
+The script scores versions of a program on conversations that it makes, and then draws many checks:
+other conversations each time, and answers that turn out otherwise by chance. Checks of the same
+program should be green, and those of a worse version red.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from .conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def checks() -> Any:
+    """The script."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "perf"))
+        yield importlib.import_module("checks")
+
+
+@pytest.fixture(scope="module")
+def versions(checks: Any) -> dict[str, Any]:
+    """The versions of the program by name, scored on 40 conversations."""
+    return {version.name: version for version in checks.score_versions(pool_size=40)}
+
+
+@pytest.mark.slow
+def test_of_two_hundred_checks_of_the_same_program_at_most_ten_are_red(
+    checks: Any, versions: dict[str, Any]
+) -> None:
+    """5 percent of 200 are 10."""
+    in_use = versions["the same program"]
+
+    assert checks.count_red(in_use, in_use, checks=200) <= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["k = 5", "no rule of brevity", "no rule of wording", "every fifth turn lost"]
+)
+def test_of_forty_checks_of_a_worse_version_at_least_36_are_red(
+    checks: Any, versions: dict[str, Any], name: str
+) -> None:
+    """90 percent of 40 are 36. A check asks 200 questions about 20 conversations."""
+    in_use = versions["the same program"]
+
+    assert checks.count_red(in_use, versions[name], checks=40) >= 36
