@@ -234,6 +234,8 @@ class Check:
             sentences.extend(f"passed: {name}: {floor}" for floor in met_floors)
         for row in self.decisive_rows:
             sentences.append(f"{row.program} with {row.lm}: {_power_sentence(row)}")
+            if row.difference is not None and row.difference.warning is not None:
+                sentences.append(row.difference.warning)
         sentences.extend(self.notes)
         return sentences
 

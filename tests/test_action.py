@@ -151,6 +151,16 @@ def test_every_input_is_declared_and_used() -> None:
     assert set(re.findall(r"\$\{\{ inputs\.([\w-]+) \}\}", text)) == set(ACTION["inputs"])
 
 
+def test_the_example_of_the_page_gives_inputs_that_there_are() -> None:
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    action_step = yaml.safe_load(example)["jobs"]["memory"]["steps"][1]
+
+    assert set(action_step["with"]) <= set(ACTION["inputs"])
+    required = {name for name, details in ACTION["inputs"].items() if details.get("required")}
+    assert required <= set(action_step["with"])
+
+
 def test_answers_of_models_are_kept_from_job_to_job() -> None:
     """DSPy's cache of answers and our cache of vectors lie in the folder that is kept."""
     (cache_step,) = [step for step in STEPS if step.get("uses", "").startswith("actions/cache@")]

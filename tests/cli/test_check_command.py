@@ -6,12 +6,16 @@ knows every second one.
 
 from __future__ import annotations
 
+import inspect
 import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 
+import mempiler
 import pytest
+from mempiler.cli import app
+from mempiler.runs.options import RunOptions
 
 RunCommand = Callable[..., tuple[int, str, str]]
 """Words of a command -> its exit code, standard output and standard error."""
@@ -153,3 +157,19 @@ def test_a_file_of_settings_names_the_model(cli: RunCommand, here: Path) -> None
 
     assert code == 2
     assert "no-such-provider/x" in err
+
+
+def test_every_option_is_an_argument_in_python() -> None:
+    """Options that write files, or choose what the terminal shows, are methods of the result."""
+    command = app.get_command(None, "check")  # type: ignore[arg-type]
+    options: set[str] = set()
+    for parameter in command.params:
+        long_name = max(parameter.opts, key=len)
+        options.add(long_name.lstrip("-").replace("-", "_"))
+    options -= {"json", "config", "markdown", "junit", "force"}
+
+    arguments = {*inspect.signature(mempiler.check).parameters, *RunOptions.__annotations__}
+
+    # The command line repeats --floor; Python takes all floors in one mapping.
+    assert options - arguments == {"floor"}
+    assert "floors" in arguments

@@ -295,7 +295,7 @@ def test_a_check_that_a_limit_stopped_is_an_error_and_goes_on_where_it_was(
     with pytest.raises(BrokenRunError, match=r"nothing was decided: .*--resume .* goes on") as stop:
         check("turn-rag", against="turn-rag", max_calls=6, **options)
     run = str(stop.value).split("--resume ")[1].split()[0]
-    result = check("turn-rag", against="turn-rag", resume=run, min_n=1, **options)
+    result = check("turn-rag", against="turn-rag", resume=run, **options)
 
     # Four questions to each program: none was asked again.
     assert len(engine.prompts) == 8
