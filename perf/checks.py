@@ -12,7 +12,8 @@ Usage:
 
 Sample output:
     of 200 checks, 200 questions about 20 conversations      score     red
-    the same program                                         0.893    1.0%
+    the same program                                         0.990    2.5%
+    k = 5                                                    0.788   97.0%
 
 Every line is a version of the program that is checked against the first one:
     the same program          no regression: at most 5 % may be red
