@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .runs.api import compare as compare
     from .runs.api import compile as compile  # noqa: A004 (the public name)
     from .runs.api import evaluate as evaluate
+    from .runs.api import improve as improve
     from .runs.api import plan as plan
     from .runs.api import plan_training as plan_training
     from .runs.api import train as train
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from .runs.artifact import save as save
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
+    from .runs.improve import Improvement as Improvement
     from .runs.results import Evaluation as Evaluation
     from .runs.synthesis import SynthesisResult as SynthesisResult
     from .runs.synthesis import synthesize_memoryquest as synthesize_memoryquest
@@ -129,6 +131,7 @@ _MODULES = {
     "compare": ".runs.api",
     "compile": ".runs.api",
     "evaluate": ".runs.api",
+    "improve": ".runs.api",
     "plan": ".runs.api",
     "plan_training": ".runs.api",
     "train": ".runs.api",
@@ -136,6 +139,7 @@ _MODULES = {
     "save": ".runs.artifact",
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
+    "Improvement": ".runs.improve",
     "Evaluation": ".runs.results",
     "SynthesisResult": ".runs.synthesis",
     "synthesize_memoryquest": ".runs.synthesis",
