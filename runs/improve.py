@@ -319,7 +319,8 @@ class _Round:
             # Nothing is sent to the embedder here.
             embedder=read_manifest(result.folder).embedder,
         )
-        return find_user_text(result.program, start.program, self.split.train)
+        examples = [*self.split.train, *self.split.dev]
+        return find_user_text(result.program, start.program, examples)
 
     def _register(self, result: CompileResult) -> str:
         """Register the new program, move the alias to it, and return its version.
@@ -451,7 +452,9 @@ def _read_questions(inputs: RunInputs, config: ImproveConfig, folder: Path) -> J
     """
     file = inputs.config.data.file
     if (file is None) == (config.store is None):
-        raise UserError("improve takes its questions from a store or a file; give one of them")
+        raise UserError(
+            "improve takes its questions from a store or a file; give one of --store and --data"
+        )
 
     if config.store is not None:
         file = str(folder / "questions.jsonl")

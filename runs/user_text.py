@@ -29,7 +29,7 @@ def find_user_text(
     Args:
         compiled: The compiled program.
         start: The program that it was compiled from.
-        examples: What it was compiled on.
+        examples: The questions of its compile.
     """
     new_demos = _count_new_demos(compiled, start)
     if new_demos:

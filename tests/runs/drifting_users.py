@@ -22,7 +22,13 @@ DRIFT = {"city": "town", "colour": "hue", "pet": "companion"}
 
 
 def write_questions(
-    file: Path, users: Iterable[int], words: Mapping[str, str] = NO_DRIFT, sessions: int = 4
+    file: Path,
+    users: Iterable[int],
+    words: Mapping[str, str] = NO_DRIFT,
+    *,
+    user_prefix: str = "user-",
+    category: str = "",
+    sentences: Mapping[int, str] | None = None,
 ) -> Path:
     """Write the questions of simulated users into a file of JSON lines; return the file.
 
@@ -30,20 +36,29 @@ def write_questions(
         file: Is written anew.
         users: The numbers of the users.
         words: New words of the questions, by the old ones.
-        sessions: How many sessions each user has.
+        user_prefix: The name of a user is this and the number.
+        category: The category of all questions.
+        sentences: What some users say in a last session, by their numbers.
     """
     lines: list[str] = []
     for number in users:
-        conversation = Conversation.make(0, number, sessions)
+        conversation = Conversation.make(seed=0, number=number, sessions=4)
+        history = conversation.history.model_dump(mode="json")
+        sentence = (sentences or {}).get(number)
+        if sentence is not None:
+            turn = {"id": "D5:1", "speaker": "Zoe", "text": sentence}
+            history["items"].append({"id": "D5", "turns": [turn], "kind": "session"})
+
         for example in conversation.questions():
             question = example.question
             for old_word, new_word in words.items():
                 question = question.replace(old_word, new_word)
             row = {
-                "user": conversation.history.id,
-                "history": conversation.history.model_dump(mode="json"),
+                "user": f"{user_prefix}{number}",
+                "history": history,
                 "question": question,
                 "answer": example.answer,
+                "category": category,
             }
             lines.append(json.dumps(row))
     file.write_text("\n".join(lines), encoding="utf-8")
