@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import dspy
 
@@ -52,6 +52,9 @@ from .round_split import MIN_USERS
 from .statistics import MIN_N
 from .train import TrainResult, run_train
 from .training_plan import plan_train
+
+if TYPE_CHECKING:
+    from ..memory.store.store import Store
 
 Examples = Sequence[dspy.Example]
 """Questions with their answers, and the history that each is about."""
@@ -235,7 +238,7 @@ def train(
 def improve(
     address: str,
     *,
-    store: str | Path | None = None,
+    store: Store | str | Path | None = None,
     tenant: str | None = None,
     metric: str | None = None,
     optimizer: str | Optimizer | TeleprompterFactory = "gepa",
@@ -254,8 +257,9 @@ def improve(
     Args:
         address: `models:/NAME@ALIAS`. The program is the start, and the alias moves to a better
             one.
-        store: The store whose feedback becomes questions. In its place, give `data`: a file of
-            questions in the form of the benchmark `jsonl`.
+        store: The store whose feedback becomes questions: itself, the path of its file, or
+            `postgresql://...`. In its place, give `data`: a file of questions in the form of the
+            benchmark `jsonl`.
         tenant: Only questions of this tenant of the store.
         metric: "f1", "exact", "judge" or `module:function`; the first if None.
         optimizer: As `compile` takes it. Without `allow_user_text`, none that makes demos.

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..data.jsonl import JsonlBenchmark
 from ..engines.fair_semaphore import IN_FLIGHT
@@ -44,9 +44,12 @@ from .promotion import Promotion
 from .publish import add_version
 from .results_folder import create_folder, results_folder
 from .role_models import check_models
-from .round_split import MIN_USERS, RoundSplit, split_round
+from .round_split import MIN_USERS, RoundSplit, split_nothing, split_round
 from .run import Parent
 from .user_text import find_user_text
+
+if TYPE_CHECKING:
+    from ..memory.store.store import Store
 
 Outcome = Literal["promoted", "kept", "too few questions"]
 """How a round ended: with a new version, with the old one, or before it began."""
@@ -62,7 +65,7 @@ _KEPT_SCORES = ("difference", "dev", "promoted", "gate")
 class ImproveConfig:
     """What a round takes beside the inputs of a run."""
 
-    store: str | Path | None = None
+    store: Store | str | Path | None = None
     """The store whose feedback becomes questions; None if the inputs name a file of questions."""
     tenant: str | None = None
     """Only questions of this tenant of the store; None for all."""
@@ -195,31 +198,39 @@ def run_improve(
         _refuse_demos(compile_config)
     target = _Target.find(address)
 
+    min_questions = inputs.config.execution.min_n
     with _round_folder(target.name) as folder:
         benchmark = _read_questions(inputs, config, folder)
+        if benchmark is None:
+            return _without_round(target, split_nothing(min_questions, config.min_users))
         split = split_round(
             benchmark,
             read_decided(target.name),
-            min_questions=inputs.config.execution.min_n,
-            min_users=config.min_users,
+            min_questions,
+            config.min_users,
             seed=inputs.config.data.seed,
         )
         if split.shortage is not None:
-            return Improvement(
-                address=address,
-                outcome="too few questions",
-                reason=f"missing: {split.shortage}",
-                version_before=target.version,
-                version_after=target.version,
-                new_questions=split.new_questions,
-                decided_questions=0,
-                trained_questions=0,
-            )
+            return _without_round(target, split)
 
         round_inputs = replace(inputs, user_benchmark=_round_benchmark(benchmark, split))
         check_models(round_inputs)
         current_round = _Round(target, split, round_inputs, compile_config, config, folder)
         return current_round.run(progress, meter or Meter())
+
+
+def _without_round(target: _Target, split: RoundSplit) -> Improvement:
+    """Return the result if there are too few questions for a round."""
+    return Improvement(
+        address=target.address,
+        outcome="too few questions",
+        reason=f"missing: {split.shortage}",
+        version_before=target.version,
+        version_after=target.version,
+        new_questions=split.new_questions,
+        decided_questions=0,
+        trained_questions=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -444,8 +455,10 @@ def _remove_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _read_questions(inputs: RunInputs, config: ImproveConfig, folder: Path) -> JsonlBenchmark:
-    """Read the questions of a round from a store or a file.
+def _read_questions(
+    inputs: RunInputs, config: ImproveConfig, folder: Path
+) -> JsonlBenchmark | None:
+    """Read the questions of a round from a store or a file; return None if a store has none.
 
     Raises:
         UserError: Neither or both are named, or the questions cannot be read.
@@ -457,12 +470,15 @@ def _read_questions(inputs: RunInputs, config: ImproveConfig, folder: Path) -> J
         )
 
     if config.store is not None:
-        file = str(folder / "questions.jsonl")
-        _export_questions(config.store, file, config.tenant)
+        exported_file = folder / "questions.jsonl"
+        _export_questions(config.store, exported_file, config.tenant)
+        if not exported_file.read_bytes().strip():
+            return None
+        file = str(exported_file)
     return JsonlBenchmark.load(file, **inputs.config.data.benchmark_settings)
 
 
-def _export_questions(store: str | Path, file: str, tenant: str | None) -> None:
+def _export_questions(store: Store | str | Path, file: Path, tenant: str | None) -> None:
     """Write the feedback of a store as questions into a file."""
     from .feedback_questions import export_questions
 

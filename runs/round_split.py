@@ -43,6 +43,12 @@ class RoundSplit:
         return frozenset(question_digest(example) for example in self.dev)
 
 
+def split_nothing(min_questions: int, min_users: int) -> RoundSplit:
+    """Return the split of a round that has no question at all; see `split_round`."""
+    shortage = _describe_shortage(min_questions, min_users, MIN_TRAIN)
+    return RoundSplit(train=(), dev=(), new_questions=0, shortage=shortage)
+
+
 @dataclass(frozen=True)
 class _User:
     """The questions of one user."""

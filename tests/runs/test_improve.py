@@ -10,6 +10,9 @@ import json
 import os
 import random
 import re
+import shutil
+import sys
+import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +22,9 @@ import dspy
 import mempiler
 import pytest
 from mempiler import Improvement, Limits
-from mempiler.errors import EndpointError, UserError
+from mempiler.errors import EndpointError, RunInterrupted, UserError
 from mempiler.optimizers.optimizer import Optimizer
-from mempiler.runs.decided_questions import TAG_PREFIX, read_decided
+from mempiler.runs.decided_questions import TAG_PREFIX, read_decided, record_decided
 from mempiler.runs.model_registry import find_version
 from mempiler.runs.promotion import DevResults, judge_candidate
 from mempiler.runs.results_folder import results_folder
@@ -98,7 +101,7 @@ def improve(address: str, scripted: Any) -> Round:
     lm = scripted(model)
     model.engine = lm.engine
 
-    def run_round(data: Path, **options: Any) -> Improvement:
+    def run_round(data: Path | None, **options: Any) -> Improvement:
         defaults: dict[str, Any] = {
             "lm": lm,
             "metric": "exact",
@@ -376,6 +379,33 @@ def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
         assert files_with(text, folders) == []
 
 
+def test_a_round_that_is_stopped_says_that_nothing_changed(
+    improve: Round, address: str, model_name: str, questions: Path
+) -> None:
+    """Whoever stops a round may have seen its scores, so its questions have decided."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RunInterrupted) as caught:
+        improve(questions, optimizer=WriteInstruction(before=stop))
+
+    assert caught.value.kept == f"{address} stays as it was"
+    assert caught.value.resume == ()
+    assert read_decided(model_name)
+    assert not (results_folder() / "improve" / model_name).exists()
+
+
+def test_the_registry_keeps_more_digests_than_fit_into_a_tag(address: str, model_name: str) -> None:
+    digests = {f"{number:012x}" for number in range(900)}
+
+    record_decided(model_name, "round", digests)
+
+    assert read_decided(model_name) == digests
+    tags = client().get_registered_model(model_name).tags
+    assert max(len(value) for value in tags.values()) <= 5_000
+
+
 def test_nothing_of_the_users_is_left_by_a_round_that_fails(improve: Round, tmp_path: Path) -> None:
     questions = write_questions(
         tmp_path / "q.jsonl", users=range(20), words=DRIFT, user_prefix="yolanda-"
@@ -435,6 +465,45 @@ def test_an_address_without_an_alias_is_refused(
     message = refusal(mempiler.improve, wrong.format(name=model_name), data=questions)
 
     assert message.endswith("an alias is moved; write models:/NAME@ALIAS")
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments of each export of a store. The store stands for a file, which is copied."""
+    exports: list[dict[str, Any]] = []
+
+    def export_questions(store: Path, out: Path, *, tenant: str | None = None) -> None:
+        exports.append({"store": store, "out": out, "tenant": tenant})
+        shutil.copyfile(store, out)
+
+    module = types.ModuleType("feedback_questions")
+    module.export_questions = export_questions  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mempiler.runs.feedback_questions", module)
+    return exports
+
+
+def test_the_questions_of_a_store_are_exported_and_removed(
+    improve: Round, questions: Path, exported: list[dict[str, Any]]
+) -> None:
+    improvement = improve(None, store=questions, tenant="acme")
+
+    assert improvement.outcome == "promoted"
+    (export,) = exported
+    assert export["tenant"] == "acme"
+    assert not export["out"].exists()
+
+
+def test_a_store_without_feedback_has_too_few_questions(
+    improve: Round, tmp_path: Path, exported: list[dict[str, Any]]
+) -> None:
+    store = tmp_path / "store"
+    store.touch()
+
+    improvement = improve(None, store=store)
+
+    assert improvement.outcome == "too few questions"
+    assert improvement.reason.startswith("missing: 20 more questions")
+    assert len(exported) == 1
 
 
 def test_questions_come_from_a_store_or_a_file(address: str, questions: Path) -> None:
