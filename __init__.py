@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from .runs.artifact import save as save
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
-    from .runs.improve import Improvement as Improvement
+    from .runs.improvement import Improvement as Improvement
     from .runs.results import Evaluation as Evaluation
     from .runs.synthesis import SynthesisResult as SynthesisResult
     from .runs.synthesis import synthesize_memoryquest as synthesize_memoryquest
@@ -139,7 +139,7 @@ _MODULES = {
     "save": ".runs.artifact",
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
-    "Improvement": ".runs.improve",
+    "Improvement": ".runs.improvement",
     "Evaluation": ".runs.results",
     "SynthesisResult": ".runs.synthesis",
     "synthesize_memoryquest": ".runs.synthesis",

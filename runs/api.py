@@ -42,7 +42,8 @@ from .compile import KeepOptions, run_compile
 from .compile_result import CompileResult
 from .config import UNAVAILABLE_OPTIONS, RunConfig
 from .evaluate import Part, run_evaluate
-from .improve import ImproveConfig, Improvement, run_improve
+from .improve import ImproveConfig, run_improve
+from .improvement import Improvement
 from .inputs import RunInputs
 from .options import Questions, RunOptions, make_inputs
 from .planning import Plan, plan_compile, plan_evaluate

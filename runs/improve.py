@@ -16,12 +16,10 @@ at its end registers nothing.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from ..data.jsonl import JsonlBenchmark
 from ..engines.fair_semaphore import IN_FLIGHT
@@ -35,24 +33,22 @@ from .compile import run_compile
 from .compile_result import CompileResult
 from .decided_questions import new_round_id, read_decided, record_decided, remove_decided
 from .evaluate import ProgressFactory, no_progress
-from .folder import RunFolder, file_name_of
+from .folder import RunFolder
 from .gate import GateDecision
+from .improvement import Improvement, Outcome
 from .inputs import RunInputs
 from .manifest import read_manifest
 from .model_registry import REGISTRY_PREFIX, find_version
-from .promotion import Promotion
 from .publish import add_version
-from .results_folder import create_folder, results_folder
+from .results_folder import create_folder
 from .role_models import check_models
+from .round_folder import round_folder
 from .round_split import MIN_USERS, RoundSplit, split_nothing, split_round
 from .run import Parent
 from .user_text import find_user_text
 
 if TYPE_CHECKING:
     from ..memory.store.store import Store
-
-Outcome = Literal["promoted", "kept", "too few questions"]
-"""How a round ended: with a new version, with the old one, or before it began."""
 
 OPTIMIZERS_WITHOUT_DEMOS = ("gepa", "copro")
 """Optimizers that change instructions alone. Others put training questions into prompts."""
@@ -73,64 +69,6 @@ class ImproveConfig:
     """Users whose questions decide, at least."""
     allow_user_text: bool = False
     """Whether a program is registered although its prompts hold text of users."""
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """The result of a round."""
-
-    address: str
-    """What was improved, e.g. "models:/memory@prod"."""
-    outcome: Outcome
-    reason: str
-    """Why, in one sentence."""
-    version_before: str
-    """The version that the alias named when the round began."""
-    version_after: str
-    """The version that it names now."""
-    new_questions: int
-    """Questions that no earlier round decided on."""
-    decided_questions: int
-    """Questions on which this round decided; 0 if it compared no program with the current one."""
-    trained_questions: int
-    """Questions that the optimizer could learn from."""
-    promotion: Promotion | None = None
-    """What the deciding questions say; None without a compile."""
-    score_before: float | None = None
-    """The score of the current program on the deciding questions."""
-    score_after: float | None = None
-    """The score of the new program there, promoted or not."""
-    usage: dict[str, Any] | None = None
-    """Calls, tokens and cost of the round; None without a compile."""
-
-    @property
-    def is_promoted(self) -> bool:
-        """Whether the alias names a new version."""
-        return self.outcome == "promoted"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object that `mempiler improve --json` prints."""
-        return {
-            "address": self.address,
-            "outcome": self.outcome,
-            "promoted": self.is_promoted,
-            "reason": self.reason,
-            "version_before": self.version_before,
-            "version_after": self.version_after,
-            "new_questions": self.new_questions,
-            "decided_questions": self.decided_questions,
-            "trained_questions": self.trained_questions,
-            "score_before": self.score_before,
-            "score_after": self.score_after,
-            "promotion": None if self.promotion is None else self.promotion.to_dict(),
-            "usage": self.usage,
-        }
-
-    def __str__(self) -> str:
-        version = f"version {self.version_after}"
-        if self.is_promoted:
-            version = f"version {self.version_before} -> {self.version_after}"
-        return f"{self.address}: {self.outcome} ({version}): {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -194,12 +132,11 @@ def run_improve(
         BrokenRunError: Too many questions failed.
     """
     config = config or ImproveConfig()
-    if not config.allow_user_text:
-        _refuse_demos(compile_config)
+    _refuse_optimizer(compile_config, config.allow_user_text)
     target = _Target.find(address)
 
     min_questions = inputs.config.execution.min_n
-    with _round_folder(target.name) as folder:
+    with round_folder(target.name) as folder:
         benchmark = _read_questions(inputs, config, folder)
         if benchmark is None:
             return _without_round(target, split_nothing(min_questions, config.min_users))
@@ -259,23 +196,19 @@ class _Round:
             remove_decided(name, round_id)
             raise
 
-        _, compiled_on_dev = result.dev
-        if compiled_on_dev is None or not result.is_changed:
+        has_compared = result.is_changed and result.dev[1] is not None
+        if not has_compared:
             # No other program was scored on these questions, so the next round may decide on them.
             remove_decided(name, round_id)
-            reason = "The optimizer found no better program"
-            if compiled_on_dev is None:
-                reason = _rejection_reason(result)
-            return self._improvement(result, "kept", reason, decided=0)
+            return self._improvement(result, "kept", _rejection_reason(result), decided=0)
 
         decided = len(self.split.dev)
         if not result.promoted:
             return self._improvement(result, "kept", _rejection_reason(result), decided)
 
-        user_text = self._find_user_text(result)
-        if user_text is not None:
-            reason = f"The new program is better, but holds {user_text}; --allow-user-text takes it"
-            return self._improvement(result, "kept", reason, decided)
+        obstacle = self._obstacle(result)
+        if obstacle is not None:
+            return self._improvement(result, "kept", obstacle, decided)
 
         version = self._register(result)
         statement = result.promotion.statement
@@ -318,12 +251,13 @@ class _Round:
                     f" try the model with mempiler evaluate {self.target.address}"
                 ) from error
 
-    def _find_user_text(self, result: CompileResult) -> str | None:
-        """Say what the new program holds of users' text; None if nothing is found, or allowed."""
+    def _obstacle(self, result: CompileResult) -> str | None:
+        """Return why a new program is not registered although it is better; None if it is."""
+        if result.model is not None:
+            return "The new program needs weights that were trained in the round, and are removed"
         if self.config.allow_user_text:
             return None
-        if result.model is not None:
-            return "weights that were trained on questions of users"
+
         start = open_program(
             self.target.pinned_address,
             allow_code=self.inputs.config.method.allow_code,
@@ -331,7 +265,10 @@ class _Round:
             embedder=read_manifest(result.folder).embedder,
         )
         examples = [*self.split.train, *self.split.dev]
-        return find_user_text(result.program, start.program, examples)
+        user_text = find_user_text(result.program, start.program, examples)
+        if user_text is None:
+            return None
+        return f"The new program is better, but holds {user_text}; --allow-user-text takes it"
 
     def _register(self, result: CompileResult) -> str:
         """Register the new program, move the alias to it, and return its version.
@@ -395,64 +332,35 @@ class _Round:
 
 
 def _rejection_reason(result: CompileResult) -> str:
-    """Return why the current program stays."""
+    """Return why the program that was compiled is not taken."""
+    is_unchanged = result.dev[1] is not None and not result.is_changed
+    if is_unchanged:
+        return "The optimizer found no better program"
     return str(result.promotion.rejection_reason)
 
 
-def _refuse_demos(compile_config: CompileConfig) -> None:
-    """Refuse an optimizer that is known to put questions into prompts, before anything is paid for.
+def _refuse_optimizer(compile_config: CompileConfig, allow_user_text: bool) -> None:
+    """Refuse an optimizer whose result could not be registered, before anything is paid for.
 
-    The prompts of the result are looked at in any case. So an optimizer of the user's may run.
+    Of an optimizer of the user's own, only the result can tell (`_obstacle`).
 
     Raises:
-        UserError: It is such an optimizer.
+        UserError: It trains weights, or it puts questions into prompts and that is not allowed.
     """
     name = compile_config.optimizer
-    if name in OPTIMIZERS and name not in OPTIMIZERS_WITHOUT_DEMOS:
-        safe = " or ".join(OPTIMIZERS_WITHOUT_DEMOS)
+    if name == "finetune":
+        raise UserError(
+            f"--optimizer {name} trains weights, which a round does not keep; take another one,"
+            " or run mempiler compile and publish"
+        )
+    if allow_user_text or name not in OPTIMIZERS:
+        return
+    if name not in OPTIMIZERS_WITHOUT_DEMOS:
+        allowed_names = " or ".join(OPTIMIZERS_WITHOUT_DEMOS)
         raise UserError(
             f"--optimizer {name} puts questions of users into prompts, where forgetting a user does"
-            f" not reach them; take {safe}, or give --allow-user-text"
+            f" not reach them; take {allowed_names}, or give --allow-user-text"
         )
-
-
-@contextmanager
-def _round_folder(model_name: str) -> Iterator[Path]:
-    """Make an empty folder that no other round uses, and remove it at the end.
-
-    Raises:
-        UserError: Another process improves the model.
-    """
-    # Imported here because most commands do not need it.
-    from filelock import FileLock, Timeout
-
-    parent = results_folder() / "improve"
-    create_folder(parent)
-    folder = parent / file_name_of(model_name)
-    lock = FileLock(f"{folder}.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise UserError(
-            f"models:/{model_name}: another process improves it; wait for its end, or stop it"
-        ) from error
-    try:
-        # A round that was killed has left its folder.
-        _remove_folder(folder)
-        folder.mkdir(mode=0o700)
-        yield folder
-    finally:
-        _remove_folder(folder)
-        lock.release()
-
-
-def _remove_folder(folder: Path) -> None:
-    """Remove a folder, if it is there.
-
-    An error is not ignored: text of users would stay.
-    """
-    if folder.exists():
-        shutil.rmtree(folder)
 
 
 def _read_questions(

@@ -305,6 +305,12 @@ def test_an_optimizer_that_makes_demos_is_refused(improve: Round, questions: Pat
     assert message.startswith("--optimizer bootstrap puts questions of users into prompts")
 
 
+def test_an_optimizer_that_trains_weights_is_refused(improve: Round, questions: Path) -> None:
+    message = refusal(improve, questions, optimizer="finetune", allow_user_text=True)
+
+    assert message.startswith("--optimizer finetune trains weights")
+
+
 def test_a_program_with_demos_is_not_registered(
     improve: Round, address: str, questions: Path
 ) -> None:
@@ -572,7 +578,7 @@ class ChanceModel(DriftingModel):
 
 
 @pytest.mark.slow
-def test_of_forty_whole_rounds_without_a_change_at_most_two_promote(
+def test_of_twenty_whole_rounds_without_a_change_at_most_one_promotes(
     improve: Round, scripted: Any, tmp_path: Path
 ) -> None:
     """Each round has the questions of twelve more users, and a program with other words."""
@@ -582,10 +588,10 @@ def test_of_forty_whole_rounds_without_a_change_at_most_two_promote(
     file = tmp_path / "questions.jsonl"
 
     outcomes: list[str] = []
-    for number in range(40):
+    for number in range(20):
         questions = write_questions(file, range(12 * number, 12 * (number + 1)))
         optimizer = WriteInstruction(instruction=f"Answer in manner {number}.")
         outcomes.append(improve(questions, lm=lm, optimizer=optimizer).outcome)
 
     assert outcomes.count("too few questions") == 0
-    assert outcomes.count("promoted") <= 2
+    assert outcomes.count("promoted") <= 1
