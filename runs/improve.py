@@ -333,9 +333,12 @@ class _Round:
 
 def _rejection_reason(result: CompileResult) -> str:
     """Return why the program that was compiled is not taken."""
-    is_unchanged = result.dev[1] is not None and not result.is_changed
-    if is_unchanged:
+    _, compiled_on_dev = result.dev
+    if compiled_on_dev is not None and not result.is_changed:
         return "The optimizer found no better program"
+    if compiled_on_dev is not None and compiled_on_dev.broken:
+        # The reason of the promotion quotes an error, which may quote a user.
+        return "Too many questions failed with the new program"
     return str(result.promotion.rejection_reason)
 
 

@@ -184,6 +184,28 @@ def test_a_program_that_is_no_better_is_not_registered(
     assert version_of(address) == "1"
 
 
+class SilentModel(DriftingModel):
+    """Gives no answer that can be read if the instruction has the explanations."""
+
+    def __call__(self, kind: str, text: str, number: int) -> str | dict[str, Any]:
+        if EXPLANATIONS in self.engine.system:
+            return "the secret of the user"
+        return super().__call__(kind, text, number)
+
+
+def test_the_reason_quotes_no_answer_of_a_broken_program(
+    improve: Round, scripted: Any, questions: Path
+) -> None:
+    model = SilentModel()
+    lm = scripted(model)
+    model.engine = lm.engine
+
+    improvement = improve(questions, lm=lm)
+
+    assert improvement.outcome == "kept"
+    assert improvement.reason == "Too many questions failed with the new program"
+
+
 def test_no_question_decides_in_two_rounds(
     improve: Round, model_name: str, questions: Path
 ) -> None:
