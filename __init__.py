@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from .runs.api import compare as compare
     from .runs.api import compile as compile  # noqa: A004 (the public name)
     from .runs.api import evaluate as evaluate
+    from .runs.api import improve as improve
     from .runs.api import plan as plan
     from .runs.api import plan_training as plan_training
     from .runs.api import train as train
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from .runs.check_result import Check as Check
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
+    from .runs.improvement import Improvement as Improvement
     from .runs.results import Evaluation as Evaluation
     from .runs.synthesis import SynthesisResult as SynthesisResult
     from .runs.synthesis import synthesize_memoryquest as synthesize_memoryquest
@@ -132,6 +134,7 @@ _MODULES = {
     "compare": ".runs.api",
     "compile": ".runs.api",
     "evaluate": ".runs.api",
+    "improve": ".runs.api",
     "plan": ".runs.api",
     "plan_training": ".runs.api",
     "train": ".runs.api",
@@ -140,6 +143,7 @@ _MODULES = {
     "Check": ".runs.check_result",
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
+    "Improvement": ".runs.improvement",
     "Evaluation": ".runs.results",
     "SynthesisResult": ".runs.synthesis",
     "synthesize_memoryquest": ".runs.synthesis",

@@ -39,6 +39,7 @@ COMMANDS = {
     "list": "Methods, benchmarks, optimizers, adapters, embedders, weights, systems.",
     "fetch": "Bring weights, a benchmark's genuine file, or somebody else's memory system.",
     "publish": "Put a saved program into MLflow's model registry, or on the Hugging Face hub.",
+    "improve": "Compile a registered program on new questions of its users; for cron.",
     "export": "A benchmark and a method as an environment for trainers that run elsewhere.",
     "ui": "Open the MLflow pages of all runs.",
 }

@@ -138,7 +138,7 @@ class PromptRules:
         return "copy" if self._is_copy(text) else None
 
     def _is_copy(self, text: str) -> bool:
-        return not self._forbidden_runs.isdisjoint(_runs_of_words(text))
+        return not self._forbidden_runs.isdisjoint(runs_of_words(text))
 
     def _count(self, rule: BrokenRule | None) -> None:
         with self._lock:
@@ -155,7 +155,7 @@ class PromptRules:
         for example in self._examples:
             runs: set[str] = set()
             for text in _texts_of(example):
-                runs.update(_runs_of_words(text))
+                runs.update(runs_of_words(text))
             question_counts.update(runs)
 
         forbidden: set[str] = set()
@@ -163,7 +163,7 @@ class PromptRules:
             if question_count < MIN_FORM_QUESTIONS:
                 forbidden.add(run)
         for text in self._start_instructions.values():
-            forbidden.difference_update(_runs_of_words(text))
+            forbidden.difference_update(runs_of_words(text))
         return frozenset(forbidden)
 
 
@@ -275,8 +275,8 @@ def _texts_in(value: Any) -> list[str]:
     return []
 
 
-def _runs_of_words(text: str) -> set[str]:
-    """Return every `MIN_COPIED_WORDS` words in a row, as metrics compare words."""
+def runs_of_words(text: str) -> set[str]:
+    """Return every `MIN_COPIED_WORDS` words in a row of a text, as metrics compare words."""
     words = words_by_script(text)
     last_start = len(words) - MIN_COPIED_WORDS
     return {" ".join(words[start : start + MIN_COPIED_WORDS]) for start in range(last_start + 1)}

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import dspy
 
@@ -44,14 +44,20 @@ from .compile import KeepOptions, run_compile
 from .compile_result import CompileResult
 from .config import UNAVAILABLE_OPTIONS, RunConfig
 from .evaluate import Part, run_evaluate
+from .improve import ImproveConfig, run_improve
+from .improvement import Improvement
 from .inputs import RunInputs
 from .options import Questions, RunOptions, check_model_option, make_inputs
 from .planning import Plan, plan_compile, plan_evaluate
 from .progress import OnProgress, RunProgress, StartPhase, run_progress
 from .results import Evaluation
+from .round_split import MIN_USERS
 from .statistics import MIN_N
 from .train import TrainResult, run_train
 from .training_plan import plan_train
+
+if TYPE_CHECKING:
+    from ..memory.store.store import Store
 
 Examples = Sequence[dspy.Example]
 """Questions with their answers, and the history that each is about."""
@@ -304,6 +310,60 @@ def train(
     training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
     with _show_progress(options, inputs, program) as (start_phase, meter):
         return run_train(program, inputs, training, out, start_phase, meter)
+
+
+def improve(
+    address: str,
+    *,
+    store: Store | str | Path | None = None,
+    tenant: str | None = None,
+    metric: str | None = None,
+    optimizer: str | Optimizer | TeleprompterFactory = "gepa",
+    optimizer_set: Mapping[str, Any] | None = None,
+    stage: Stage = "all",
+    max_prompt_growth: float | None = None,
+    min_users: int = MIN_USERS,
+    allow_user_text: bool = False,
+    **options: Unpack[RunOptions],
+) -> Improvement:
+    """Compile a registered program on new questions of its users; move its alias if it is better.
+
+    A round decides only on questions that no earlier round decided on. With too few of them it
+    pays for nothing, and says how many are missing.
+
+    Args:
+        address: `models:/NAME@ALIAS`. The program is the start, and the alias moves to a better
+            one.
+        store: The store whose feedback becomes questions: itself, the path of its file, or
+            `postgresql://...`. In its place, give `data`: a file of questions in the form of the
+            benchmark `jsonl`.
+        tenant: Only questions of this tenant of the store.
+        metric: "f1", "exact", "judge" or `module:function`; the first if None.
+        optimizer: As `compile` takes it. Without `allow_user_text`, none that makes demos.
+        optimizer_set: Settings of an optimizer that is named.
+        stage: As for `compile`.
+        max_prompt_growth: As for `compile`.
+        min_users: Users whose questions decide, at least.
+        allow_user_text: Register a program although its prompts hold demos or passages of users.
+        **options: Models, limits and everything else that runs share; see `RunOptions`. `min_n` is
+            the number of new questions that must decide. A round has no `benchmark`, and cannot be
+            resumed or replayed.
+
+    Raises:
+        UserError: An argument does not fit, another process improves the model, or the alias was
+            moved meanwhile.
+        EndpointError: A model cannot be reached.
+        BrokenRunError: Too many questions failed.
+    """
+    _refuse_options(options, UNAVAILABLE_OPTIONS["improve"], "improve")
+    all_options: RunOptions = {**options, "benchmark": "jsonl"}
+    inputs = _inputs_for(improve, all_options, Questions(metric=metric))
+    compile_config = make_compilation(optimizer, optimizer_set, stage, max_prompt_growth)
+    config = ImproveConfig(store, tenant, min_users, allow_user_text)
+    if not options.get("progress", True):
+        return run_improve(address, inputs, compile_config, config)
+    with run_progress(inputs.config.limits) as (start_phase, meter):
+        return run_improve(address, inputs, compile_config, config, start_phase, meter)
 
 
 def plan(

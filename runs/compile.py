@@ -376,6 +376,7 @@ class _CompileJob:
             optimizer_problems=optimization.problems(self.config.optimizer),
             rejected_evaluation=rejected,
             rejected_difference=rejected_difference,
+            is_changed=compiled is not None and compiled.is_changed,
         )
 
     def _optimize(self, start_on_dev: Evaluation, first_scoring_usage: Usage) -> _Optimization:

@@ -179,6 +179,8 @@ class CompileResult:
     """That program minus the start on the test questions."""
     untouched_out: Path | None = None
     """The folder of `--out`, if it holds another program, which the start did not replace."""
+    is_changed: bool = True
+    """Whether the optimizer returned a program that can answer otherwise than the start."""
 
     @property
     def rejection_reason(self) -> str | None:

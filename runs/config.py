@@ -419,6 +419,21 @@ UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
         "replay",
         "support_tokens",
     ),
+    "improve": (
+        "benchmark",
+        "benchmark_set",
+        "categories",
+        "support_tokens",
+        "answer_lm",
+        "answer_api_base",
+        "set",
+        "dev",
+        "test",
+        "workers",
+        "resume",
+        "replay",
+        "traces",
+    ),
 }
 """Options of a run that a command does not have, by the name of the command."""
 

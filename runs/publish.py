@@ -119,10 +119,35 @@ def register(
             current = read_manifest(fetch_program(current_address))
     decision = gate(manifest, current, current_address, force, min_n, margin)
 
+    return add_version(folder, opened.program, name, alias, decision)
+
+
+def add_version(
+    folder: Path,
+    program: MemoryProgram,
+    name: str,
+    alias: str | None,
+    decision: GateDecision,
+) -> RegisteredProgram:
+    """Make a program that was accepted a version of a registered model; let an alias point to it.
+
+    A program that is a version already gets no second one.
+
+    Args:
+        folder: The folder of the program.
+        program: The program.
+        name: The registered model, which is created if it is new.
+        alias: Points to the version from now on; None moves none.
+        decision: Why the program was accepted.
+
+    Raises:
+        UserError: The store takes no files, or cannot be reached.
+    """
+    manifest = read_manifest(folder)
     known_version = _find_same_program(name, manifest)
     version = known_version
     if version is None:
-        version = _create_version(name, folder, opened.program, manifest, decision)
+        version = _create_version(name, folder, program, manifest, decision)
     if alias:
         with store_errors():
             client().set_registered_model_alias(name, alias, version)

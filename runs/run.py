@@ -67,6 +67,11 @@ class Parent:
     """Labels of the MLflow run."""
     cache: MemoryCache | None = None
     """Memories of all parts; None where each part has its own."""
+    numbers_only: bool = False
+    """Whether MLflow gets numbers and settings, but no text of a question, answer or prompt.
+
+    Such a run cannot be resumed: its folder is removed at its end.
+    """
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,11 @@ class Run:
             before = self.folder.read().get("python_objects", [])
             self.folder.update(python_objects=sorted({*before, *objects}))
 
+    @property
+    def is_numbers_only(self) -> bool:
+        """Whether MLflow gets no text of a question, answer or prompt."""
+        return self.parent is not None and self.parent.numbers_only
+
     @contextmanager
     def tracked(self, command: str, name: str, parameters: dict[str, Any]) -> Iterator[Tracker]:
         """Open the MLflow run of this run for the block, and log its parameters.
@@ -173,7 +183,8 @@ class Run:
         tags = {} if self.parent is None else self.parent.tags
         # The end of the folder's name tells it from other runs of the same kind.
         mark = self.folder.path.name.rpartition("-")[2]
-        with Tracker(f"{command}-{name}-{mark}", {"command": command, **tags}) as tracker:
+        title = f"{command}-{name}-{mark}"
+        with Tracker(title, {"command": command, **tags}, self.is_numbers_only) as tracker:
             self.folder.update(run_id=tracker.run_id, parameters=parameters, versions=versions())
             tracker.log_params(parameters)
             yield tracker
@@ -201,8 +212,8 @@ class Run:
                 yield
         except MempilerError as error:
             # A replay asks no endpoint. It ends because a recorded answer is missing, and would end
-            # there again if it were resumed.
-            if self.config.execution.replay:
+            # there again if it were resumed. A run whose folder is removed is not resumed either.
+            if self.config.execution.replay or self.is_numbers_only:
                 raise
             # The guard has a fatal error if it stopped all calls, e.g. because a key is refused.
             endpoint_failed = self.guard.fatal_error is not None or isinstance(error, EndpointError)

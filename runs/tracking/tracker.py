@@ -63,14 +63,19 @@ class Tracker:
     Args:
         name: The name of the run.
         tags: Its tags.
+        numbers_only: Whether the store gets numbers, settings and tags, but no files and no message
+            of an error: these may hold the text of a user.
 
     Raises:
         UserError: The tracking store cannot be reached or written.
     """
 
-    def __init__(self, name: str, tags: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, tags: Mapping[str, str] | None = None, numbers_only: bool = False
+    ) -> None:
         self.name = name
         self.tags: Mapping[str, str] = tags or {}
+        self.numbers_only = numbers_only
         self.run_id = ""
         self.failure: str | None = None
         """The first error of the store, after which nothing more is sent to it."""
@@ -103,7 +108,8 @@ class Tracker:
             status = "FAILED"
 
         if error is not None:
-            self.set_tag("error", one_line(error, 300))
+            message = type(error).__name__ if self.numbers_only else one_line(error, 300)
+            self.set_tag("error", message)
         self._send(self.client.set_terminated, self.run_id, status)
 
     @property
@@ -207,20 +213,28 @@ class Tracker:
 
     def log_json(self, name: str, value: Any) -> None:
         """Log a value as a JSON file among the artifacts."""
+        if self.numbers_only:
+            return
         text = json.dumps(value, indent=1, ensure_ascii=False)
         self._send(self.client.log_text, self.run_id, text, name)
 
     def log_json_lines(self, name: str, values: Iterable[Any]) -> None:
         """Log values as a file among the artifacts, one JSON value a line."""
+        if self.numbers_only:
+            return
         text = "\n".join(json.dumps(value, ensure_ascii=False) for value in values)
         self._send(self.client.log_text, self.run_id, text, name)
 
     def log_file(self, path: Path) -> None:
         """Log a file as an artifact."""
+        if self.numbers_only:
+            return
         self._send(self.client.log_artifact, self.run_id, str(path))
 
     def log_folder(self, path: Path, name: str) -> None:
         """Log the files of a folder as artifacts in a folder of this name."""
+        if self.numbers_only:
+            return
         self._send(self.client.log_artifacts, self.run_id, str(path), name)
 
     def _log_points(self, points: Iterable[_Point]) -> None:

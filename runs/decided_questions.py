@@ -1,0 +1,100 @@
+"""The questions on which earlier rounds of `mempiler improve` decided, kept in the model registry.
+
+A round decides by its dev questions whether a new program is promoted. If the next rounds decided
+on the same questions, one of many candidates would pass by chance. So each round takes questions
+that no earlier round decided on, and writes down which.
+
+The registered model has a tag for each round, or several for a large one:
+
+    mempiler.decided.20260102T030405-ab12.0 = 0f3a9c0d4e5b...
+
+The value holds digests of questions, of 12 hexadecimal digits each, one after the other. There is
+no text of a user in the registry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import dspy
+
+from ..records import History
+from .tracking.store import client, store_errors
+
+TAG_PREFIX = "mempiler.decided."
+"""The beginning of the names of the tags."""
+DIGEST_LENGTH = 12
+"""Hexadecimal digits of a digest: two of a million questions are equal with a chance of 0.2 %."""
+
+_DIGESTS_PER_TAG = 400
+"""Databases take 5,000 characters for the tag of a model."""
+
+
+def question_digest(example: dspy.Example) -> str:
+    """Return the digest by which rounds know a question again.
+
+    It covers the user, the first item of the history, the question and the answer. The later items
+    are left out: the history of a user grows, and the question stays the same. The first item makes
+    it hard to guess the question from the digest.
+    """
+    history: History = example.history
+    values = [history.id, history.prefixes[0], str(example.question), str(example.answer)]
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def new_round_id() -> str:
+    """Return a new name for a round: the time, and a few random digits."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:4]}"
+
+
+def read_decided(model_name: str) -> frozenset[str]:
+    """Return the digests of all questions on which rounds of a registered model decided.
+
+    Raises:
+        UserError: The registry cannot be reached, or has no such model.
+    """
+    with store_errors():
+        tags = client().get_registered_model(model_name).tags
+
+    decided: set[str] = set()
+    for name, value in tags.items():
+        if not name.startswith(TAG_PREFIX):
+            continue
+        for start in range(0, len(value), DIGEST_LENGTH):
+            decided.add(value[start : start + DIGEST_LENGTH])
+    return frozenset(decided)
+
+
+def record_decided(model_name: str, round_id: str, digests: Iterable[str]) -> None:
+    """Write down the questions on which a round decides; call it before the decision is known.
+
+    Raises:
+        UserError: The registry cannot be reached or written.
+    """
+    all_digests = sorted(digests)
+    mlflow_client = client()
+    for start in range(0, len(all_digests), _DIGESTS_PER_TAG):
+        part = start // _DIGESTS_PER_TAG
+        value = "".join(all_digests[start : start + _DIGESTS_PER_TAG])
+        with store_errors():
+            mlflow_client.set_registered_model_tag(
+                model_name, f"{TAG_PREFIX}{round_id}.{part}", value
+            )
+
+
+def remove_decided(model_name: str, round_id: str) -> None:
+    """Give the questions of a round back, because no candidate was scored on them.
+
+    Raises:
+        UserError: The registry cannot be reached or written.
+    """
+    mlflow_client = client()
+    with store_errors():
+        tags = mlflow_client.get_registered_model(model_name).tags
+        for name in tags:
+            if name.startswith(f"{TAG_PREFIX}{round_id}."):
+                mlflow_client.delete_registered_model_tag(model_name, name)

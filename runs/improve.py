@@ -1,0 +1,406 @@
+"""Improve a registered program on the questions of its users: one round of `mempiler improve`.
+
+    1. export                   the questions, from a store with feedback, or from a file
+    2. split by user            new questions of a half of the users decide (`round_split.py`)
+    3. record the questions     that decide, before the decision is known (`decided_questions.py`)
+    4. compile                  from the program that the alias names, on the other users
+    5. decide                   by the paired verdict of any compile (`promotion.py`)
+    6. register                 the new program as a version, and move the alias to it
+
+A round works in a folder of its own, which is removed at its end, and MLflow gets only its numbers.
+So nothing of a user outlives the round but what the registered program holds (`user_text.py`).
+
+Only one process of a results folder improves a model at a time. A round that finds the alias moved
+at its end registers nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..data.jsonl import JsonlBenchmark
+from ..engines.fair_semaphore import IN_FLIGHT
+from ..engines.limits import BudgetGuard
+from ..engines.meter import Meter
+from ..errors import BrokenRunError, EndpointError, RunInterrupted, UserError
+from ..optimizers.catalog import OPTIMIZERS
+from ..optimizers.compile import CompileConfig
+from .artifact import open_program, save
+from .compile import run_compile
+from .compile_result import CompileResult
+from .decided_questions import new_round_id, read_decided, record_decided, remove_decided
+from .evaluate import ProgressFactory, no_progress
+from .folder import RunFolder
+from .gate import GateDecision
+from .improvement import Improvement, Outcome
+from .inputs import RunInputs
+from .manifest import read_manifest
+from .model_registry import REGISTRY_PREFIX, find_version
+from .publish import add_version
+from .results_folder import create_folder
+from .role_models import check_models
+from .round_folder import round_folder
+from .round_split import MIN_USERS, RoundSplit, split_nothing, split_round
+from .run import Parent
+from .user_text import find_user_text
+
+if TYPE_CHECKING:
+    from ..memory.store.store import Store
+
+OPTIMIZERS_WITHOUT_DEMOS = ("gepa", "copro")
+"""Optimizers that change instructions alone. Others put training questions into prompts."""
+
+_KEPT_SCORES = ("difference", "dev", "promoted", "gate")
+"""Scores that the manifest of a registered program keeps: numbers alone."""
+
+
+@dataclass(frozen=True)
+class ImproveConfig:
+    """What a round takes beside the inputs of a run."""
+
+    store: Store | str | Path | None = None
+    """The store whose feedback becomes questions; None if the inputs name a file of questions."""
+    tenant: str | None = None
+    """Only questions of this tenant of the store; None for all."""
+    min_users: int = MIN_USERS
+    """Users whose questions decide, at least."""
+    allow_user_text: bool = False
+    """Whether a program is registered although its prompts hold text of users."""
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The registered model that is improved, and the version that its alias names."""
+
+    address: str
+    name: str
+    alias: str
+    version: str
+
+    @classmethod
+    def find(cls, address: str) -> _Target:
+        """Look up an address.
+
+        Raises:
+            UserError: It names no alias of a registered model.
+        """
+        name, _, alias = address.removeprefix(REGISTRY_PREFIX).partition("@")
+        if not address.startswith(REGISTRY_PREFIX) or not alias:
+            raise UserError(f"{address}: an alias is moved; write models:/NAME@ALIAS")
+        return cls(address, name, alias, str(find_version(address).version))
+
+    @property
+    def pinned_address(self) -> str:
+        """The address of the version."""
+        return f"{REGISTRY_PREFIX}{self.name}/{self.version}"
+
+    def refuse_moved_alias(self) -> None:
+        """Raise a UserError if the alias names another version by now."""
+        version = str(find_version(self.address).version)
+        if version != self.version:
+            raise UserError(
+                f"{self.address}: named version {self.version} when the round began, and names"
+                f" {version} now; nothing was registered, start another round"
+            )
+
+
+def run_improve(
+    address: str,
+    inputs: RunInputs,
+    compile_config: CompileConfig,
+    config: ImproveConfig | None = None,
+    progress: ProgressFactory = no_progress,
+    meter: Meter | None = None,
+) -> Improvement:
+    """Compile a registered program on new questions, and register the result if it is better.
+
+    Args:
+        address: `models:/NAME@ALIAS`.
+        inputs: Data, models and limits. `execution.min_n` is how many questions must decide.
+        compile_config: Optimizer, stage and settings.
+        config: Where the questions come from, and what a round needs.
+        progress: Called with the name of each phase.
+        meter: Counts the calls; a new one if None.
+
+    Raises:
+        UserError: An argument does not fit, another process improves the model, or the alias was
+            moved meanwhile.
+        EndpointError: A model cannot be reached. The next round may decide on the same questions.
+        BrokenRunError: Too many questions failed.
+    """
+    config = config or ImproveConfig()
+    _refuse_optimizer(compile_config, config.allow_user_text)
+    target = _Target.find(address)
+
+    min_questions = inputs.config.execution.min_n
+    with round_folder(target.name) as folder:
+        benchmark = _read_questions(inputs, config, folder)
+        if benchmark is None:
+            return _without_round(target, split_nothing(min_questions, config.min_users))
+        split = split_round(
+            benchmark,
+            read_decided(target.name),
+            min_questions,
+            config.min_users,
+            seed=inputs.config.data.seed,
+        )
+        if split.shortage is not None:
+            return _without_round(target, split)
+
+        round_inputs = replace(inputs, user_benchmark=_round_benchmark(benchmark, split))
+        check_models(round_inputs)
+        current_round = _Round(target, split, round_inputs, compile_config, config, folder)
+        return current_round.run(progress, meter or Meter())
+
+
+def _without_round(target: _Target, split: RoundSplit) -> Improvement:
+    """Return the result if there are too few questions for a round."""
+    return Improvement(
+        address=target.address,
+        outcome="too few questions",
+        reason=f"missing: {split.shortage}",
+        version_before=target.version,
+        version_after=target.version,
+        new_questions=split.new_questions,
+        decided_questions=0,
+        trained_questions=0,
+    )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """A round that has enough questions."""
+
+    target: _Target
+    split: RoundSplit
+    inputs: RunInputs
+    compile_config: CompileConfig
+    config: ImproveConfig
+    folder: Path
+    """Is removed at the end of the round."""
+
+    def run(self, progress: ProgressFactory, meter: Meter) -> Improvement:
+        """Compile, decide, and register the new program if it was promoted."""
+        name = self.target.name
+        round_id = new_round_id()
+        # Before the decision: if the process dies after it, the next round must not decide on the
+        # same questions again.
+        record_decided(name, round_id, self.split.dev_digests)
+        try:
+            result = self._compile(round_id, progress, meter)
+        except EndpointError:
+            # Nothing was decided, and nobody chose the moment.
+            remove_decided(name, round_id)
+            raise
+
+        has_compared = result.is_changed and result.dev[1] is not None
+        if not has_compared:
+            # No other program was scored on these questions, so the next round may decide on them.
+            remove_decided(name, round_id)
+            return self._improvement(result, "kept", _rejection_reason(result), decided=0)
+
+        decided = len(self.split.dev)
+        if not result.promoted:
+            return self._improvement(result, "kept", _rejection_reason(result), decided)
+
+        obstacle = self._obstacle(result)
+        if obstacle is not None:
+            return self._improvement(result, "kept", obstacle, decided)
+
+        version = self._register(result)
+        statement = result.promotion.statement
+        return self._improvement(result, "promoted", statement, decided, version)
+
+    def _compile(self, round_id: str, progress: ProgressFactory, meter: Meter) -> CompileResult:
+        """Compile the current program in the folder of the round.
+
+        Raises:
+            RunInterrupted: The user stopped the round.
+            BrokenRunError: Too many questions failed.
+        """
+        execution = self.inputs.config.execution
+        guard = BudgetGuard(self.inputs.config.limits, max(IN_FLIGHT, execution.threads))
+        run_folder = RunFolder(self.folder / round_id)
+        create_folder(run_folder.path)
+        run_folder.write({"settings": {}, "status": "running"})
+        parent = Parent(
+            run_folder,
+            guard,
+            tags={"mempiler.improve": self.target.address},
+            numbers_only=True,
+        )
+        with closing(run_folder.store):
+            try:
+                return run_compile(
+                    self.target.pinned_address,
+                    self.inputs,
+                    self.compile_config,
+                    progress=progress,
+                    meter=meter,
+                    parent=parent,
+                )
+            except RunInterrupted as stop:
+                # The folder with the answers is removed, so there is nothing to resume.
+                raise RunInterrupted(f"{self.target.address} stays as it was", ()) from stop
+            except BrokenRunError as error:
+                raise BrokenRunError(
+                    f"{self.target.address}: too many questions failed, so nothing was decided;"
+                    f" try the model with mempiler evaluate {self.target.address}"
+                ) from error
+
+    def _obstacle(self, result: CompileResult) -> str | None:
+        """Return why a new program is not registered although it is better; None if it is."""
+        if result.model is not None:
+            return "The new program needs weights that were trained in the round, and are removed"
+        if self.config.allow_user_text:
+            return None
+
+        start = open_program(
+            self.target.pinned_address,
+            allow_code=self.inputs.config.method.allow_code,
+            # Nothing is sent to the embedder here.
+            embedder=read_manifest(result.folder).embedder,
+        )
+        examples = [*self.split.train, *self.split.dev]
+        user_text = find_user_text(result.program, start.program, examples)
+        if user_text is None:
+            return None
+        return f"The new program is better, but holds {user_text}; --allow-user-text takes it"
+
+    def _register(self, result: CompileResult) -> str:
+        """Register the new program, move the alias to it, and return its version.
+
+        Raises:
+            UserError: The alias was moved meanwhile, or the store cannot be written.
+        """
+        manifest = read_manifest(result.folder)
+        scores = {name: manifest.scores[name] for name in _KEPT_SCORES}
+        registered_folder = self.folder / "registered"
+        save(result.program, registered_folder, manifest.model_copy(update={"scores": scores}))
+
+        gate_scores = result.gate()
+        line = (
+            f"improve: dev {gate_scores['score']:.3f} (n = {gate_scores['n']},"
+            f" {gate_scores['lm']}) against version {self.target.version}:"
+            f" {result.promotion.statement}"
+        )
+        self.target.refuse_moved_alias()
+        registered = add_version(
+            registered_folder,
+            result.program,
+            self.target.name,
+            self.target.alias,
+            GateDecision(line, result.promotion),
+        )
+        return registered.version
+
+    def _improvement(
+        self,
+        result: CompileResult,
+        outcome: Outcome,
+        reason: str,
+        decided: int,
+        version: str | None = None,
+    ) -> Improvement:
+        """Return the result of the round.
+
+        Args:
+            result: The result of its compile.
+            outcome: How the round ended.
+            reason: Why.
+            decided: On how many questions it decided.
+            version: The new version; None if the current one stays.
+        """
+        start_on_dev, compiled_on_dev = result.dev
+        return Improvement(
+            address=self.target.address,
+            outcome=outcome,
+            reason=reason,
+            version_before=self.target.version,
+            version_after=version or self.target.version,
+            new_questions=self.split.new_questions,
+            decided_questions=decided,
+            trained_questions=len(self.inputs.split().train),
+            promotion=result.promotion,
+            score_before=start_on_dev.score,
+            score_after=None if compiled_on_dev is None else compiled_on_dev.score,
+            usage=result.usage,
+        )
+
+
+def _rejection_reason(result: CompileResult) -> str:
+    """Return why the program that was compiled is not taken."""
+    _, compiled_on_dev = result.dev
+    if compiled_on_dev is not None and not result.is_changed:
+        return "The optimizer found no better program"
+    if compiled_on_dev is not None and compiled_on_dev.broken:
+        # The reason of the promotion quotes an error, which may quote a user.
+        return "Too many questions failed with the new program"
+    return str(result.promotion.rejection_reason)
+
+
+def _refuse_optimizer(compile_config: CompileConfig, allow_user_text: bool) -> None:
+    """Refuse an optimizer whose result could not be registered, before anything is paid for.
+
+    Of an optimizer of the user's own, only the result can tell (`_obstacle`).
+
+    Raises:
+        UserError: It trains weights, or it puts questions into prompts and that is not allowed.
+    """
+    name = compile_config.optimizer
+    if name == "finetune":
+        raise UserError(
+            f"--optimizer {name} trains weights, which a round does not keep; take another one,"
+            " or run mempiler compile and publish"
+        )
+    if allow_user_text or name not in OPTIMIZERS:
+        return
+    if name not in OPTIMIZERS_WITHOUT_DEMOS:
+        allowed_names = " or ".join(OPTIMIZERS_WITHOUT_DEMOS)
+        raise UserError(
+            f"--optimizer {name} puts questions of users into prompts, where forgetting a user does"
+            f" not reach them; take {allowed_names}, or give --allow-user-text"
+        )
+
+
+def _read_questions(
+    inputs: RunInputs, config: ImproveConfig, folder: Path
+) -> JsonlBenchmark | None:
+    """Read the questions of a round from a store or a file; return None if a store has none.
+
+    Raises:
+        UserError: Neither or both are named, or the questions cannot be read.
+    """
+    file = inputs.config.data.file
+    if (file is None) == (config.store is None):
+        raise UserError(
+            "improve takes its questions from a store or a file; give one of --store and --data"
+        )
+
+    if config.store is not None:
+        exported_file = folder / "questions.jsonl"
+        _export_questions(config.store, exported_file, config.tenant)
+        if not exported_file.read_bytes().strip():
+            return None
+        file = str(exported_file)
+    return JsonlBenchmark.load(file, **inputs.config.data.benchmark_settings)
+
+
+def _export_questions(store: Store | str | Path, file: Path, tenant: str | None) -> None:
+    """Write the feedback of a store as questions into a file."""
+    from .feedback_questions import export_questions
+
+    export_questions(store, file, tenant=tenant)
+
+
+def _round_benchmark(benchmark: JsonlBenchmark, split: RoundSplit) -> JsonlBenchmark:
+    """Return a benchmark of the questions of a round, cut as the round cuts them.
+
+    Names of categories are left out: MLflow and the manifest would keep them.
+    """
+    train = [example.copy(category="all") for example in split.train]
+    dev = [example.copy(category="all") for example in split.dev]
+    return JsonlBenchmark.from_examples(train, benchmark.metric_name, valset=dev)

@@ -1,0 +1,69 @@
+"""The result of `mempiler improve`: what a round decided, on how many questions, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .promotion import Promotion
+
+Outcome = Literal["promoted", "kept", "too few questions"]
+"""How a round ended: with a new version, with the old one, or before it began."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The result of a round."""
+
+    address: str
+    """What was improved, e.g. "models:/memory@prod"."""
+    outcome: Outcome
+    reason: str
+    """Why, in one sentence."""
+    version_before: str
+    """The version that the alias named when the round began."""
+    version_after: str
+    """The version that it names now."""
+    new_questions: int
+    """Questions that no earlier round decided on."""
+    decided_questions: int
+    """Questions on which this round decided; 0 if it compared no program with the current one."""
+    trained_questions: int
+    """Questions that the optimizer could learn from."""
+    promotion: Promotion | None = None
+    """What the deciding questions say; None without a compile."""
+    score_before: float | None = None
+    """The score of the current program on the deciding questions."""
+    score_after: float | None = None
+    """The score of the new program there, promoted or not."""
+    usage: dict[str, Any] | None = None
+    """Calls, tokens and cost of the round; None without a compile."""
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether the alias names a new version."""
+        return self.outcome == "promoted"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `mempiler improve --json` prints."""
+        return {
+            "address": self.address,
+            "outcome": self.outcome,
+            "promoted": self.is_promoted,
+            "reason": self.reason,
+            "version_before": self.version_before,
+            "version_after": self.version_after,
+            "new_questions": self.new_questions,
+            "decided_questions": self.decided_questions,
+            "trained_questions": self.trained_questions,
+            "score_before": self.score_before,
+            "score_after": self.score_after,
+            "promotion": None if self.promotion is None else self.promotion.to_dict(),
+            "usage": self.usage,
+        }
+
+    def __str__(self) -> str:
+        version = f"version {self.version_after}"
+        if self.is_promoted:
+            version = f"version {self.version_before} -> {self.version_after}"
+        return f"{self.address}: {self.outcome} ({version}): {self.reason}"

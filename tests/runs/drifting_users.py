@@ -1,0 +1,126 @@
+"""Simulated users whose words change, and a model that answers by what its instruction explains.
+
+The users are those of `data/memory_env.py`: two speakers state and change facts, and questions ask
+for them. After a drift the questions have other words for the facts, e.g. "town" for "city". The
+model knows the old words. It understands a new word if its instruction explains it.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mempiler import build, save
+from mempiler.data.memory_env import NOTHING, VALUES, Conversation
+from mempiler.runs.manifest import Manifest
+from mempiler.runs.publish import register
+
+NO_DRIFT: Mapping[str, str] = {}
+DRIFT = {"city": "town", "colour": "hue", "pet": "companion"}
+"""The words of the users after the drift, by those that the model knows."""
+
+
+def write_questions(
+    file: Path,
+    users: Iterable[int],
+    words: Mapping[str, str] = NO_DRIFT,
+    *,
+    user_prefix: str = "user-",
+    category: str = "",
+    sentences: Mapping[int, str] | None = None,
+) -> Path:
+    """Write the questions of simulated users into a file of JSON lines; return the file.
+
+    Args:
+        file: Is written anew.
+        users: The numbers of the users.
+        words: New words of the questions, by the old ones.
+        user_prefix: The name of a user is this and the number.
+        category: The category of all questions.
+        sentences: What some users say in a last session, by their numbers.
+    """
+    lines: list[str] = []
+    for number in users:
+        conversation = Conversation.make(seed=0, number=number, sessions=4)
+        history = conversation.history.model_dump(mode="json")
+        sentence = (sentences or {}).get(number)
+        if sentence is not None:
+            turn = {"id": "D5:1", "speaker": "Zoe", "text": sentence}
+            history["items"].append({"id": "D5", "turns": [turn], "kind": "session"})
+
+        for example in conversation.questions():
+            question = example.question
+            for old_word, new_word in words.items():
+                question = question.replace(old_word, new_word)
+            row = {
+                "user": f"{user_prefix}{number}",
+                "history": history,
+                "question": question,
+                "answer": example.answer,
+                "category": category,
+            }
+            lines.append(json.dumps(row))
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+def register_first_version(name: str, folder: Path) -> str:
+    """Register a program that was not compiled; return its address."""
+    program = build("turn-rag", k=20)
+    save(program, folder, Manifest(method="", task=""))
+    return register(folder, name, "prod", force=True).address
+
+
+class DriftingModel:
+    """A scripted model for answers and proposals; `engine` must be set to the engine that asks it.
+
+    It answers by the turns that the prompt shows. As the model that proposes, it explains one word
+    that the questions of the prompt have and the instruction does not explain.
+    """
+
+    def __init__(self) -> None:
+        self.engine: Any = None
+
+    def __call__(self, kind: str, text: str, number: int) -> str | dict[str, Any]:
+        if kind == "new_instruction":
+            return json.dumps({"new_instruction": self._propose(text)})
+        return {kind: self._answer(text)}
+
+    def _answer(self, prompt: str) -> str:
+        """Answer with the last value that the speaker has said of the fact."""
+        _, _, question = prompt.rpartition("[[ ## question ## ]]")
+        asked = re.search(r"What is (\w+)'s (\w+)\?", question)
+        if asked is None:
+            return "no idea"
+        speaker, word = asked.groups()
+        key = word
+        explained = re.search(rf"{word} means (\w+)", self.engine.system)
+        if explained is not None:
+            key = explained.group(1)
+        if key not in VALUES:
+            return "no idea"
+
+        answer = NOTHING
+        for turn_id in sorted(set(re.findall(r"\[(D\d+:\d+)\]", prompt))):
+            line = re.search(rf"\[{turn_id}\] (\w+): (.*)", prompt)
+            if line is None or line.group(1) != speaker or key not in line.group(2):
+                continue
+            answer = NOTHING
+            for value in VALUES[key]:
+                if value in line.group(2).split():
+                    answer = value
+        return answer
+
+    def _propose(self, prompt: str) -> str:
+        """Propose the explanations that the prompt has, and one more."""
+        explanations: list[str] = []
+        is_learning = True
+        for old_word, new_word in DRIFT.items():
+            explanation = f"{new_word} means {old_word}"
+            if explanation in prompt:
+                explanations.append(explanation)
+            elif is_learning and f"'s {new_word}?" in prompt:
+                explanations.append(explanation)
+                is_learning = False
+        return "Answer from the context: " + ", ".join(explanations)

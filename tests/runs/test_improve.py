@@ -1,0 +1,619 @@
+"""`mempiler.improve`: rounds that compile a registered program on new questions of its users.
+
+The users are simulated (`drifting_users.py`). After a drift they ask with words that the program
+does not know, and the scripted model explains one new word with each instruction that it proposes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import sys
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+import mempiler
+import pytest
+from mempiler import Improvement, Limits
+from mempiler.errors import EndpointError, RunInterrupted, UserError
+from mempiler.optimizers.optimizer import Optimizer
+from mempiler.runs.decided_questions import TAG_PREFIX, read_decided, record_decided
+from mempiler.runs.model_registry import find_version
+from mempiler.runs.promotion import DevResults, judge_candidate
+from mempiler.runs.results_folder import results_folder
+from mempiler.runs.tracking.store import client
+
+from .drifting_users import (
+    DRIFT,
+    DriftingModel,
+    register_first_version,
+    write_questions,
+)
+from .evaluations import refusal
+
+EXPLANATIONS = ", ".join(f"{new_word} means {old_word}" for old_word, new_word in DRIFT.items())
+"""An instruction with which the model understands all new words."""
+
+Round = Callable[..., Improvement]
+"""Runs a round with the file of questions and further options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteInstruction(Optimizer):
+    """An optimizer that calls a function, and writes an instruction; it asks no model."""
+
+    name: ClassVar[str] = "write-instruction"
+    changes_in_program: ClassVar[str] = "the instruction"
+    cost_description: ClassVar[str] = "nothing"
+
+    instruction: str = EXPLANATIONS
+    before: Callable[[], object] | None = None
+    """Is called while the round runs."""
+
+    def run(self, job: Any) -> Any:
+        if self.before is not None:
+            self.before()
+        student = job.student.deepcopy()
+        for predictor in student.predictors():
+            predictor.signature = predictor.signature.with_instructions(self.instruction)
+        return student
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddDemo(WriteInstruction):
+    """The same, with a training question as demo."""
+
+    name: ClassVar[str] = "add-demo"
+
+    def run(self, job: Any) -> Any:
+        student = super().run(job)
+        example = job.train[0]
+        for predictor in student.predictors():
+            predictor.demos = [
+                dspy.Example(context="", question=example.question, answer=example.answer)
+            ]
+        return student
+
+
+@pytest.fixture
+def model_name(request: pytest.FixtureRequest) -> str:
+    """A name for a registered model that no other test uses, since all tests share one store."""
+    return re.sub(r"\W", "-", request.node.name)
+
+
+@pytest.fixture
+def address(model_name: str, tmp_path: Path) -> str:
+    """The address of a registered program that knows only the old words of the users."""
+    return register_first_version(model_name, tmp_path / "first-version")
+
+
+@pytest.fixture
+def improve(address: str, scripted: Any) -> Round:
+    """A function that runs a round on a file of questions, with the drifting model."""
+    model = DriftingModel()
+    lm = scripted(model)
+    model.engine = lm.engine
+
+    def run_round(data: Path | None, **options: Any) -> Improvement:
+        defaults: dict[str, Any] = {
+            "lm": lm,
+            "metric": "exact",
+            # The model looks at the instruction of the latest call.
+            "threads": 1,
+            "optimizer": WriteInstruction(),
+            "progress": False,
+        }
+        return mempiler.improve(address, data=data, **{**defaults, **options})
+
+    return run_round
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    """The questions of twenty users, in the new words."""
+    return write_questions(tmp_path / "questions.jsonl", users=range(20), words=DRIFT)
+
+
+def version_of(address: str) -> str:
+    """Return the version that an address names."""
+    return str(find_version(address).version)
+
+
+def instruction_of(address: str) -> str:
+    """Return the instruction of a program's answer prompt."""
+    program: Any = mempiler.load(address)
+    return program.task.answer.signature.instructions
+
+
+def decided_by_round(name: str) -> list[set[str]]:
+    """Return the digests of the questions that each round of a model decided on."""
+    rounds: dict[str, set[str]] = {}
+    for tag, value in client().get_registered_model(name).tags.items():
+        if tag.startswith(TAG_PREFIX):
+            round_id, _, _ = tag.removeprefix(TAG_PREFIX).rpartition(".")
+            rounds.setdefault(round_id, set()).update(re.findall(".{12}", value))
+    return [rounds[round_id] for round_id in sorted(rounds)]
+
+
+def files_with(text: str, folders: Iterable[Path]) -> list[Path]:
+    """Return the files in some folders that hold the bytes of a text."""
+    found: list[Path] = []
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file() and text.encode() in path.read_bytes():
+                found.append(path)
+    return found
+
+
+def test_a_better_program_becomes_a_version_and_gets_the_alias(
+    improve: Round, address: str, questions: Path
+) -> None:
+    improvement = improve(questions)
+
+    assert improvement.outcome == "promoted"
+    assert (improvement.version_before, improvement.version_after) == ("1", "2")
+    assert version_of(address) == "2"
+    assert instruction_of(address) == EXPLANATIONS
+    assert find_version(address).tags["mempiler.gate"].startswith("improve: dev 1.000 (n = ")
+
+
+def test_the_default_optimizer_explains_the_new_words(
+    improve: Round, address: str, questions: Path
+) -> None:
+    improvement = improve(questions, optimizer="gepa", optimizer_set={"max_metric_calls": 60})
+
+    assert improvement.outcome == "promoted"
+    assert " means " in instruction_of(address)
+
+
+def test_a_program_that_is_no_better_is_not_registered(
+    improve: Round, address: str, questions: Path
+) -> None:
+    improvement = improve(questions, optimizer=WriteInstruction(instruction="Answer politely."))
+
+    assert improvement.outcome == "kept"
+    assert improvement.reason.startswith("No significant gain on dev")
+    assert improvement.version_after == "1"
+    assert version_of(address) == "1"
+
+
+class SilentModel(DriftingModel):
+    """Gives no answer that can be read if the instruction has the explanations."""
+
+    def __call__(self, kind: str, text: str, number: int) -> str | dict[str, Any]:
+        if EXPLANATIONS in self.engine.system:
+            return "the secret of the user"
+        return super().__call__(kind, text, number)
+
+
+def test_the_reason_quotes_no_answer_of_a_broken_program(
+    improve: Round, scripted: Any, questions: Path
+) -> None:
+    model = SilentModel()
+    lm = scripted(model)
+    model.engine = lm.engine
+
+    improvement = improve(questions, lm=lm)
+
+    assert improvement.outcome == "kept"
+    assert improvement.reason == "Too many questions failed with the new program"
+
+
+def test_no_question_decides_in_two_rounds(
+    improve: Round, model_name: str, questions: Path
+) -> None:
+    no_better = WriteInstruction(instruction="Answer politely.")
+    first = improve(questions, optimizer=no_better)
+    second = improve(questions, optimizer=no_better)
+
+    of_first, of_second = decided_by_round(model_name)
+    assert len(of_first) == first.decided_questions
+    assert len(of_second) == second.decided_questions
+    assert not of_first & of_second
+    assert second.new_questions == first.new_questions - first.decided_questions
+
+
+def test_a_question_stays_decided_when_the_history_has_grown(
+    improve: Round, model_name: str, tmp_path: Path
+) -> None:
+    """The histories of the second round go on for a session more, with the same questions."""
+    questions = tmp_path / "questions.jsonl"
+    write_questions(questions, users=range(20), words=DRIFT)
+    improve(questions, optimizer=WriteInstruction(instruction="Answer politely."))
+    longer_rows: list[str] = []
+    for line in questions.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        turn = {"id": "D9:1", "speaker": "Ann", "text": "see you"}
+        row["history"]["items"].append({"id": "D9", "turns": [turn], "kind": "session"})
+        longer_rows.append(json.dumps(row))
+    questions.write_text("\n".join(longer_rows), encoding="utf-8")
+
+    improve(questions, optimizer=WriteInstruction(instruction="Answer politely."))
+
+    of_first, of_second = decided_by_round(model_name)
+    assert not of_first & of_second
+
+
+@pytest.mark.parametrize(
+    ("users", "options", "missing"),
+    [
+        (2, {}, "more questions that no earlier round decided on"),
+        (8, {"min_users": 9}, "1 more users with such questions"),
+        (9, {"min_n": 40}, "more questions of other users to learn from"),
+    ],
+    ids=["questions", "users", "training"],
+)
+def test_a_round_with_too_few_questions_says_how_many_are_missing_and_asks_nothing(
+    improve: Round,
+    scripted: Any,
+    tmp_path: Path,
+    users: int,
+    options: dict[str, Any],
+    missing: str,
+) -> None:
+    few = write_questions(tmp_path / "few.jsonl", users=range(users), words=DRIFT)
+    lm = scripted(DriftingModel())
+
+    improvement = improve(few, lm=lm, **options)
+
+    assert improvement.outcome == "too few questions"
+    assert missing in improvement.reason
+    assert lm.engine.prompts == []
+
+
+def test_the_questions_are_recorded_before_the_decision(
+    improve: Round, model_name: str, questions: Path
+) -> None:
+    """The optimizer fails, as a process does that is killed. Somebody may have seen scores."""
+
+    def fail() -> None:
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        improve(questions, optimizer=WriteInstruction(before=fail))
+
+    assert len(read_decided(model_name)) >= 20
+
+
+def test_the_questions_are_given_back_if_the_endpoint_fails(
+    improve: Round, model_name: str, questions: Path, stub: Any
+) -> None:
+    server = stub()
+
+    with pytest.raises(EndpointError):
+        improve(
+            questions,
+            lm=server.model,
+            api_base=server.url,
+            optimizer=WriteInstruction(before=server.die),
+            retries=0,
+        )
+
+    assert read_decided(model_name) == frozenset()
+
+
+def test_the_questions_are_given_back_if_the_budget_ends_before_a_program_is_compared(
+    improve: Round, model_name: str, questions: Path
+) -> None:
+    improvement = improve(questions, limits=Limits(max_calls=3))
+
+    assert improvement.outcome == "kept"
+    assert improvement.decided_questions == 0
+    assert read_decided(model_name) == frozenset()
+
+
+def test_the_questions_are_given_back_if_the_optimizer_changes_nothing(
+    improve: Round, address: str, model_name: str, questions: Path
+) -> None:
+    unchanged = WriteInstruction(instruction=instruction_of(address))
+
+    improvement = improve(questions, optimizer=unchanged)
+
+    assert improvement.outcome == "kept"
+    assert improvement.reason == "The optimizer found no better program"
+    assert read_decided(model_name) == frozenset()
+
+
+def test_an_optimizer_that_makes_demos_is_refused(improve: Round, questions: Path) -> None:
+    message = refusal(improve, questions, optimizer="bootstrap")
+
+    assert message.startswith("--optimizer bootstrap puts questions of users into prompts")
+
+
+def test_an_optimizer_that_trains_weights_is_refused(improve: Round, questions: Path) -> None:
+    message = refusal(improve, questions, optimizer="finetune", allow_user_text=True)
+
+    assert message.startswith("--optimizer finetune trains weights")
+
+
+def test_a_program_with_demos_is_not_registered(
+    improve: Round, address: str, questions: Path
+) -> None:
+    improvement = improve(questions, optimizer=AddDemo())
+
+    assert improvement.outcome == "kept"
+    assert "holds 1 demos, which are questions of users" in improvement.reason
+    assert version_of(address) == "1"
+
+
+def test_a_program_with_demos_is_registered_if_text_of_users_is_allowed(
+    improve: Round, address: str, questions: Path
+) -> None:
+    improvement = improve(questions, optimizer=AddDemo(), allow_user_text=True)
+
+    assert improvement.outcome == "promoted"
+    assert version_of(address) == "2"
+
+
+def test_a_program_that_quotes_a_user_is_not_registered(
+    improve: Round, address: str, tmp_path: Path
+) -> None:
+    sentence = "our spare key lies under the third flowerpot beside the door"
+    questions = write_questions(
+        tmp_path / "q.jsonl", users=range(20), words=DRIFT, sentences={7: sentence}
+    )
+    quoting = f"{EXPLANATIONS}. {sentence}"
+
+    improvement = improve(questions, optimizer=WriteInstruction(instruction=quoting))
+
+    assert improvement.outcome == "kept"
+    assert "holds 8 words in a row of a user" in improvement.reason
+    assert version_of(address) == "1"
+
+
+def test_what_many_users_say_is_no_quotation(improve: Round, address: str, tmp_path: Path) -> None:
+    """Three users have said the same words, which is a form of speech."""
+    sentence = "it was very nice to talk to you today"
+    questions = write_questions(
+        tmp_path / "q.jsonl",
+        users=range(20),
+        words=DRIFT,
+        sentences={7: sentence, 8: sentence, 9: sentence},
+    )
+    polite = f"{EXPLANATIONS}. End with: {sentence}"
+
+    improvement = improve(questions, optimizer=WriteInstruction(instruction=polite))
+
+    assert improvement.outcome == "promoted"
+
+
+def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
+    improve: Round, address: str, tmp_path: Path
+) -> None:
+    """A user's name, a turn, and the category of the questions are looked for in all files."""
+    questions = write_questions(
+        tmp_path / "q.jsonl",
+        users=range(20),
+        words=DRIFT,
+        user_prefix="zebedee-",
+        category="quokka",
+        sentences=dict.fromkeys(range(20), "the wombat sleeps"),
+    )
+    folders = [results_folder(), Path(os.environ["DSPY_CACHEDIR"])]
+
+    improvement = improve(questions, optimizer="gepa", optimizer_set={"max_metric_calls": 60})
+
+    assert improvement.outcome == "promoted"
+    # The program itself is found, so the search works.
+    assert files_with(" means ", folders)
+    for text in ("zebedee", "quokka", "wombat"):
+        assert files_with(text, folders) == []
+
+
+def test_a_round_that_is_stopped_says_that_nothing_changed(
+    improve: Round, address: str, model_name: str, questions: Path
+) -> None:
+    """Whoever stops a round may have seen its scores, so its questions have decided."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RunInterrupted) as caught:
+        improve(questions, optimizer=WriteInstruction(before=stop))
+
+    assert caught.value.kept == f"{address} stays as it was"
+    assert caught.value.resume == ()
+    assert read_decided(model_name)
+    assert not (results_folder() / "improve" / model_name).exists()
+
+
+def test_the_registry_keeps_more_digests_than_fit_into_a_tag(address: str, model_name: str) -> None:
+    digests = {f"{number:012x}" for number in range(900)}
+
+    record_decided(model_name, "round", digests)
+
+    assert read_decided(model_name) == digests
+    tags = client().get_registered_model(model_name).tags
+    assert max(len(value) for value in tags.values()) <= 5_000
+
+
+def test_nothing_of_the_users_is_left_by_a_round_that_fails(improve: Round, tmp_path: Path) -> None:
+    questions = write_questions(
+        tmp_path / "q.jsonl", users=range(20), words=DRIFT, user_prefix="yolanda-"
+    )
+
+    def fail() -> None:
+        raise RuntimeError("the user yolanda-1 cannot be read")
+
+    with pytest.raises(RuntimeError):
+        improve(questions, optimizer=WriteInstruction(before=fail))
+
+    assert files_with("yolanda", [results_folder()]) == []
+
+
+def test_a_round_removes_what_a_killed_round_left(
+    improve: Round, model_name: str, questions: Path
+) -> None:
+    left_file = results_folder() / "improve" / model_name / "run.sqlite"
+    left_file.parent.mkdir(parents=True)
+    left_file.write_text("what a user said")
+
+    improve(questions)
+
+    assert not left_file.parent.exists()
+
+
+def test_only_one_process_improves_a_model_at_a_time(improve: Round, questions: Path) -> None:
+    messages: list[str] = []
+
+    def start_another_round() -> None:
+        messages.append(refusal(improve, questions))
+
+    improve(questions, optimizer=WriteInstruction(before=start_another_round))
+
+    assert len(messages) == 1
+    assert "another process improves it" in messages[0]
+
+
+def test_a_round_registers_nothing_if_the_alias_was_moved_meanwhile(
+    improve: Round, address: str, model_name: str, questions: Path
+) -> None:
+    def move_alias() -> None:
+        source = find_version(address).source
+        version = client().create_model_version(model_name, source).version
+        client().set_registered_model_alias(model_name, "prod", version)
+
+    message = refusal(improve, questions, optimizer=WriteInstruction(before=move_alias))
+
+    assert "named version 1 when the round began, and names 2 now" in message
+    assert len(client().search_model_versions(f"name = '{model_name}'")) == 2
+
+
+@pytest.mark.parametrize("wrong", ["models:/{name}/1", "models:/{name}", "my-program"])
+def test_an_address_without_an_alias_is_refused(
+    model_name: str, questions: Path, wrong: str
+) -> None:
+    message = refusal(mempiler.improve, wrong.format(name=model_name), data=questions)
+
+    assert message.endswith("an alias is moved; write models:/NAME@ALIAS")
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments of each export of a store. The store stands for a file, which is copied."""
+    exports: list[dict[str, Any]] = []
+
+    def export_questions(store: Path, out: Path, *, tenant: str | None = None) -> None:
+        exports.append({"store": store, "out": out, "tenant": tenant})
+        shutil.copyfile(store, out)
+
+    module = types.ModuleType("feedback_questions")
+    module.export_questions = export_questions  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mempiler.runs.feedback_questions", module)
+    return exports
+
+
+def test_the_questions_of_a_store_are_exported_and_removed(
+    improve: Round, questions: Path, exported: list[dict[str, Any]]
+) -> None:
+    improvement = improve(None, store=questions, tenant="acme")
+
+    assert improvement.outcome == "promoted"
+    (export,) = exported
+    assert export["tenant"] == "acme"
+    assert not export["out"].exists()
+
+
+def test_a_store_without_feedback_has_too_few_questions(
+    improve: Round, tmp_path: Path, exported: list[dict[str, Any]]
+) -> None:
+    store = tmp_path / "store"
+    store.touch()
+
+    improvement = improve(None, store=store)
+
+    assert improvement.outcome == "too few questions"
+    assert improvement.reason.startswith("missing: 20 more questions")
+    assert len(exported) == 1
+
+
+def test_questions_come_from_a_store_or_a_file(address: str, questions: Path) -> None:
+    with pytest.raises(UserError, match="give one of --store and --data"):
+        mempiler.improve(address, progress=False)
+    with pytest.raises(UserError, match="give one of --store and --data"):
+        mempiler.improve(address, data=questions, store="memories.sqlite", progress=False)
+
+
+@pytest.mark.slow
+def test_the_score_recovers_within_three_rounds_after_a_drift(
+    improve: Round, tmp_path: Path
+) -> None:
+    """Each round has the questions of twenty more users. They change their words after the first.
+
+    GEPA has a small budget, so that it explains one or two words in a round.
+    """
+    file = tmp_path / "questions.jsonl"
+    options: dict[str, Any] = {"optimizer": "gepa", "optimizer_set": {"max_metric_calls": 50}}
+
+    before_drift = improve(write_questions(file, range(20)), **options)
+    after_drift: list[Improvement] = []
+    for round_number in range(1, 4):
+        users = range(20 * round_number, 20 * (round_number + 1))
+        after_drift.append(improve(write_questions(file, users, DRIFT), **options))
+
+    assert before_drift.score_before is not None
+    assert before_drift.score_before > 0.9
+    assert after_drift[0].score_before is not None
+    assert after_drift[0].score_before < 0.7
+    assert after_drift[-1].score_after is not None
+    assert after_drift[-1].score_after > 0.9
+
+
+def test_of_a_hundred_rounds_without_a_change_at_most_five_promote() -> None:
+    """The decision alone: both programs answer each question rightly with the same probability.
+
+    Each round has 30 new questions of 8 users, some of whom ask harder questions.
+    """
+    promoted = 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        chances = [rng.uniform(0.2, 0.8) for _ in range(8)]
+        users = [number % 8 for number in range(30)]
+        groups = [f"user {user}" for user in users]
+        current = [float(rng.random() < chances[user]) for user in users]
+        candidate = [float(rng.random() < chances[user]) for user in users]
+        promotion = judge_candidate(
+            DevResults(candidate, groups, tokens=(), lm="simulated"),
+            DevResults(current, groups, tokens=(), lm="simulated"),
+        )
+        promoted += promotion.rejection_reason is None
+
+    assert promoted <= 5
+
+
+class ChanceModel(DriftingModel):
+    """Answers half of the questions rightly, whatever the instruction is.
+
+    Which ones depends on the whole prompt. So any two programs are equally good, and differ.
+    """
+
+    def __call__(self, kind: str, text: str, number: int) -> dict[str, Any]:
+        is_right = random.Random(self.engine.system + text).random() < 0.5
+        return {kind: self._answer(text) if is_right else "no idea"}
+
+
+@pytest.mark.slow
+def test_of_twenty_whole_rounds_without_a_change_at_most_one_promotes(
+    improve: Round, scripted: Any, tmp_path: Path
+) -> None:
+    """Each round has the questions of twelve more users, and a program with other words."""
+    model = ChanceModel()
+    lm = scripted(model)
+    model.engine = lm.engine
+    file = tmp_path / "questions.jsonl"
+
+    outcomes: list[str] = []
+    for number in range(20):
+        questions = write_questions(file, range(12 * number, 12 * (number + 1)))
+        optimizer = WriteInstruction(instruction=f"Answer in manner {number}.")
+        outcomes.append(improve(questions, lm=lm, optimizer=optimizer).outcome)
+
+    assert outcomes.count("too few questions") == 0
+    assert outcomes.count("promoted") <= 1
