@@ -32,6 +32,8 @@ MAX_RECALLED_ENTRIES = 200
 """The most entries of an answer that are kept, those that were recalled first."""
 MAX_SOURCES = 1_000
 """The most turns that are kept as what an answer, or an entry, rests on."""
+MAX_ENTRY_ID_LENGTH = 2 * MAX_ID_LENGTH
+"""The longest id of an entry that is kept, in characters."""
 MAX_USEFUL_ENTRIES = 100
 """The most entries that one feedback names."""
 MAX_OPEN_SESSIONS = 1_000
@@ -45,7 +47,7 @@ _MAX_NUMBER = 2**31 - 1
 """Numbers are less, so that an integer column of a database holds them."""
 
 AnswerId = Annotated[str, Field(pattern=ANSWER_ID_PATTERN)]
-_Id = Annotated[StorableText, Field(max_length=2 * MAX_ID_LENGTH)]
+_Id = Annotated[StorableText, Field(max_length=MAX_ENTRY_ID_LENGTH)]
 """The id of an entry, a turn or a session."""
 _Number = Annotated[int, Field(ge=0, lt=_MAX_NUMBER)]
 

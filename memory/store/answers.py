@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -70,6 +70,11 @@ class KeptAnswers:
                 return False
             if not is_known:
                 return False
+
+            # Turns that were never stored may be shown to a model, but cannot be forgotten.
+            stored_ids = _stored_turn_ids(transaction, owner, set(answer.sources))
+            stored_sources = tuple(turn for turn in answer.sources if turn in stored_ids)
+            answer = replace(answer, sources=stored_sources)
 
             transaction.execute("delete_answer", owner, id=answer.id)
             last_number = _last_number(transaction, owner)
@@ -208,13 +213,18 @@ def delete_unfounded_answers(transaction: Transaction, owner: Owner) -> None:
             sources_by_answer[rating.answer].update(entry.sources)
 
     all_sources = set[str]().union(*sources_by_answer.values())
-    rows = transaction.select_in_batches("select_turn_ids", owner, sorted(all_sources))
-    stored_ids = {row.turn for row in rows}
+    stored_ids = _stored_turn_ids(transaction, owner, all_sources)
     for answer in answers:
         is_founded = stored_ids.issuperset(sources_by_answer[answer.id])
         if answer.rests_on_all or not is_founded:
             transaction.execute("delete_answer", owner, id=answer.id)
     transaction.execute("delete_feedback_without_answer", owner)
+
+
+def _stored_turn_ids(transaction: Transaction, owner: Owner, turn_ids: set[str]) -> set[str]:
+    """Return which of some ids belong to stored turns of a user."""
+    rows = transaction.select_in_batches("select_turn_ids", owner, sorted(turn_ids))
+    return {row.turn for row in rows}
 
 
 def _last_number(transaction: Transaction, owner: Owner) -> int:
