@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from .errors import ProgramError as ProgramError
     from .errors import ServiceError as ServiceError
     from .errors import StoreError as StoreError
+    from .errors import UnknownAnswerError as UnknownAnswerError
     from .errors import UnknownNameError as UnknownNameError
     from .errors import UserError as UserError
+    from .memory.answers import new_answer_id as new_answer_id
     from .memory.entry import Entry as Entry
     from .memory.memory import Memory as Memory
     from .memory.search.embedder import Embedder as Embedder
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
     from .runs.artifact import save as save
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
+    from .runs.feedback_questions import QuestionsExport as QuestionsExport
+    from .runs.feedback_questions import export_questions as export_questions
     from .runs.results import Evaluation as Evaluation
     from .runs.synthesis import SynthesisResult as SynthesisResult
     from .runs.synthesis import synthesize_memoryquest as synthesize_memoryquest
@@ -96,8 +100,10 @@ _MODULES = {
     "ProgramError": ".errors",
     "ServiceError": ".errors",
     "StoreError": ".errors",
+    "UnknownAnswerError": ".errors",
     "UnknownNameError": ".errors",
     "UserError": ".errors",
+    "new_answer_id": ".memory.answers",
     "Entry": ".memory.entry",
     "Memory": ".memory.memory",
     "Embedder": ".memory.search.embedder",
@@ -136,6 +142,8 @@ _MODULES = {
     "save": ".runs.artifact",
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
+    "QuestionsExport": ".runs.feedback_questions",
+    "export_questions": ".runs.feedback_questions",
     "Evaluation": ".runs.results",
     "SynthesisResult": ".runs.synthesis",
     "synthesize_memoryquest": ".runs.synthesis",
