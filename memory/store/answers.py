@@ -78,10 +78,11 @@ class KeptAnswers:
 
             transaction.execute("delete_answer", owner, id=answer.id)
             last_number = _last_number(transaction, owner)
-            insert_answers(transaction, owner, [answer], last_number)
-            oldest_kept = last_number + 2 - MAX_ANSWERS
-            transaction.execute("delete_old_answers", owner, last_number=oldest_kept - 1)
+            # With the new answer there are at most `MAX_ANSWERS`.
+            last_deleted = last_number + 1 - MAX_ANSWERS
+            transaction.execute("delete_old_answers", owner, last_number=last_deleted)
             transaction.execute("delete_feedback_without_answer", owner)
+            insert_answers(transaction, owner, [answer], last_number)
             return True
 
     def find(self, owner: Owner, answer_id: str) -> KeptAnswer | None:

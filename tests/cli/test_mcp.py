@@ -28,6 +28,7 @@ TOOLS = {
     "search_memory",
     "add_memory",
     "ask_memory",
+    "feedback_memory",
     "forget_memory",
     "update_memory",
     "delete_memory",
