@@ -16,6 +16,8 @@ from mempiler import (
     AsyncClient,
     Client,
     ConflictError,
+    Context,
+    Hit,
     Store,
     UnknownAnswerError,
     UserError,
@@ -24,6 +26,7 @@ from mempiler import (
 )
 from mempiler.memory.answers import MAX_ANSWER_LENGTH, KeptAnswer
 from mempiler.memory.store.owner import Owner
+from mempiler.serving.memories.user_answers import GivenAnswer
 
 from .conftest import ADA, TOKENS, Api, Connect, Reach, write_limits
 
@@ -74,15 +77,27 @@ def test_an_answer_is_kept_with_what_it_rests_on(memory: UserMemory) -> None:
     assert not kept.rests_on_all
 
 
-def test_an_answer_from_a_summary_may_rest_on_any_turn(store: Store) -> None:
-    """A summary is a note beside the entries, and does not name its turns."""
-    memory = build("recursive-summary").memory(store, "ada", lm="offline", feedback=True)
-    memory.add(LISBON)
+@pytest.mark.parametrize(
+    "context",
+    [
+        pytest.param(Context(notes={"summary": "Ada moved."}), id="note"),
+        pytest.param(Context(hits=(Hit(id="p", text="Ada moved."),)), id="entry without sources"),
+        pytest.param(
+            Context(hits=(Hit(id="p", text="", sources=tuple(map(str, range(1001)))),)),
+            id="more turns than are kept",
+        ),
+    ],
+)
+def test_an_answer_may_rest_on_any_turn_if_nothing_says_on_which(
+    memory: UserMemory, context: Context
+) -> None:
+    given = GivenAnswer(mempiler.new_answer_id(), QUESTION, "Lisbon", context)
 
-    memory.ask(QUESTION)
+    assert memory.keep_answer(given, memory.view())
 
     (kept,) = kept_answers(memory)
     assert kept.rests_on_all
+    assert kept.sources == ()
 
 
 def test_turns_of_an_open_session_count_up_to_the_question(memory: UserMemory) -> None:
@@ -105,7 +120,7 @@ def test_without_opting_in_an_answer_has_an_id_and_nothing_is_kept(store: Store)
 
     assert ID.fullmatch(prediction.answer_id)
     assert kept_answers(memory) == ()
-    with pytest.raises(ConflictError, match="feedback=True to program.memory"):
+    with pytest.raises(ConflictError, match=r"feedback=True to program\.memory"):
         memory.feedback(prediction.answer_id, right=True)
 
 

@@ -147,7 +147,7 @@ def test_all_tokens_are_withdrawn_while_the_file_is_wrong_or_missing(token_file:
         (f"acme {TOKEN} requests-per-minute=1.5", "line 1: requests-per-minute: give a whole"),
         (f"acme {TOKEN} usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
         (f"acme {TOKEN} feedback=yes", "line 1: feedback: give feedback=on or feedback=off"),
-        (f"acme {TOKEN} {TOKEN}=", "line 1: unknown limit; choose usd-per-day=... or requests-"),
+        (f"acme {TOKEN} {TOKEN}=", "line 1: unknown limit; choose usd-per-day=..., requests-"),
         (f"metrics {TOKEN} usd-per-day=1", "line 1: the tenant metrics only reads metrics"),
         (
             f"acme {TOKEN} usd-per-day=5\n\nglobex {TOKEN}-2\nacme {TOKEN}-3",
