@@ -11,6 +11,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter, ValidationError
+
 from ...errors import ConflictError, StoreError, UnknownAnswerError, UserError
 from ...memory.answers import (
     MAX_ANSWER_LENGTH,
@@ -34,6 +36,8 @@ from .memories import Memories
 from .view import MemoryView
 
 _log = logging.getLogger("mempiler.serving")
+
+_KEPT_ANSWER = TypeAdapter(KeptAnswer)
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,11 @@ class UserAnswers:
         An answer that cannot be stored is an answer all the same, so no error is raised. A question
         or answer that is too long is not kept, and nor is one about an unknown or forgotten user.
         """
-        if not given.question or max(len(given.question), len(given.answer)) > MAX_ANSWER_LENGTH:
-            return False
         try:
             answer = self._kept_form(given)
             return self._answers.keep(self._owner, answer, self._view.snapshot.forget_count)
-        except UserError:
-            # The user was forgotten meanwhile, or a text holds what no store takes.
+        except (ValidationError, UserError):
+            # A text is too long, or holds what no store takes; or the user was forgotten meanwhile.
             return False
         except StoreError:
             _log.warning("an answer could not be kept for feedback: the store failed")
@@ -89,6 +91,7 @@ class UserAnswers:
         """Return an answer with the state of the memory that it was given from.
 
         Raises:
+            ValidationError: The question is empty, or a text is too long.
             UserError: A text cannot be stored.
         """
         snapshot = self._view.snapshot
@@ -97,17 +100,21 @@ class UserAnswers:
             positions.append(self._view.document.position)
 
         sources = _sources(given)
-        return KeptAnswer(
-            id=given.id,
-            question=storable_text(given.question),
-            answer=storable_text(given.answer),
-            memory_version=snapshot.version,
-            position=max(positions, default=0),
-            open_turns=_turn_counts(snapshot.open_sessions, given.asking_turns),
-            entries=_recalled_entries(given.context),
-            sources=sources or (),
-            rests_on_all=sources is None,
-            at=utc_now(),
+        # What is stored is checked by the same rules as what is read: a row that cannot be read
+        # would be in the way of everything else.
+        return _KEPT_ANSWER.validate_python(
+            {
+                "id": given.id,
+                "question": given.question,
+                "answer": given.answer,
+                "memory_version": snapshot.version,
+                "position": max(positions, default=0),
+                "open_turns": _turn_counts(snapshot.open_sessions, given.asking_turns),
+                "entries": _recalled_entries(given.context),
+                "sources": sources or (),
+                "rests_on_all": sources is None,
+                "at": utc_now(),
+            }
         )
 
     def rate(
@@ -189,19 +196,41 @@ def _check_feedback(right: bool | None, correction: str | None, entry_ids: Seque
     """
     if right is None and correction is None and not entry_ids:
         raise UserError("the feedback says nothing; give right, a correction or useful_entries")
-    # Callers without type checks may pass anything.
+    # Callers without type checks may pass anything, here and below.
     if right not in (None, True, False):
         raise UserError(f"right is {right!a:.60}; give true or false, or leave it out")
     if right and correction is not None:
         raise UserError("an answer that is right has no correction; give one of the two")
+    _check_entry_ids(entry_ids)
+    if correction is not None:
+        _check_correction(correction)
+
+
+def _check_entry_ids(entry_ids: Sequence[str]) -> None:
+    """Refuse too many ids of useful entries, and what can be no id.
+
+    Raises:
+        UserError: There is one of these.
+    """
     if len(entry_ids) > MAX_USEFUL_ENTRIES:
         raise UserError(
             f"{len(entry_ids)} useful entries are too many; name at most {MAX_USEFUL_ENTRIES}"
         )
+    for entry_id in entry_ids:
+        is_text = isinstance(entry_id, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_text or len(entry_id) > MAX_ENTRY_ID_LENGTH:
+            raise UserError(f"useful entry {entry_id!a:.100} is no id; give ids of entries")
+        storable_text(entry_id)
 
-    if correction is None:
-        return
-    if not storable_text(correction).strip():
+
+def _check_correction(correction: str) -> None:
+    """Refuse a correction that is no text, empty or too long.
+
+    Raises:
+        UserError: It is.
+    """
+    is_text = isinstance(correction, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_text or not storable_text(correction).strip():
         raise UserError("the correction is empty; say what the answer should have been")
     if len(correction) > MAX_CORRECTION_LENGTH:
         raise UserError(
@@ -244,13 +273,13 @@ def _sources(given: GivenAnswer) -> tuple[str, ...] | None:
     return tuple(sorted(sources))
 
 
-def _recalled_entries(context: Context) -> tuple[EntrySources, ...]:
-    """Return the entries that were recalled for an answer, with the turns that they rest on."""
-    entries: list[EntrySources] = []
+def _recalled_entries(context: Context) -> list[dict[str, object]]:
+    """Return the fields of `EntrySources` of the entries that were recalled for an answer."""
+    entries: list[dict[str, object]] = []
     for hit in context.hits[:MAX_RECALLED_ENTRIES]:
         if len(hit.id) <= MAX_ENTRY_ID_LENGTH:
-            entries.append(EntrySources(hit.id, hit.sources[:MAX_SOURCES]))
-    return tuple(entries)
+            entries.append({"id": hit.id, "sources": hit.sources[:MAX_SOURCES]})
+    return entries
 
 
 def _turn_counts(sessions: Sequence[Session], asking_turns: frozenset[str]) -> dict[str, int]:

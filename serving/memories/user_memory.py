@@ -332,7 +332,7 @@ class UserMemory:
             given = GivenAnswer(
                 id=answer_id,
                 question=question,
-                answer=str(prediction.answer),
+                answer=str(prediction.get("answer", "")),
                 context=prediction.context,
                 shown_turns=frozenset({*recent_turns, *asked}),
                 asking_turns=frozenset(asked),
