@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from .errors import ProgramError as ProgramError
     from .errors import ServiceError as ServiceError
     from .errors import StoreError as StoreError
+    from .errors import UnknownAnswerError as UnknownAnswerError
     from .errors import UnknownNameError as UnknownNameError
     from .errors import UserError as UserError
+    from .memory.answers import new_answer_id as new_answer_id
     from .memory.entry import Entry as Entry
     from .memory.memory import Memory as Memory
     from .memory.search.embedder import Embedder as Embedder
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
     from .runs.check_result import Check as Check
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
+    from .runs.feedback_questions import QuestionsExport as QuestionsExport
+    from .runs.feedback_questions import export_questions as export_questions
     from .runs.improvement import Improvement as Improvement
     from .runs.results import Evaluation as Evaluation
     from .runs.synthesis import SynthesisResult as SynthesisResult
@@ -100,8 +104,10 @@ _MODULES = {
     "ProgramError": ".errors",
     "ServiceError": ".errors",
     "StoreError": ".errors",
+    "UnknownAnswerError": ".errors",
     "UnknownNameError": ".errors",
     "UserError": ".errors",
+    "new_answer_id": ".memory.answers",
     "Entry": ".memory.entry",
     "Memory": ".memory.memory",
     "Embedder": ".memory.search.embedder",
@@ -144,6 +150,8 @@ _MODULES = {
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
     "Improvement": ".runs.improvement",
+    "QuestionsExport": ".runs.feedback_questions",
+    "export_questions": ".runs.feedback_questions",
     "Evaluation": ".runs.results",
     "SynthesisResult": ".runs.synthesis",
     "synthesize_memoryquest": ".runs.synthesis",

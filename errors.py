@@ -6,6 +6,7 @@
     + ProgramError               the loading of a saved program                              [2]
     + UnknownNameError           catalogs, for a name that they do not hold                  [2]
     + ConflictError              the store and its edits, when other content is in the way   [2]
+    + UnknownAnswerError         feedback on an answer that is not kept                      [2]
     + MissingDependencyError     imports of packages that an extra installs                  [2]
   x EndpointError                calls of a model whose endpoint does not answer             [3]
   x AnswerChangedError           streams, when an answer turns out unlike its beginning      [3]
@@ -85,6 +86,10 @@ class UnknownNameError(UserError):
 
 class ConflictError(UserError):
     """Raised if other content is stored under the same name. Nothing was changed."""
+
+
+class UnknownAnswerError(UserError):
+    """Raised if feedback is given on an answer that is not kept. Nothing was stored."""
 
 
 class MissingDependencyError(UserError):

@@ -34,6 +34,7 @@ COMMANDS = {
     "synthesize": "Write a data set with a language model: PAL-Set, or MemoryQuest.",
     "ask": "Ask a saved program a question about a history, or about a stored memory.",
     "memories": "Stored memories: add, list, search, show, edit, export, import, rebuild, forget.",
+    "questions": "What users said about answers, as questions to compile a program from.",
     "serve": "Serve a saved program and its memories over HTTP, with an OpenAI-compatible chat.",
     "mcp": "Give an agent a stored memory as tools of the Model Context Protocol.",
     "list": "Methods, benchmarks, optimizers, adapters, embedders, weights, systems.",

@@ -21,9 +21,15 @@ ResultT = TypeVar("ResultT")
 @STORE
 @click.option("--user", required=True, help="the user whose memory the agent gets, and no other")
 @TENANT
+@click.option("--feedback", is_flag=True, help="keep answers, so that the agent can rate them")
 @asking_options
 def command(
-    program: str, store: str | None, user: str, tenant: str, **options: Unpack[AskingOptions]
+    program: str,
+    store: str | None,
+    user: str,
+    tenant: str,
+    feedback: bool,
+    **options: Unpack[AskingOptions],
 ) -> None:
     """Give an agent the memory of --user as MCP tools, over standard input and output.
 
@@ -36,7 +42,7 @@ def command(
 
     opened = open_program_and_model(program, options)
     with open_store(store, make=True) as opened_store:
-        memory: UserMemory = opened.program.memory(opened_store, user, tenant, opened.lm)
+        memory: UserMemory = opened.program.memory(opened_store, user, tenant, opened.lm, feedback)
 
         # `memory_tools` calls this for every use of a tool. In the HTTP service, which has the same
         # tools, the request says whose memory is used. Here it is always that of --user.

@@ -11,6 +11,7 @@
 | change an entry, read its history | `EntryChange` | `EntryHistory` |
 | search | `records.SearchResult` | `FoundEvidence` |
 | ask | a prediction of DSPy | `Answer` |
+| give feedback on an answer | `Feedback` | `Feedback` |
 
 A service sends these classes as JSON, and `mempiler.Client` reads that back. The docstrings of
 classes and fields are what its OpenAPI page shows. Times are in UTC: in Python without a zone, in
@@ -280,11 +281,28 @@ class Answer(_Result):
 
     answer: str = Field(examples=["Lisbon"])
     evidence: tuple[Evidence, ...]
+    answer_id: str = Field(default="", examples=["ans_5d41402abc4b2a76b9719d911017c592"])
+    """Names the answer, for feedback."""
 
     @property
     def context(self) -> Context:
         """The evidence, under the name that it has in a prediction in Python."""
         return Context(hits=_hits(self.evidence))
+
+
+class Feedback(_Result):
+    """What a user said about an answer, as it is stored."""
+
+    answer_id: str = Field(examples=["ans_5d41402abc4b2a76b9719d911017c592"])
+    right: bool | None = None
+    """Null if the user did not say."""
+    correction: str | None = Field(default=None, examples=["Porto"])
+    """What the answer should have been."""
+    useful_entries: tuple[str, ...] = Field(default=(), examples=[["chat-17:1"]])
+    """Ids of the entries that hold what the right answer needs."""
+    memory_version: str
+    """The version of the memory that the answer was given from."""
+    at: UtcTime
 
 
 def _hits(evidence: tuple[Evidence, ...]) -> tuple[Hit, ...]:

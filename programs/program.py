@@ -366,6 +366,7 @@ class MemoryProgram(dspy.Module):
         user: str,
         tenant: str = "default",
         lm: dspy.BaseLM | str | None = None,
+        feedback: bool = False,
     ) -> UserMemory:
         """Return the durable memory of one user, for production.
 
@@ -376,6 +377,8 @@ class MemoryProgram(dspy.Module):
             tenant: Keeps the users of several customers apart.
             lm: The language model, or its name. None takes the model that `dspy.settings` has at
                 the time of each call.
+            feedback: Whether answers are kept in the store, so that the user can rate them by
+                `UserMemory.feedback`.
 
         Raises:
             UserError: The user, tenant or store is no valid name.
@@ -384,7 +387,7 @@ class MemoryProgram(dspy.Module):
         # Imported here, since `programs` must not depend on the room that serves memories.
         from .. import UserMemory
 
-        return UserMemory.of(self, store, user, tenant, lm)
+        return UserMemory.of(self, store, user, tenant, lm, feedback)
 
     def writer_names(self) -> frozenset[str]:
         """Return the names of the predictors that write memories, as `all_predictors` has them."""

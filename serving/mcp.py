@@ -16,7 +16,7 @@ from ..optional_import import require_package
 from ..text import one_line
 from .failure_log import log
 from .http.errors import CAUGHT, refusal_of
-from .http.schemas import Conditions, Most, Since, Until, Words
+from .http.schemas import Conditions, Most, Since, Until, UsefulEntries, Words
 from .memories.user_memory import UserMemory
 from .prompt_text import DEFAULT_HITS, NOTHING, data_lines
 
@@ -75,6 +75,7 @@ def memory_tools(run_tool: RunTool, remember: bool = True) -> MCPServer:
 
     server.add_tool(tools.search_memory, annotations=reads, structured_output=False)
     server.add_tool(tools.ask_memory, annotations=reads, structured_output=False)
+    server.add_tool(tools.feedback_memory, annotations=writes, structured_output=False)
     server.add_tool(tools.add_memory, annotations=writes, structured_output=False)
     server.add_tool(tools.update_memory, annotations=writes, structured_output=False)
     server.add_tool(tools.delete_memory, annotations=writes, structured_output=False)
@@ -121,11 +122,32 @@ class MemoryTools:
         until: Until = None,
     ) -> str:
         """Answer a question from the memory, and show what the answer rests on."""
-        prediction = await self._call(
-            ctx, lambda memory: memory.aask(question, where=where, since=since, until=until)
+
+        async def ask(memory: UserMemory) -> str:
+            prediction = await memory.aask(question, where=where, since=since, until=until)
+            text = f"{prediction.answer}\n\nIt rests on:\n{data_lines(prediction.context.hits)}"
+            if memory.keeps_answers:
+                text += f"\n\nFor feedback_memory, this answer is {prediction.answer_id}."
+            return text
+
+        return await self._call(ctx, ask)
+
+    async def feedback_memory(
+        self,
+        answer: Words,
+        ctx: Context,
+        right: bool | None = None,
+        correction: Words | None = None,
+        useful: UsefulEntries = (),
+    ) -> str:
+        """Store what the user says about an answer of `ask_memory`: right, or what is right.
+
+        `answer`: its id; `useful`: ids of the entries that hold what the right answer needs.
+        """
+        feedback = await self._call_in_thread(
+            ctx, lambda memory: memory.feedback(answer, right, correction, useful)
         )
-        evidence = data_lines(prediction.context.hits)
-        return f"{prediction.answer}\n\nIt rests on:\n{evidence}"
+        return f"Stored the feedback on {feedback.answer_id}."
 
     async def add_memory(self, text: Words, ctx: Context, speaker: Words = "user") -> str:
         """Remember something that was said, in the words it was said in."""

@@ -41,6 +41,12 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
         default=30.0, description="seconds after which a connection without a request is closed"
     )
 
+    feedback: bool = Field(
+        default=False,
+        description="keep answers, so that users can rate them; a tenant may be set apart from this"
+        " in the token file",
+    )
+
     # How many requests are in progress.
     threads: PositiveCount = Field(
         default=32, description="questions and chats that are worked on at the same time"

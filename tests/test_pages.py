@@ -23,6 +23,13 @@ import mempiler
 import pytest
 from mempiler.data.check import check
 from mempiler.engines.lm import language_model
+from mempiler.memory.answers import (
+    MAX_ANSWER_LENGTH,
+    MAX_ANSWERS,
+    MAX_CORRECTION_LENGTH,
+    MAX_SOURCES,
+    MAX_USEFUL_ENTRIES,
+)
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.worker.writers import write_all_queued
 
@@ -606,6 +613,32 @@ def test_the_present_memory_is_scored() -> None:
 
     assert evaluation.n > 0
     assert evaluation.failures == 0
+
+
+# --- docs/production/feedback.md ------------------------------------------------------------
+
+FEEDBACK = Page("production/feedback.md")
+
+
+def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path) -> None:
+    assert FEEDBACK.untested() == []
+
+    results = FEEDBACK.run(FEEDBACK.commands, FEEDBACK.write(tmp_path))
+
+    _, export, evaluation = results.values()
+    assert (export["questions"], export["corrected"]) == (1, 1)
+    assert evaluation["n"] == 1
+    assert evaluation["score"] > 0
+
+
+def test_the_page_on_feedback_has_the_limits_of_the_code() -> None:
+    _, _, section = FEEDBACK.text.partition("## Limits")
+
+    assert f"The newest {MAX_ANSWERS:,} answers" in section
+    assert f"above {MAX_ANSWER_LENGTH:,} characters" in section
+    assert f"A correction has at most {MAX_CORRECTION_LENGTH:,}" in section
+    assert f"{MAX_USEFUL_ENTRIES} entries" in section
+    assert f"more than {MAX_SOURCES:,} turns" in FEEDBACK.text
 
 
 # --- docs/production/troubleshooting.md -----------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -26,6 +25,7 @@ from .forget_log import (
     read_forget_count,
 )
 from .owner import Owner
+from .times import from_timestamp, to_timestamp
 from .user_rows import lock_user
 
 MAX_AMENDMENTS = 10_000
@@ -126,7 +126,7 @@ def insert_amendments(
     for amendment in amendments:
         row = dict(vars(amendment))
         row["sources"] = json.dumps(amendment.sources)
-        row["at"] = _to_timestamp(amendment.at)
+        row["at"] = to_timestamp(amendment.at)
         rows.append(row)
     transaction.execute_many("insert_amendment", owner, rows)
 
@@ -165,22 +165,8 @@ def _parse_amendment(row: Row[Any]) -> Amendment:
             "old_text": row.old_text,
             "sources": json.loads(row.sources),
             "new_text": row.new_text,
-            "at": _from_timestamp(row.at),
+            "at": from_timestamp(row.at),
             "by": row.by,
             "undoes": row.undoes,
         }
     )
-
-
-def _to_timestamp(time: datetime | None) -> float:
-    """Return a time of UTC in seconds since 1970; 0 stands for an unknown time."""
-    if time is None:
-        return 0.0
-    return time.replace(tzinfo=UTC).timestamp()
-
-
-def _from_timestamp(seconds: float) -> datetime | None:
-    """Return the time of UTC, without a zone, that `_to_timestamp` has stored."""
-    if seconds == 0:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)

@@ -16,8 +16,9 @@ What has to be prevented, and how:
 
 3. **What was made of a session.** If the memory may hold something of a forgotten session, the
    whole memory is dropped, and all other items are queued: workers write it anew without that
-   session. Metadata go with their session, and amendments with the turns that they rest on. All
-   vectors of the user go, because nobody knows from which session the text of a vector comes.
+   session. Metadata go with their session. Amendments go with the turns that they rest on, and so
+   do kept answers with the feedback on them. All vectors of the user go, because nobody knows from
+   which session the text of a vector comes.
 
 4. **Copies in other processes.** A process that serves memories keeps some of them in its cache. It
    watches `count`, and drops what it keeps of users when the count grows.
@@ -41,6 +42,7 @@ from ...errors import StoreError
 from ..names import valid_name
 from ..results import Receipt
 from .amendments import delete_unfounded_amendments
+from .answers import delete_unfounded_answers
 from .database import Database, Transaction
 from .forget_log import (
     any_session_key,
@@ -67,6 +69,8 @@ _DELETIONS_OF_A_USER = (
     "delete_changes",
     "delete_vectors",
     "delete_amendments",
+    "delete_answers",
+    "delete_feedback",
     "delete_user",
 )
 """The queries that together delete every row of a user: one for each table."""
@@ -201,7 +205,7 @@ def delete_session_rows(transaction: Transaction, owner: Owner, session_id: str)
         False if there is no such session, and the file holds no bytes of one that had this id.
 
     Raises:
-        StoreError: A row of the session, or an amendment of the user, is damaged.
+        StoreError: A row of the session, or an amendment or kept answer of the user, is damaged.
     """
     key = session_key(owner, session_id)
     is_item_deleted = _delete_item(transaction, owner, session_id)
@@ -214,6 +218,7 @@ def delete_session_rows(transaction: Transaction, owner: Owner, session_id: str)
     transaction.execute("delete_vectors", owner)
     transaction.execute("delete_metadata_of_session", owner, session=session_id)
     delete_unfounded_amendments(transaction, owner)
+    delete_unfounded_answers(transaction, owner)
     record_forgotten(transaction, [key, any_session_key(owner)])
     return True
 

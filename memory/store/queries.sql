@@ -13,6 +13,8 @@
 --                        one commit changed in it
 --   mempiler_vectors     vectors of a user's texts, by a key of the text
 --   mempiler_amendments  the changes that a user made to single entries of the memory
+--   mempiler_answers     answers that users may rate, with the state of the memory that was asked
+--   mempiler_feedback    what users said about these answers
 --   mempiler_forgotten   digests of users and sessions who were forgotten, and whether their bytes
 --                        are erased
 --   mempiler_tenant_usage         one row for each tenant of a service with limits: its requests in
@@ -504,6 +506,72 @@ VALUES
 DELETE FROM mempiler_amendments
 WHERE tenant = :tenant AND "user" = :user AND number = :number
 
+-- Answers and feedback ----------------------------------------------------------------------------
+
+-- name: select_answers
+-- All kept answers of a user, oldest first.
+SELECT number, id, question, answer, memory_version, position, open_turns, entries, sources,
+    rests_on_all, at
+FROM mempiler_answers
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY number
+
+-- name: select_answer
+-- One kept answer, by its id.
+SELECT number, id, question, answer, memory_version, position, open_turns, entries, sources,
+    rests_on_all, at
+FROM mempiler_answers
+WHERE tenant = :tenant AND "user" = :user AND id = :id
+
+-- name: select_last_answer_number
+-- The number of a user's last answer; NULL if there is none.
+SELECT max(number) FROM mempiler_answers WHERE tenant = :tenant AND "user" = :user
+
+-- name: insert_answer
+-- Store one answer.
+INSERT INTO mempiler_answers
+    (tenant, "user", number, id, question, answer, memory_version, position, open_turns, entries,
+    sources, rests_on_all, at)
+VALUES
+    (:tenant, :user, :number, :id, :question, :answer, :memory_version, :position, :open_turns,
+    :entries, :sources, :rests_on_all, :at)
+
+-- name: delete_answer
+-- Delete one answer; its feedback is deleted by `delete_feedback_without_answer`.
+DELETE FROM mempiler_answers WHERE tenant = :tenant AND "user" = :user AND id = :id
+
+-- name: delete_old_answers
+-- Delete the answers of a user up to a number.
+DELETE FROM mempiler_answers
+WHERE tenant = :tenant AND "user" = :user AND number <= :last_number
+
+-- name: select_feedback
+-- What a user said about answers.
+SELECT answer, is_right, correction, useful_entries, at FROM mempiler_feedback
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY at, answer
+
+-- name: upsert_feedback
+-- Store what a user said about an answer; it replaces what the user said about it before.
+INSERT INTO mempiler_feedback
+    (tenant, "user", answer, is_right, correction, useful_entries, at)
+VALUES (:tenant, :user, :answer, :is_right, :correction, :useful_entries, :at)
+ON CONFLICT (tenant, "user", answer) DO UPDATE SET
+    is_right = excluded.is_right,
+    correction = excluded.correction,
+    useful_entries = excluded.useful_entries,
+    at = excluded.at
+
+-- name: delete_feedback_without_answer
+-- Delete the feedback of a user on answers that are not kept any more.
+DELETE FROM mempiler_feedback
+WHERE tenant = :tenant AND "user" = :user AND answer NOT IN
+    (SELECT id FROM mempiler_answers WHERE tenant = :tenant AND "user" = :user)
+
+-- name: select_owners_with_feedback
+-- The users who rated an answer.
+SELECT DISTINCT tenant, "user" FROM mempiler_feedback ORDER BY tenant, "user"
+
 -- Who was forgotten -------------------------------------------------------------------------------
 
 -- name: select_forget_count
@@ -582,6 +650,14 @@ DELETE FROM mempiler_vectors WHERE tenant = :tenant AND "user" = :user
 -- name: delete_amendments
 -- Delete all amendments of a user.
 DELETE FROM mempiler_amendments WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_answers
+-- Delete all kept answers of a user.
+DELETE FROM mempiler_answers WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_feedback
+-- Delete all feedback of a user.
+DELETE FROM mempiler_feedback WHERE tenant = :tenant AND "user" = :user
 
 -- name: delete_user
 -- Delete the row of a user. A worker that is writing the memory cannot commit any more: the version

@@ -1,8 +1,9 @@
 """What a memory store keeps and returns: owners, raw items, and memories as documents.
 
-The store keeps three things of a user. *Items* are what was said, in the order in which they came;
+The store keeps these things of a user. *Items* are what was said, in the order in which they came;
 each has a position and a state. The *document* is the memory that a program made of the items up to
-a position. *Amendments* are the user's changes of single entries (`memory.edits`).
+a position. *Amendments* are the user's changes of single entries (`memory.edits`). *Answers* are
+kept only where users may rate them (`memory.answers`).
 
     >>> from mempiler.memory.store.store import Store
     >>> from mempiler.memory.store.owner import Owner
@@ -28,6 +29,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import ConfigDict, Field
 
 from ...records import AnyItem, Item, Session, Turn
+from ..answers import MAX_ANSWERS, KeptAnswer, StoredFeedback
 from ..edits import Amendment
 from ..metadata import Metadata, Scalar
 from .documents import Document, Stamp
@@ -114,6 +116,10 @@ class UserDump:
     """Metadata of the items, by position."""
     open_metadata: dict[str, Metadata] = field(default_factory=dict[str, dict[str, Scalar]])
     """Metadata of the open sessions, by id."""
+    answers: Annotated[tuple[KeptAnswer, ...], Field(max_length=MAX_ANSWERS)] = ()
+    """Answers that were kept for feedback, oldest first."""
+    feedback: Annotated[tuple[StoredFeedback, ...], Field(max_length=MAX_ANSWERS)] = ()
+    """What the user said about these answers."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What happens to the tables when a store is opened.
 
-A new store gets its tables from Alembic's revisions in `migrations/versions`. A store with the
-tables of another version is refused: it is not upgraded. That concerns stores of development
-versions only, because no other version of the tables was ever released.
+A new store gets its tables from Alembic's revisions in `migrations/versions`. A store of an older
+version (`_OLDER_VERSIONS`) gets the tables that it lacks, from the later revisions; what is stored
+in it stays. A store with the tables of any other version is refused.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from sqlalchemy import Connection, inspect, text
 
 from ...errors import StoreError
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 """The last revision in `migrations/versions`."""
+
+_OLDER_VERSIONS = ("1",)
+"""The revisions before it, from which a store is upgraded."""
 
 _ADVISORY_LOCK = 0x7265636F
 """A number by which processes that open a store on one PostgreSQL server wait for one another."""
@@ -25,7 +28,7 @@ _alembic_lock = threading.Lock()
 
 
 def create_tables(connection: Connection, url: str) -> None:
-    """Create the tables of a new store; check the version of those that exist.
+    """Create the tables that a store lacks, which in a new store are all; check their version.
 
     If several processes open a new store at the same time, one creates the tables and the others
     wait. A process that is killed meanwhile has changed nothing: it is all one transaction.
@@ -42,7 +45,7 @@ def create_tables(connection: Connection, url: str) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
 
     version = _stored_version(connection)
-    if version is None:
+    if version is None or version in _OLDER_VERSIONS:
         _run_migrations(connection)
     else:
         _refuse_other_version(version, url)
@@ -60,6 +63,11 @@ def check_read_only_tables(connection: Connection, url: str) -> None:
         raise StoreError(
             f"store {url}: there are no memories in it, and it cannot be written; "
             "give another --store"
+        )
+    if version in _OLDER_VERSIONS:
+        raise StoreError(
+            f"store {url}: its tables are of version {version}, and it cannot be written; "
+            "open it once where it can be written, which adds the tables that it lacks"
         )
     _refuse_other_version(version, url)
 
@@ -82,8 +90,8 @@ def _refuse_other_version(version: str, url: str) -> None:
 
 
 def _run_migrations(connection: Connection) -> None:
-    """Create all tables, by running Alembic's revisions in the transaction of a connection."""
-    # Only a new store needs Alembic, which takes a while to import.
+    """Create the tables that are missing: run Alembic's revisions in a connection's transaction."""
+    # Only a new or older store needs Alembic, which takes a while to import.
     from alembic import command
     from alembic.config import Config
 

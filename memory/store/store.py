@@ -32,6 +32,7 @@ from uuid import uuid4
 
 from ...records.shared_by_copies import SharedByCopies
 from .amendments import AmendmentLog
+from .answers import KeptAnswers
 from .database import Database
 from .document_rows import NO_LOG
 from .documents import ChangeLog
@@ -92,6 +93,7 @@ class Store(SharedByCopies):
         self.queue = Queue(self._database)
         self.memories = StoredMemories(self._database)
         self.amendments = AmendmentLog(self._database)
+        self.answers = KeptAnswers(self._database)
         self.vectors = StoredVectors(self._database)
         self.users = Users(self._database)
         self.tenant_usage = TenantUsage(self._database)

@@ -147,6 +147,43 @@ amendments = Table(
     Column("new_text", Text),
 )
 
+answers = Table(
+    "mempiler_answers",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    # Rises with every answer of the user.
+    Column("number", Integer, primary_key=True),
+    Column("id", String, nullable=False),
+    Column("question", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    # The memory that was asked: its version, its last item, and the open sessions as JSON.
+    Column("memory_version", String, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("open_turns", Text, nullable=False),
+    # What was recalled, and the turns that the answer rests on, both as JSON.
+    Column("entries", Text, nullable=False),
+    Column("sources", Text, nullable=False),
+    # 1 if the answer may rest on any turn, else 0.
+    Column("rests_on_all", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+)
+
+feedback = Table(
+    "mempiler_feedback",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    # The id of the answer.
+    Column("answer", String, primary_key=True),
+    # 1 for right, 0 for wrong, NULL if the user did not say.
+    Column("is_right", Integer),
+    Column("correction", Text),
+    # As JSON.
+    Column("useful_entries", Text, nullable=False),
+    Column("at", Float, nullable=False),
+)
+
 forgotten = Table(
     "mempiler_forgotten",
     tables,
@@ -180,6 +217,7 @@ tenant_reservations = Table(
 
 Index("mempiler_items_id", items.c.tenant, items.c.user, items.c.id, unique=True)
 Index("mempiler_items_state", items.c.state, items.c.tenant, items.c.user)
+Index("mempiler_answers_id", answers.c.tenant, answers.c.user, answers.c.id, unique=True)
 Index("mempiler_tenant_reservations_tenant", tenant_reservations.c.tenant)
 
 # Two indexes of few rows: claimed users, and memories that are still to be finalized. Statements

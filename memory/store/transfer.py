@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ...errors import ConflictError
 from .amendments import insert_amendments, read_amendments
+from .answers import insert_answers, insert_feedback, read_answers, read_feedback
 from .database import Database, Transaction
 from .document_rows import check_text, read_document, read_head
 from .documents import ChangeLog
@@ -48,6 +49,8 @@ class Transfer:
             open_sessions = read_open_sessions(transaction, owner)
             metadata = read_metadata(transaction, owner)
             amendments = read_amendments(transaction, owner)
+            answers = read_answers(transaction, owner)
+            feedback = read_feedback(transaction, owner)
             head = read_head(transaction, owner)
             document = read_document(transaction, owner, head)
 
@@ -70,6 +73,8 @@ class Transfer:
             amendments=tuple(amendments),
             metadata=item_metadata,
             open_metadata=open_metadata,
+            answers=tuple(answers),
+            feedback=tuple(feedback),
         )
 
     def restore(self, users: Iterable[UserDump], replace_existing: bool = False) -> int:
@@ -149,3 +154,5 @@ def _insert_user(transaction: Transaction, dump: UserDump, forget_count: int) ->
         renamed_document = replace(dump.document, log=ChangeLog())
         write_document(transaction, owner, renamed_document)
     insert_amendments(transaction, owner, dump.amendments)
+    insert_answers(transaction, owner, dump.answers)
+    insert_feedback(transaction, owner, dump.feedback)

@@ -86,18 +86,18 @@ def render_page(page: Page) -> str:
 
     # `Markup` says that a text is not to be escaped: the style and the script are our own files, in
     # which nothing ends an element, and `json_for_script` escapes by itself.
-    style = Markup(_read_file("report.css"))
+    style = Markup(read_page_file("report.css"))
     scripts: list[Markup] = []
     data: Markup | None = None
     has_questions = any(evaluation.rows for evaluation in page.phases.values())
     if has_questions:
-        scripts.append(Markup(_read_file("report.js")))
+        scripts.append(Markup(read_page_file("report.js")))
         data = Markup(json_for_script(_script_data(page)))
 
-    template = _template_environment().get_template("report.html")
+    template = templates().get_template("report.html")
     html = template.render(
         title=f"{page.title} · {page.name}",
-        policy=_content_security_policy(style, scripts),
+        policy=security_policy(style, scripts),
         style=style,
         scripts=scripts,
         data=data,
@@ -133,12 +133,12 @@ def _script_data(page: Page) -> dict[str, Any]:
 
 
 @cache
-def _read_file(name: str) -> str:
+def read_page_file(name: str) -> str:
     """Return the text of a file beside this one."""
     return (_TEMPLATE_FOLDER / name).read_text(encoding="utf-8")
 
 
-def _content_security_policy(style: str, scripts: Sequence[str]) -> str:
+def security_policy(style: str, scripts: Sequence[str]) -> str:
     """Return a policy that allows this style and these scripts, and nothing else."""
     script_sources = " ".join(_source_digest(script) for script in scripts) or "'none'"
     rules = [
@@ -158,8 +158,8 @@ def _source_digest(text: str) -> str:
 
 
 @cache
-def _template_environment() -> Environment:
-    """Return the environment of the template, with the filters that write its numbers."""
+def templates() -> Environment:
+    """Return the environment of the templates, with the filters that write their numbers."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

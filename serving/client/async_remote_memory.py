@@ -15,6 +15,7 @@ from ...memory.results import (
     Answer,
     EntryChange,
     EntryPage,
+    Feedback,
     ListedEntry,
     MemoryStatus,
     Receipt,
@@ -101,6 +102,30 @@ class AsyncRemoteMemory:
             until: Only what is from before this moment.
         """
         return await self._send(self._requests.ask(question, options, date, where, since, until))
+
+    async def feedback(
+        self,
+        answer_id: str,
+        right: bool | None = None,
+        correction: str | None = None,
+        useful_entries: Sequence[str] = (),
+    ) -> Feedback:
+        """Store what the user says about an answer; it replaces earlier feedback on the answer.
+
+        Args:
+            answer_id: The `answer_id` of the answer.
+            right: Whether it was right; None leaves that open.
+            correction: What it should have been. Such an answer counts as wrong.
+            useful_entries: Ids of entries, or of stored turns, that hold what the right answer
+                needs.
+
+        Raises:
+            ConflictError: The service keeps no answers of this tenant.
+            UserError: There is no such answer, or the feedback cannot be stored.
+        """
+        return await self._send(
+            self._requests.feedback(answer_id, right, correction, useful_entries)
+        )
 
     async def search(
         self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]

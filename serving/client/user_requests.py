@@ -25,6 +25,7 @@ from ...memory.results import (
     EntryChange,
     EntryHistory,
     EntryPage,
+    Feedback,
     FoundEvidence,
     ListedEntry,
     MemoryState,
@@ -36,7 +37,16 @@ from ...memory.results import (
 )
 from ...records import Item, SearchResult, Session
 from ...validation import validation_message
-from ..http.schemas import Body, EntryFilter, Name, NewSession, NewText, Question, Search
+from ..http.schemas import (
+    Body,
+    EntryFilter,
+    Name,
+    NewFeedback,
+    NewSession,
+    NewText,
+    Question,
+    Search,
+)
 from .api_request import ApiRequest
 
 T = TypeVar("T")
@@ -128,6 +138,24 @@ class UserRequests:
         }
         body = _checked_body("question", Question, fields)
         return ApiRequest("POST", f"{self._path}/ask", Answer.model_validate, body)
+
+    def feedback(
+        self,
+        answer_id: str,
+        right: bool | None,
+        correction: str | None,
+        useful_entries: Sequence[str],
+    ) -> ApiRequest[Feedback]:
+        """Return the request that stores what the user says about an answer."""
+        fields = {
+            "answer_id": answer_id,
+            "right": right,
+            "correction": correction,
+            "useful_entries": list(useful_entries),
+        }
+        body = _checked_body("feedback", NewFeedback, fields)
+        # The same feedback twice is the same as once, so the request is repeatable.
+        return ApiRequest("POST", f"{self._path}/feedback", Feedback.model_validate, body)
 
     def search(
         self, query: str, k: int, fallback: bool, **choice: Unpack[EntryChoice]

@@ -159,7 +159,11 @@ class _Exchange:
 
     def _repeat_answer(self, stored_answer: str) -> Response | None:
         """Return the response with an answer that is stored already, or send it to the stream."""
-        extension = ResponseExtension(session=self.conversation.session_id, evidence=())
+        extension = ResponseExtension(
+            session=self.conversation.session_id,
+            evidence=(),
+            answer_id=self.conversation.answer_id,
+        )
         return self.completion.finish(stored_answer, extension)
 
     def _store_answer(self, answer: str, context: Context, deadline: Deadline) -> Response | None:

@@ -20,10 +20,12 @@ import dspy
 from ...async_bridge import run_bridged
 from ...engines.call_context import Deadline
 from ...errors import ConflictError
+from ...memory.answers import answer_id_of_turn, new_answer_id
 from ...memory.incoming_items import turns_from_messages, utc_now
 from ...programs.answer_stream import AnswerStream
 from ...programs.streaming import send_answer_to
 from ...records import Context, Session, Turn, format_time
+from ..memories.user_answers import GivenAnswer
 from ..memories.user_memory import UserMemory
 from .schemas import ChatRequest, RequestExtension, ResponseExtension
 
@@ -66,6 +68,7 @@ class Conversation:
         """The turns that the session had before this request."""
         self._stored_turns: tuple[Turn, ...] = ()
         """The new turns as they are stored, with ids and times; () before `store_new_turns`."""
+        self._random_answer_id = new_answer_id()
 
     # The three steps before a model is asked. They take long for a thousand messages, so they are
     # called in a thread.
@@ -147,6 +150,37 @@ class Conversation:
 
     # The answer
 
+    @property
+    def answer_id(self) -> str:
+        """The id of the answer, which a repetition of the request gets, too.
+
+        Call `enter_session` before, and `store_new_turns` for a request that was not answered yet.
+        """
+        question = self._question_turn()
+        if question is None:
+            # The request asks nothing in words, e.g. by an image alone.
+            return self._random_answer_id
+        owner = self.memory.owner
+        return answer_id_of_turn(owner.tenant, owner.user, question.id)
+
+    def _question_turn(self) -> Turn | None:
+        """Return the turn of the session that asks the question; None if there is none."""
+        if self._stored_turns:
+            return self._stored_turns[-1]
+
+        # The request repeats one that was answered, or ends with what tools say.
+        question = self._last_user_text()
+        for turn in reversed(self._session_turns):
+            if turn.text == question and turn.speaker != ASSISTANT:
+                return turn
+        return None
+
+    def _last_user_text(self) -> str:
+        """Return the words of the user's last message that has any; "" if none has."""
+        user_texts = [message.text for message in self.body.messages if message.role == "user"]
+        questions = [text for text in user_texts if text.strip()]
+        return questions[-1] if questions else ""
+
     def turns_before_question(self) -> tuple[Turn, ...]:
         """Return the messages of the request before the question, as turns for the program.
 
@@ -193,6 +227,7 @@ class Conversation:
                 # Otherwise the stored question would be recalled as its own answer.
                 asked=[question.id],
                 date=format_time(utc_now()),
+                answer_id=self.answer_id,
                 **self._extension.as_kwargs,
             )
 
@@ -201,14 +236,13 @@ class Conversation:
 
         What the request itself shows the model is left out.
         """
-        user_texts = [message.text for message in self.body.messages if message.role == "user"]
-        questions = [text for text in user_texts if text.strip()]
-        if not questions:
+        question = self._last_user_text()
+        if not question:
             return Context()
 
         recall = partial(
             self.memory.recall,
-            questions[-1],
+            question,
             format_time(utc_now()),
             # Turns with these ids are not recalled.
             asked=self._ids_of_turns_in_request(),
@@ -232,7 +266,29 @@ class Conversation:
         if turns:
             self._store_answer_turns(turns)
         evidence = self.memory.evidence(context.hits)
-        return ResponseExtension(session=self.session_id, evidence=evidence)
+        return ResponseExtension(
+            session=self.session_id, evidence=evidence, answer_id=self.answer_id
+        )
+
+    def keep_answer(self, answer: str, context: Context) -> None:
+        """Keep the answer of a language model for feedback; `ask` keeps those of the program.
+
+        Args:
+            answer: The whole answer.
+            context: What was recalled for it.
+        """
+        question_turn = self._question_turn()
+        if question_turn is None or not answer:
+            return
+        given = GivenAnswer(
+            id=self.answer_id,
+            question=question_turn.text,
+            answer=answer,
+            context=context,
+            shown_turns=frozenset(self._ids_of_turns_in_request()),
+            asking_turns=frozenset({question_turn.id}),
+        )
+        self.memory.keep_answer(given, self.memory.view())
 
     # The session
 

@@ -31,6 +31,7 @@ from ...errors import (
     ProgramError,
     StoreError,
     TenantBudgetError,
+    UnknownAnswerError,
     UserError,
 )
 from ...validation import validation_message
@@ -174,6 +175,7 @@ _REFUSALS = (
         409,
         "another program wrote this user's memory; the operator must run mempiler memories rebuild",
     ),
+    _Refusal(UnknownAnswerError, 404, None),
     _Refusal(UserError, 400, None),
     _Refusal(
         ContextWindowExceededError, 413, "this is more than the language model can read at once"

@@ -277,6 +277,8 @@ class Relay:
     def _store_answer(self, answer: str, context: Context) -> dict[str, Any]:
         """Store an answer, and return the field `mempiler` of its completion or last chunk."""
         extension = self._conversation.store_answer(answer, context, self._deadline)
+        if not self._deadline.passed:
+            self._conversation.keep_answer(answer, context)
         return extension.model_dump(mode="json")
 
 

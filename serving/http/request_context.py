@@ -62,7 +62,8 @@ class RequestContext:
         owner = Owner(user, self.tenant)
         # The guards of models (`Breaker`) read it, to count failures and costs for the right one.
         CALLER.set(owner)
-        return UserMemory(self.service.memories, owner)
+        keeps_answers = self.service.keeps_answers(self.tenant)
+        return UserMemory(self.service.memories, owner, feedback=keeps_answers)
 
     def check_message_count(self, count: int) -> None:
         """Refuse a request with too many messages.

@@ -21,6 +21,7 @@ from pydantic import (
     StringConstraints,
 )
 
+from ...memory.answers import ANSWER_ID_PATTERN, MAX_CORRECTION_LENGTH, MAX_USEFUL_ENTRIES
 from ...memory.entry_choice import EntryChoice
 from ...memory.metadata import Metadata, MetadataFilter
 from ...memory.names import (
@@ -88,6 +89,7 @@ Words = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_WORDS),
 ]
 Most = Annotated[int, Field(ge=1, le=50)]
+UsefulEntries = Annotated[tuple[EntryId, ...], Field(max_length=MAX_USEFUL_ENTRIES)]
 Conditions = Annotated[
     MetadataFilter | None,
     Field(
@@ -197,6 +199,23 @@ class NewText(Body):
         Field(max_length=MAX_ENTRY_LENGTH, examples=["I moved to Porto."]),
     ]
     by: By = ""
+
+
+class NewFeedback(Body):
+    """What a user says about an answer."""
+
+    answer_id: Annotated[
+        str,
+        Field(pattern=ANSWER_ID_PATTERN, examples=["ans_5d41402abc4b2a76b9719d911017c592"]),
+    ]
+    """`answer_id` of the answer."""
+    right: StrictBool | None = None
+    correction: Annotated[NonEmptyText, Field(max_length=MAX_CORRECTION_LENGTH)] | None = None
+    """What the answer should have been. Such an answer counts as wrong."""
+    useful_entries: Annotated[
+        list[EntryId], Field(max_length=MAX_USEFUL_ENTRIES, fail_fast=True)
+    ] = []
+    """Ids of entries, or of stored turns, that hold what the right answer needs."""
 
 
 class ChangedEntry(EntryHistory):
@@ -388,6 +407,8 @@ class ResponseExtension(BaseModel):
 
     session: str = Field(examples=["2025-03-05"])
     evidence: tuple[Evidence, ...]
+    answer_id: str = Field(default="", examples=["ans_5d41402abc4b2a76b9719d911017c592"])
+    """Names the answer, for feedback."""
     ignored: tuple[str, ...] = ()
     """Fields of the request that the program ignored, e.g. `temperature`."""
 

@@ -111,7 +111,9 @@ class Service:
             self.store.tenant_usage,
             self.tokens,
             defaults=TenantLimits(
-                self.settings.tenant_max_usd_per_day, self.settings.tenant_requests_per_minute
+                self.settings.tenant_max_usd_per_day,
+                self.settings.tenant_requests_per_minute,
+                self.settings.feedback,
             ),
         )
         """Counts what tenants use, and refuses what is above their limits."""
@@ -170,6 +172,10 @@ class Service:
         A tenant that is alone may hold all.
         """
         return self.settings.tenant_share if self.has_several_tenants() else 1.0
+
+    def keeps_answers(self, tenant: str) -> bool:
+        """Return whether answers of a tenant are kept at the moment, so that they can be rated."""
+        return bool(self.tenant_limiter.limits_of(tenant).feedback)
 
     @property
     def is_stopping(self) -> bool:

@@ -2,7 +2,7 @@
 
     acme    a-random-token-of-16-characters-or-more
     globex  sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbd...
-    initech another-random-token usd-per-day=5 requests-per-minute=60
+    initech another-random-token usd-per-day=5 requests-per-minute=60 feedback=on
 
 A token gives access to the memories of all users of its tenant. The file is read again when it
 changes, so a token is withdrawn by deleting its line. A file that has become unreadable or invalid
@@ -42,28 +42,31 @@ _LINE = re.compile(
 )
 _LINE_FORM = (
     "TENANT TOKEN, the token of at least 16 characters, or TENANT sha256:HEX, of 64 hexadecimal"
-    " digits in lower case; limits such as usd-per-day=5 may follow"
+    " digits in lower case; limits such as usd-per-day=5, or feedback=on, may follow"
 )
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
 
 
 @dataclass(frozen=True)
 class TenantLimits:
-    """What a tenant may use; None where there is no limit."""
+    """What a tenant may use; None where nothing is set."""
 
     usd_per_day: float | None = None
     """US dollars of model calls in a day of UTC."""
     requests_per_minute: int | None = None
+    feedback: bool | None = None
+    """Whether answers of the tenant are kept, so that its users can rate them."""
 
     def or_else(self, defaults: TenantLimits) -> TenantLimits:
-        """Return these limits, with those of `defaults` where there is none."""
+        """Return these limits, with those of `defaults` where nothing is set."""
         usd_per_day = self.usd_per_day
         if usd_per_day is None:
             usd_per_day = defaults.usd_per_day
         requests_per_minute = self.requests_per_minute
         if requests_per_minute is None:
             requests_per_minute = defaults.requests_per_minute
-        return TenantLimits(usd_per_day, requests_per_minute)
+        feedback = defaults.feedback if self.feedback is None else self.feedback
+        return TenantLimits(usd_per_day, requests_per_minute, feedback)
 
 
 @dataclass(frozen=True)
@@ -297,10 +300,11 @@ def _parse_limits(words: list[str], place: str) -> TenantLimits:
         place: The file and the line, for errors.
 
     Raises:
-        UserError: A limit is unknown, is there twice, or is no number.
+        UserError: A limit is unknown, is there twice, or has a wrong value.
     """
     usd_per_day: float | None = None
     requests_per_minute: int | None = None
+    feedback: bool | None = None
     names: set[str] = set()
     for word in words:
         name, _, value = word.partition("=")
@@ -316,12 +320,17 @@ def _parse_limits(words: list[str], place: str) -> TenantLimits:
             if not _NUMBER.fullmatch(value) or "." in value:
                 raise UserError(f"{place}: {name}: give a whole number, e.g. {name}=60")
             requests_per_minute = int(value)
+        elif name == "feedback":
+            if value not in ("on", "off"):
+                raise UserError(f"{place}: {name}: give {name}=on or {name}=off")
+            feedback = value == "on"
         else:
             # The word is not repeated: it may be a token in a wrong place.
             raise UserError(
-                f"{place}: unknown limit; choose usd-per-day=... or requests-per-minute=..."
+                f"{place}: unknown limit; choose usd-per-day=..., requests-per-minute=... or"
+                " feedback=on"
             )
-    return TenantLimits(usd_per_day, requests_per_minute)
+    return TenantLimits(usd_per_day, requests_per_minute, feedback)
 
 
 def _digest(token: str) -> str:

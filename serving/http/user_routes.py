@@ -14,6 +14,7 @@ from ...memory.results import (
     DEFAULT_PAGE_SIZE,
     Added,
     Answer,
+    Feedback,
     FoundEvidence,
     MemoryState,
     MemoryStatus,
@@ -27,7 +28,7 @@ from ..memories.redaction import redacted_memory
 from ..memories.user_memory import UserMemory
 from .request_context import BEARER_TOKEN, CurrentContext, UserName
 from .responses import bind_known_user, json_response, require_found
-from .schemas import After, Limit, Name, NewSession, Question, Search
+from .schemas import After, Limit, Name, NewFeedback, NewSession, Question, Search
 
 router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[BEARER_TOKEN])
 
@@ -139,6 +140,15 @@ async def ask(user: UserName, body: Question, context: CurrentContext) -> Respon
     return await context.run_model_work(answer)
 
 
+@router.post("/{user}/feedback", summary="Rate an answer")
+async def give_feedback(user: UserName, body: NewFeedback, context: CurrentContext) -> Feedback:
+    """Store what the user says about an answer; it replaces earlier feedback on this answer.
+
+    Answers are kept only for tenants that have opted in.
+    """
+    return await context.run_user_write(user, lambda memory: memory.feedback(**body.model_dump()))
+
+
 @router.post("/{user}/search", summary="Search the memory of a user", response_model=FoundEvidence)
 async def search(user: UserName, body: Search, context: CurrentContext) -> Response:
     """Find entries of the memory, and turns that are not in it yet, without an answer.
@@ -175,7 +185,7 @@ def _memory_state(memory: UserMemory) -> MemoryState:
 
 def _answer_with_evidence(memory: UserMemory, prediction: dspy.Prediction) -> Answer:
     evidence = memory.evidence(prediction.context.hits)
-    return Answer(answer=str(prediction.answer), evidence=evidence)
+    return Answer(answer=str(prediction.answer), evidence=evidence, answer_id=prediction.answer_id)
 
 
 def _search_hits(memory: UserMemory, body: Search) -> FoundEvidence:

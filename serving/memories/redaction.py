@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from ...memory.answers import KeptAnswer
 from ...memory.edits import Amendments
 from ...memory.store.records import StoredItem, UserDump
 from ...records import Item, Turn
@@ -55,7 +56,27 @@ def redacted_dump(view: MemoryView, dump: UserDump) -> UserDump:
         items.append(replace(stored, item=item, error=error))
 
     open_sessions = tuple(_redacted_item(session, amendments) for session in dump.open)
-    return replace(dump, items=tuple(items), open=open_sessions, document=document)
+    answers = tuple(answer for answer in dump.answers if _is_untouched(answer, amendments))
+    answer_ids = {answer.id for answer in answers}
+    feedback = tuple(rating for rating in dump.feedback if rating.answer in answer_ids)
+    return replace(
+        dump,
+        items=tuple(items),
+        open=open_sessions,
+        document=document,
+        answers=answers,
+        feedback=feedback,
+    )
+
+
+def _is_untouched(answer: KeptAnswer, amendments: Amendments) -> bool:
+    """Return whether an answer rests on no turn whose words, or an entry of it, were changed.
+
+    Others may quote what was changed, and so may the feedback on them.
+    """
+    if answer.rests_on_all:
+        return False
+    return not any(amendments.touches("", (turn_id,)) for turn_id in answer.sources)
 
 
 def _redacted(value: Any, amendments: Amendments, current_texts: Collection[str] = ()) -> Any:

@@ -35,7 +35,7 @@ _MEMORY_FIELDS = ("memory", "position", "finalized", "finalized_position", "spea
 """What the document of a line has of the memory."""
 _STAMP_FIELDS = ("writer", "program", "embedder", "schema_version")
 """What the document of a line has of the program that wrote the memory."""
-_OPTIONAL_FIELDS = ("amendments", "metadata", "open_metadata")
+_OPTIONAL_FIELDS = ("amendments", "metadata", "open_metadata", "answers", "feedback")
 """Fields that are left out of a line where they are empty."""
 
 
@@ -186,6 +186,7 @@ def _parse_dump(fields: Mapping[str, Any], where: str) -> UserDump:
 
     _check_ids_and_positions(dump, where)
     _check_memory(dump, where)
+    _check_answers(dump, where)
 
     # Names, ids and turns that no store takes are refused here, where the line is known. The owner
     # was checked when it was parsed.
@@ -277,6 +278,19 @@ def _check_memory(dump: UserDump, where: str) -> None:
     for text in (document.memory, document.finalized or "{}"):
         if not isinstance(parse_json(text, f"{where}: document"), dict):
             raise _mismatch(where, "document: the memory is no JSON object")
+
+
+def _check_answers(dump: UserDump, where: str) -> None:
+    """Refuse answers that are there twice, and feedback on an answer that is not there."""
+    answer_ids = [answer.id for answer in dump.answers]
+    if len(answer_ids) > len(set(answer_ids)):
+        raise _mismatch(where, "it has two answers of one id")
+
+    rated_ids = [rating.answer for rating in dump.feedback]
+    if len(rated_ids) > len(set(rated_ids)):
+        raise _mismatch(where, "it has feedback twice on one answer")
+    if set(rated_ids) - set(answer_ids):
+        raise _mismatch(where, "it has feedback on an answer that is not there")
 
 
 def _rises(numbers: list[int]) -> bool:

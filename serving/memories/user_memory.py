@@ -27,11 +27,20 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 import dspy
 
 from ...async_bridge import in_thread, off_loop, run_bridged
+from ...memory.answers import check_answer_id, new_answer_id
 from ...memory.entry_choice import EntryChoice
 from ...memory.incoming_items import Messages, read_incoming_item, turns_from_messages, utc_now
 from ...memory.memory import Memory
 from ...memory.metadata import Scalar
-from ...memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
+from ...memory.results import (
+    Added,
+    Evidence,
+    Feedback,
+    MemoryStatus,
+    Receipt,
+    SessionStatus,
+    Source,
+)
 from ...memory.store.owner import Owner
 from ...memory.store.store import Store
 from ...programs.program import MemoryProgram
@@ -41,6 +50,7 @@ from ..settings import LEASE
 from .entries import UserEntries
 from .memories import Memories
 from .queue_writer import WriteCounts
+from .user_answers import GivenAnswer, UserAnswers, feedback_is_off
 from .view import MemoryView
 from .writing import write_user_queue
 
@@ -70,6 +80,7 @@ class UserMemory:
         lease: Seconds after which another worker may take over a write that died; `add` waits for
             another worker no longer than that.
         stop: Checked before every session that is written; if True, the rest stays queued.
+        feedback: Whether answers are kept in the store, so that `feedback` can rate them.
     """
 
     def __init__(
@@ -78,6 +89,7 @@ class UserMemory:
         owner: Owner,
         lease: float = LEASE,
         stop: Callable[[], bool] = lambda: False,
+        feedback: bool = False,
     ) -> None:
         self.memories = memories
         self.owner = owner
@@ -85,6 +97,8 @@ class UserMemory:
         self.store = memories.store
         self._lease = lease
         self._stop = stop
+        self.keeps_answers = feedback
+        """Whether answers are kept, so that `feedback` can rate them."""
         # Both are None until `bind_view`.
         self._forget_count: int | None = None
         self._bound_view: MemoryView | None = None
@@ -97,9 +111,10 @@ class UserMemory:
         user: str,
         tenant: str,
         lm: str | dspy.BaseLM | None = None,
+        feedback: bool = False,
     ) -> Self:
         """Return the memory of a user; arguments are those of `MemoryProgram.memory`."""
-        return cls(Memories(program, store, lm), Owner(user, tenant))
+        return cls(Memories(program, store, lm), Owner(user, tenant), feedback=feedback)
 
     def bind_view(self, view: MemoryView | None = None) -> Self:
         """Make this the memory of one piece of work, e.g. of one request, and return it.
@@ -267,6 +282,7 @@ class UserMemory:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        answer_id: str | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """Answer from the memory, and from the items that are not in it yet.
@@ -280,15 +296,19 @@ class UserMemory:
                 such a session is recalled.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
+            answer_id: The id of the answer, from `new_answer_id`; a new one if None. An answer that
+                was kept under the same id is replaced.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
-            The task's outputs, the recalled `context`, and the `memory` that it came from. Raw
-            turns that are not in the memory yet stand at the end of the context.
+            The task's outputs, the recalled `context`, the `memory` that it came from, and the
+            `answer_id`. Raw turns that are not in the memory yet stand at the end of the context.
 
         Raises:
-            UserError: A field of the task is missing, or a condition is malformed.
+            UserError: A field of the task is missing, or a condition or the `answer_id` is
+                malformed.
         """
+        answer_id = new_answer_id() if answer_id is None else check_answer_id(answer_id)
 
         def read_store() -> tuple[MemoryView, Query]:
             view = self.memories.filtered_view(self.view(), where=where, since=since, until=until)
@@ -304,7 +324,22 @@ class UserMemory:
 
         pending_items = view.pending.without_turns(asked)
         with self.memories.user_context(view, asks=True):
-            return self.program.answer(view.finalized, task_query, pending_items)
+            prediction = self.program.answer(view.finalized, task_query, pending_items)
+
+        prediction.answer_id = answer_id
+        if self.keeps_answers:
+            recent_turns = {turn.id for item in recent for turn in item.turns}
+            given = GivenAnswer(
+                id=answer_id,
+                question=question,
+                answer=str(prediction.get("answer", "")),
+                context=prediction.context,
+                shown_turns=frozenset({*recent_turns, *asked}),
+                asking_turns=frozenset(asked),
+                shows_history=self.program.task.shows_history,
+            )
+            off_loop(lambda: self.keep_answer(given, view))
+        return prediction
 
     async def aask(
         self,
@@ -314,6 +349,7 @@ class UserMemory:
         where: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        answer_id: str | None = None,
         **query: Any,
     ) -> dspy.Prediction:
         """Answer as `ask` does, for asyncio.
@@ -330,6 +366,7 @@ class UserMemory:
             where=where,
             since=since,
             until=until,
+            answer_id=answer_id,
             **query,
         )
         return await run_bridged(call)
@@ -337,7 +374,8 @@ class UserMemory:
     async def astream(self, question: str = "", **asked: Any) -> AsyncGenerator[str]:
         """Yield the answer of `aask` in parts, while the model writes them.
 
-        Arguments and errors are those of `aask`.
+        Arguments and errors are those of `aask`. Whoever wants to rate the answer gives its
+        `answer_id`.
 
         Raises:
             AnswerChangedError: The parts that were yielded are not the beginning of the answer.
@@ -345,6 +383,55 @@ class UserMemory:
         async with aclosing(stream_answer(lambda: self.aask(question, **asked))) as parts:
             async for part in parts:
                 yield part
+
+    def keep_answer(self, given: GivenAnswer, view: MemoryView) -> bool:
+        """Keep an answer for feedback, if answers are kept here.
+
+        `ask` keeps its answers by itself. This is for answers that a language model gave from what
+        `recall` returned.
+
+        Args:
+            given: The answer.
+            view: The memory that it was given from.
+
+        Returns:
+            Whether it was kept. No error is raised if it cannot be.
+        """
+        if not self.keeps_answers:
+            return False
+        return UserAnswers(self.memories, view).keep(given)
+
+    def feedback(
+        self,
+        answer_id: str,
+        right: bool | None = None,
+        correction: str | None = None,
+        useful_entries: Sequence[str] = (),
+    ) -> Feedback:
+        """Store what the user says about an answer; it replaces earlier feedback on the answer.
+
+        `mempiler questions` makes questions of it, from which a program can be compiled.
+
+        Args:
+            answer_id: The `answer_id` of the answer.
+            right: Whether it was right; None leaves that open.
+            correction: What it should have been. Such an answer counts as wrong.
+            useful_entries: Ids of entries, or of stored turns, that hold what the right answer
+                needs.
+
+        Returns:
+            The feedback, with the version of the memory that the answer was given from.
+
+        Raises:
+            ConflictError: Answers are not kept here; or something of the user was forgotten while
+                this was under way.
+            UnknownAnswerError: There is no such answer, or it is not kept any more.
+            UserError: The feedback says nothing, is too long, or names an unknown entry.
+        """
+        if not self.keeps_answers:
+            raise feedback_is_off(self.owner.tenant)
+        answers = UserAnswers(self.memories, self.view())
+        return answers.rate(answer_id, right, correction, useful_entries)
 
     def recall(
         self,

@@ -28,6 +28,7 @@ TOOLS = {
     "search_memory",
     "add_memory",
     "ask_memory",
+    "feedback_memory",
     "forget_memory",
     "update_memory",
     "delete_memory",
@@ -128,6 +129,41 @@ def call(memory: mempiler.UserMemory) -> CallTool:
         return call_with(run_on_memory, name, arguments)
 
     return call_tool
+
+
+@pytest.fixture
+def memory_with_feedback(store: mempiler.Store) -> mempiler.UserMemory:
+    """Ada's memory, which keeps answers; she said that she moved to Lisbon."""
+    program = mempiler.build("turn-rag")
+    memory = program.memory(store, "ada", lm=language_model("offline"), feedback=True)
+    memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    return memory
+
+
+def test_an_agent_rates_an_answer_by_the_id_that_it_was_told(
+    memory_with_feedback: mempiler.UserMemory,
+) -> None:
+    async def run_tool(_: object, tool: Callable[[Any], Awaitable[str]]) -> str:
+        return await tool(memory_with_feedback)
+
+    told = text_of(call_with(run_tool, "ask_memory", {"question": "Where did Ada move?"}))
+    answer_id = told.rstrip(".").rsplit(" ", 1)[1]
+    arguments = {"answer": answer_id, "correction": "Porto", "useful": ["D1:1"]}
+    rated = call_with(run_tool, "feedback_memory", arguments)
+
+    assert text_of(rated) == f"Stored the feedback on {answer_id}."
+    owner = memory_with_feedback.owner
+    (feedback,) = memory_with_feedback.store.transfer.dump(owner).feedback
+    assert feedback.correction == "Porto"
+
+
+def test_where_no_answers_are_kept_an_agent_is_told_no_id_and_how_to_opt_in(call: CallTool) -> None:
+    call("add_memory", text="I moved to Lisbon.", speaker="Ada")
+
+    assert "ans_" not in text_of(call("ask_memory", question="Where did Ada move?"))
+    refused = call("feedback_memory", answer="ans_" + 32 * "0", right=True)
+    assert refused.is_error
+    assert "feedback=on" in text_of(refused)
 
 
 @pytest.fixture

@@ -254,14 +254,15 @@ def files_with_secret(folder: Path) -> list[Path]:
 
 def use_memory(program: Any, store: Store, lm: Any) -> None:
     """Let Ada's words, the secret one among them, go through everything that takes words."""
-    memory = program.memory(store, "ada", "acme", lm)
+    memory = program.memory(store, "ada", "acme", lm, feedback=True)
     text = f"My word is {secret_word()} and I moved to Lisbon."
 
     # The Python API.
     memory.add([{"role": "user", "name": "Ada", "content": text}])
     memory.add([{"role": "user", "name": "Ada", "content": f"{text} Again."}], remember=False)
     memory.say("chat", [{"role": "user", "content": text}])
-    memory.ask(f"Is the word {secret_word()}, and what moved to Lisbon?")
+    answer = memory.ask(f"Is the word {secret_word()}, and what moved to Lisbon?")
+    memory.feedback(answer.answer_id, correction=f"The word is {secret_word()}.")
     memory.recall(f"The word {secret_word()}?")
     memory.end("chat")
     memory.remember()

@@ -146,7 +146,8 @@ def test_all_tokens_are_withdrawn_while_the_file_is_wrong_or_missing(token_file:
         (f"acme {TOKEN} usd-per-day=", "line 1: usd-per-day: give US dollars"),
         (f"acme {TOKEN} requests-per-minute=1.5", "line 1: requests-per-minute: give a whole"),
         (f"acme {TOKEN} usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
-        (f"acme {TOKEN} {TOKEN}=", "line 1: unknown limit; choose usd-per-day=... or requests-"),
+        (f"acme {TOKEN} feedback=yes", "line 1: feedback: give feedback=on or feedback=off"),
+        (f"acme {TOKEN} {TOKEN}=", "line 1: unknown limit; choose usd-per-day=..., requests-"),
         (f"metrics {TOKEN} usd-per-day=1", "line 1: the tenant metrics only reads metrics"),
         (
             f"acme {TOKEN} usd-per-day=5\n\nglobex {TOKEN}-2\nacme {TOKEN}-3",
@@ -469,8 +470,9 @@ def test_the_documentation_has_the_defaults_of_all_settings() -> None:
         assert row.numbers == numbers, row.options
         documented_options.update(row.options)
 
-    # These two are explained elsewhere.
-    assert Settings.model_fields.keys() - documented_options <= {"session_gap", "mcp"}
+    # These are explained elsewhere.
+    explained_elsewhere = {"session_gap", "mcp", "feedback"}
+    assert Settings.model_fields.keys() - documented_options <= explained_elsewhere
 
 
 @pytest.fixture
@@ -533,7 +535,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Clie
     folder = tmp_path_factory.mktemp("tenants")
     with (
         Store(folder / "memories.sqlite") as store,
-        serving(service_over(store, folder, writers=2)) as api,
+        serving(service_over(store, folder, writers=2, feedback=True)) as api,
     ):
         clients = {tenant: Client(api.address, token) for tenant, token in TOKENS.items()}
         yield clients
@@ -582,6 +584,10 @@ class TenantUser:
 
     def ask_about_chosen(self) -> Any:
         return self.memory.ask(QUESTION, where=self.where, since=self.since)
+
+    def feedback(self) -> Any:
+        answer_id = self.memory.ask(QUESTION).answer_id
+        return self.memory.feedback(answer_id, correction=f"the {self.flower}")
 
     def search(self) -> Any:
         return self.memory.search("flower of the day", k=50)
@@ -645,6 +651,7 @@ class TenantUser:
 VERBS_THAT_SHOW_TEXTS: dict[str, Callable[[TenantUser], Any]] = {
     "ask": TenantUser.ask,
     "ask, chosen": TenantUser.ask_about_chosen,
+    "feedback": TenantUser.feedback,
     "search": TenantUser.search,
     "search, chosen": TenantUser.search_chosen,
     "list": TenantUser.list_entries,

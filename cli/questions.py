@@ -1,0 +1,71 @@
+"""`mempiler questions`: the feedback of users in a store as questions of the benchmark `jsonl`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import ALL_TENANTS, JSON, OVERWRITE, open_store
+from .printing import print_result
+
+if TYPE_CHECKING:
+    from ..runs.feedback_questions import QuestionsExport
+
+
+@click.command("questions")
+@click.argument("store")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="the file of JSON lines that is written",
+)
+@ALL_TENANTS
+@click.option(
+    "--review",
+    type=click.Path(path_type=Path),
+    help="write only this HTML page, in which a person accepts, corrects or drops each question",
+)
+@OVERWRITE
+@JSON
+def command(
+    store: str, out: Path, tenant: str | None, review: Path | None, overwrite: bool
+) -> None:
+    """Write what users said about answers as questions, from which a program can be compiled.
+
+    STORE is a path or postgresql://... A question has the past as it was when it was asked, and the
+    right answer as its user knows it.
+    """
+    from ..runs.feedback_questions import export_questions
+
+    with open_store(store) as opened_store:
+        export = export_questions(
+            opened_store, out, tenant=tenant, review=review, overwrite=overwrite
+        )
+    print_result(export.to_dict(), _lines(export))
+
+
+def _lines(export: QuestionsExport) -> list[str]:
+    """Return what the command prints without `--json`."""
+    lines = [
+        f"{export.questions} questions of {export.users} users: {export.right} answers were right, "
+        f"{export.corrected} were corrected"
+    ]
+    left_out = {
+        "the right answer is not known": export.without_answer,
+        "nothing was stored before the question": export.without_history,
+        "an entry that the answer rests on was changed since": export.changed,
+    }
+    for reason, count in left_out.items():
+        if count:
+            lines.append(f"{count} left out: {reason}")
+
+    if export.review is None:
+        lines.append(f"written to {export.path}")
+    else:
+        lines.append(
+            f"open {export.review} in a browser, and put what you download there at {export.path}"
+        )
+    return lines

@@ -1,0 +1,376 @@
+"""Answers that a store keeps for feedback: what is kept, and how it goes.
+
+An answer rests on turns (`sources`), or on all turns of its user (`rests_on_all`), as one from a
+summary does. "s:1" is the first turn of the session "s".
+"""
+
+import io
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler import ConflictError, DataError, Store, StoreError
+from mempiler.memory import answers as limits
+from mempiler.memory.answers import EntrySources, KeptAnswer, StoredFeedback, new_answer_id
+from mempiler.memory.store.owner import Owner
+from mempiler.serving.memories.transfer import export_users, import_users
+
+from ..conftest import read_only
+from .conftest import ADA, BOB, session
+
+
+def answer_from(*sources: str, **fields: Any) -> KeptAnswer:
+    """Return an answer that rests on some turns."""
+    values: dict[str, Any] = {
+        "id": new_answer_id(),
+        "question": "Where does Ada live?",
+        "answer": "Lisbon",
+        "memory_version": "v",
+        "position": 1,
+        "sources": sources,
+        **fields,
+    }
+    return KeptAnswer(**values)
+
+
+def keep(store: Store, answer: KeptAnswer, owner: Owner = ADA) -> bool:
+    """Keep an answer that was given a moment ago."""
+    return store.answers.keep(owner, answer, store.forgetting.count())
+
+
+def kept_ids(store: Store, owner: Owner = ADA) -> list[str]:
+    return [answer.id for answer in store.transfer.dump(owner).answers]
+
+
+def rated_ids(store: Store, owner: Owner = ADA) -> list[str]:
+    return [feedback.answer for feedback in store.transfer.dump(owner).feedback]
+
+
+@pytest.fixture
+def store_of_ada(store: Store) -> Store:
+    """A store in which Ada has the sessions "s" and "t", of one turn each."""
+    store.items.add(ADA, session("I moved to Lisbon.", id="s"))
+    store.items.add(ADA, session("I like tea.", id="t"))
+    return store
+
+
+# What is kept.
+
+
+def test_an_answer_comes_back_as_it_was_kept(store_of_ada: Store) -> None:
+    answer = answer_from(
+        "s:1",
+        open_turns={"chat": 3},
+        entries=(EntrySources("f1", ("s:1",)),),
+    )
+
+    assert keep(store_of_ada, answer)
+
+    assert store_of_ada.answers.find(ADA, answer.id) == answer
+    assert store_of_ada.answers.find(BOB, answer.id) is None
+
+
+def test_no_answer_is_kept_for_a_user_of_whom_nothing_is_stored(store: Store) -> None:
+    assert not keep(store, answer_from())
+    assert store.users.list_all() == []
+
+
+def test_turns_that_were_never_stored_are_no_sources(store_of_ada: Store) -> None:
+    """A client may show a model messages that no session has."""
+    answer = answer_from("s:1", "chat:before-1")
+    keep(store_of_ada, answer)
+
+    kept = store_of_ada.answers.find(ADA, answer.id)
+
+    assert kept is not None
+    assert kept.sources == ("s:1",)
+
+
+def test_the_newest_answers_of_a_user_are_kept(
+    store_of_ada: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mempiler.memory.store.answers.MAX_ANSWERS", 2)
+    answers = [answer_from() for _ in range(4)]
+    for answer in answers:
+        keep(store_of_ada, answer)
+        store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+
+    newest_ids = [answer.id for answer in answers[2:]]
+    assert kept_ids(store_of_ada) == newest_ids
+    assert sorted(rated_ids(store_of_ada)) == sorted(newest_ids)
+
+
+def test_an_answer_replaces_the_one_of_its_id_and_the_feedback_on_it(store_of_ada: Store) -> None:
+    answer = answer_from()
+    keep(store_of_ada, answer)
+    store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+
+    keep(store_of_ada, replace(answer, answer="Porto"))
+
+    (kept,) = store_of_ada.transfer.dump(ADA).answers
+    assert kept.answer == "Porto"
+    assert rated_ids(store_of_ada) == []
+
+
+# Feedback.
+
+
+def test_feedback_replaces_earlier_feedback_on_the_answer(store_of_ada: Store) -> None:
+    answer = answer_from()
+    keep(store_of_ada, answer)
+    store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+
+    correction = StoredFeedback(answer.id, right=False, correction="Porto")
+    assert store_of_ada.answers.rate(ADA, correction)
+
+    assert store_of_ada.transfer.dump(ADA).feedback == (correction,)
+
+
+def test_feedback_on_an_answer_that_is_not_kept_is_not_stored(store_of_ada: Store) -> None:
+    assert not store_of_ada.answers.rate(ADA, StoredFeedback(new_answer_id(), right=True))
+    assert rated_ids(store_of_ada) == []
+
+
+def test_users_who_rated_an_answer_are_listed_by_tenant(store: Store) -> None:
+    owners = [Owner("zoe", "acme"), Owner("ada", "globex"), Owner("silent", "acme")]
+    for owner in owners:
+        store.items.add(owner, session("hello"))
+        answer = answer_from()
+        keep(store, answer, owner)
+        if owner.user != "silent":
+            store.answers.rate(owner, StoredFeedback(answer.id, right=True))
+
+    assert store.answers.owners_with_feedback() == owners[:2]
+    assert store.answers.owners_with_feedback("acme") == owners[:1]
+
+
+# Forgetting.
+
+
+def test_a_forgotten_session_takes_the_answers_that_rest_on_it(store_of_ada: Store) -> None:
+    from_s = answer_from("s:1")
+    from_t = answer_from("t:1")
+    from_both = answer_from("s:1", "t:1")
+    from_a_summary = answer_from(rests_on_all=True)
+    for answer in (from_s, from_t, from_both, from_a_summary):
+        keep(store_of_ada, answer)
+        store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+
+    store_of_ada.forgetting.forget_session(ADA, "s")
+
+    assert kept_ids(store_of_ada) == [from_t.id]
+    assert rated_ids(store_of_ada) == [from_t.id]
+
+
+def test_a_forgotten_session_takes_feedback_whose_useful_entries_rest_on_it(
+    store_of_ada: Store,
+) -> None:
+    """The correction may quote them, although the answer did not know them."""
+    answer = answer_from("t:1")
+    keep(store_of_ada, answer)
+    useful_entries = (EntrySources("s:1", ("s:1",)),)
+    store_of_ada.answers.rate(
+        ADA, StoredFeedback(answer.id, correction="Lisbon", useful_entries=useful_entries)
+    )
+
+    store_of_ada.forgetting.forget_session(ADA, "s")
+
+    assert kept_ids(store_of_ada) == []
+    assert rated_ids(store_of_ada) == []
+
+
+def test_a_replaced_session_takes_the_answers_that_rest_on_its_old_turns(
+    store_of_ada: Store,
+) -> None:
+    new_session = session("I moved to Porto.", id="s")
+    turns = (new_session.turns[0].model_copy(update={"id": "new"}),)
+    keep(store_of_ada, answer_from("s:1"))
+
+    store_of_ada.items.replace(ADA, new_session.model_copy(update={"turns": turns}))
+
+    assert kept_ids(store_of_ada) == []
+
+
+def forget_user(store: Store) -> None:
+    store.forgetting.forget_user(ADA)
+
+
+def forget_session(store: Store) -> None:
+    store.forgetting.forget_session(ADA, "s")
+
+
+def test_an_answer_from_before_a_session_was_forgotten_is_not_kept(store_of_ada: Store) -> None:
+    forget_count = store_of_ada.forgetting.count()
+    forget_session(store_of_ada)
+
+    assert not store_of_ada.answers.keep(ADA, answer_from("s:1"), forget_count)
+    assert kept_ids(store_of_ada) == []
+
+
+def test_an_answer_from_before_its_user_was_forgotten_is_refused(store_of_ada: Store) -> None:
+    forget_count = store_of_ada.forgetting.count()
+    forget_user(store_of_ada)
+
+    with pytest.raises(ConflictError, match="'ada' was forgotten while this was under way"):
+        store_of_ada.answers.keep(ADA, answer_from("s:1"), forget_count)
+    assert store_of_ada.users.list_all() == []
+
+
+@pytest.mark.parametrize("forget", [forget_user, forget_session])
+def test_feedback_from_before_something_was_forgotten_is_refused(
+    store_of_ada: Store, forget: Callable[[Store], None]
+) -> None:
+    answer = answer_from("t:1")
+    keep(store_of_ada, answer)
+    forget_count = store_of_ada.forgetting.count()
+    forget(store_of_ada)
+
+    with pytest.raises(ConflictError, match="was forgotten while this was under way"):
+        store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True), forget_count)
+    assert rated_ids(store_of_ada) == []
+
+
+@pytest.mark.parametrize("forget", [forget_user, forget_session])
+def test_no_byte_of_a_forgotten_answer_and_its_feedback_stays(
+    tmp_path: Path, forget: Callable[[Store], None]
+) -> None:
+    """The texts are so long that each row takes several pages of the file."""
+    with Store(tmp_path / "memories.sqlite") as store:
+        store.items.add(ADA, session("hello", id="s"))
+        for _ in range(20):
+            answer = answer_from(
+                "s:1",
+                question="SECRET question " * 300,
+                answer="SECRET answer " * 300,
+                entries=(EntrySources("SECRET-entry", ("s:1",)),),
+            )
+            keep(store, answer)
+            useful_entries = (EntrySources("SECRET-entry", ("s:1",)),)
+            feedback = StoredFeedback(
+                answer.id, correction="SECRET correction " * 300, useful_entries=useful_entries
+            )
+            store.answers.rate(ADA, feedback)
+        bytes_before = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+        forget(store)
+
+        bytes_after = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"SECRET" in bytes_before
+    assert b"SECRET" not in bytes_after
+
+
+# Export and import.
+
+
+def exported_lines(store: Store) -> list[str]:
+    file = io.StringIO()
+    export_users(store, file)
+    return file.getvalue().splitlines()
+
+
+@pytest.fixture
+def lines_with_feedback(store_of_ada: Store) -> list[str]:
+    """An export of Ada, with an answer and the feedback on it."""
+    answer = answer_from("s:1", open_turns={"chat": 1})
+    keep(store_of_ada, answer)
+    store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, correction="Porto"))
+    return exported_lines(store_of_ada)
+
+
+def test_an_import_has_the_answers_and_feedback_of_the_export(
+    lines_with_feedback: list[str], tmp_path: Path
+) -> None:
+    with Store(tmp_path / "other.sqlite") as other_store:
+        import_users(other_store, lines_with_feedback, "file")
+
+        assert exported_lines(other_store) == lines_with_feedback
+        # Further answers come after the imported one.
+        assert keep(other_store, answer_from())
+        assert len(kept_ids(other_store)) == 2
+
+
+def with_answer_twice(user: dict[str, Any]) -> None:
+    user["answers"] *= 2
+
+
+def with_feedback_twice(user: dict[str, Any]) -> None:
+    user["feedback"] *= 2
+
+
+def without_answers(user: dict[str, Any]) -> None:
+    del user["answers"]
+
+
+def with_malformed_id(user: dict[str, Any]) -> None:
+    user["answers"][0]["id"] = "ans_1"
+
+
+def with_long_question(user: dict[str, Any]) -> None:
+    user["answers"][0]["question"] = "x" * (limits.MAX_ANSWER_LENGTH + 1)
+
+
+def with_nul(user: dict[str, Any]) -> None:
+    user["feedback"][0]["correction"] = "a\0b"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_answer_twice, "two answers of one id"),
+        (with_feedback_twice, "feedback twice on one answer"),
+        (without_answers, "feedback on an answer that is not there"),
+        (with_malformed_id, "answers.0.id"),
+        (with_long_question, "answers.0.question"),
+        (with_nul, "NUL"),
+    ],
+)
+def test_answers_that_no_store_has_kept_are_not_imported(
+    lines_with_feedback: list[str],
+    change: Callable[[dict[str, Any]], None],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    header, line = lines_with_feedback
+    user = json.loads(line)
+    change(user)
+
+    with Store(tmp_path / "other.sqlite") as other_store:
+        with pytest.raises(DataError, match=message):
+            import_users(other_store, [header, json.dumps(user)], "file")
+        assert other_store.users.list_all() == []
+
+
+# Stores from before there were these tables.
+
+
+@pytest.fixture
+def older_store(open_folder: Path) -> Path:
+    """A store of version 1 of the tables, in which Ada has a session."""
+    path = open_folder / "memories.sqlite"
+    with Store(path) as store:
+        store.items.add(ADA, session("I moved to Lisbon.", id="s"))
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "DROP TABLE mempiler_answers; DROP TABLE mempiler_feedback;"
+            "UPDATE mempiler_version SET version_num = '1'"
+        )
+    return path
+
+
+def test_an_older_store_gets_the_tables_that_it_lacks(older_store: Path) -> None:
+    with Store(older_store) as store:
+        assert keep(store, answer_from("s:1"))
+        assert [stored.item.id for stored in store.items.list_all(ADA)] == ["s"]
+
+
+def test_an_older_store_that_cannot_be_written_is_refused_with_the_fix(older_store: Path) -> None:
+    with (
+        read_only(older_store.parent),
+        pytest.raises(StoreError, match=r"version 1, .* open it once where it can be written"),
+    ):
+        Store(older_store)

@@ -1,0 +1,344 @@
+"""Questions from feedback: which rows come out, with which past, answer and evidence.
+
+Answers come from turn RAG with the offline engine, which copies the sentence that fits best. "a:1"
+is the first turn of the session "a".
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mempiler
+import pytest
+from mempiler import QuestionsExport, Store, UserError, UserMemory, build, export_questions
+from mempiler.runs import feedback_questions
+
+LISBON = "I moved to Lisbon."
+PORTO = "I moved to Porto."
+
+
+def memory_of(store: Store, user: str = "ada", tenant: str = "default") -> UserMemory:
+    return build("turn-rag").memory(store, user, tenant, lm="offline", feedback=True)
+
+
+def say(memory: UserMemory, text: str, session: str) -> None:
+    """Store a session of one turn, and write it into the memory."""
+    memory.add([{"role": "user", "name": "Ada", "content": text}], id=session)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def texts_of_past(row: dict[str, Any]) -> list[str]:
+    """Return what was said before the question of a row."""
+    return [turn["text"] for item in row["history"]["items"] for turn in item["turns"]]
+
+
+@pytest.fixture
+def ada(store: Store) -> UserMemory:
+    """Ada's memory with the session "a", in which she says that she moved to Lisbon."""
+    memory = memory_of(store)
+    say(memory, LISBON, "a")
+    return memory
+
+
+@pytest.fixture
+def export(store: Store, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """A function that exports the feedback of the store, and returns the rows."""
+
+    def export_rows(**options: Any) -> list[dict[str, Any]]:
+        path = tmp_path / "questions.jsonl"
+        export_questions(store, path, **options)
+        return read_rows(path)
+
+    return export_rows
+
+
+# Rows.
+
+
+def test_a_right_answer_is_the_gold_answer(ada: UserMemory, export: Any) -> None:
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, right=True, useful_entries=["a:1"])
+
+    (row,) = export()
+
+    assert row["id"] == answer_id
+    assert row["user"] == "ada"
+    assert row["question"] == "Where did Ada move?"
+    assert row["answer"] == LISBON
+    assert row["evidence"] == ["a:1"]
+    assert row["category"] == "right"
+    assert texts_of_past(row) == [LISBON]
+
+
+def test_a_correction_is_the_gold_answer(ada: UserMemory, export: Any) -> None:
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction=" Lisbon ")
+
+    (row,) = export()
+
+    assert row["answer"] == "Lisbon"
+    assert row["category"] == "corrected"
+    assert row["evidence"] == []
+
+
+@pytest.mark.parametrize("feedback", [{"right": False}, {"useful_entries": ["a:1"]}])
+def test_without_a_right_answer_there_is_no_row_and_it_is_counted(
+    ada: UserMemory, store: Store, tmp_path: Path, feedback: dict[str, Any]
+) -> None:
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, **feedback)
+
+    export = export_questions(store, tmp_path / "questions.jsonl")
+
+    assert export == QuestionsExport(tmp_path / "questions.jsonl", without_answer=1)
+    assert read_rows(export.path) == []
+
+
+def test_a_question_about_nothing_that_is_stored_gives_no_row(store: Store, tmp_path: Path) -> None:
+    memory = memory_of(store)
+    (question,) = memory.say("chat", [{"role": "user", "content": "Who am I?"}])
+    answer_id = memory.ask("Who am I?", asked=[question.id]).answer_id
+    memory.feedback(answer_id, correction="Ada")
+
+    export = export_questions(store, tmp_path / "questions.jsonl")
+
+    assert (export.questions, export.without_history) == (0, 1)
+
+
+def test_the_benchmark_reads_the_rows(ada: UserMemory, store: Store, tmp_path: Path) -> None:
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, right=True, useful_entries=["a:1"])
+    path = export_questions(store, tmp_path / "questions.jsonl").path
+
+    result = mempiler.evaluate("turn-rag", benchmark="jsonl", data=path, lm="offline")
+
+    (row,) = result.rows
+    assert row.score == 1.0
+    assert row.recall["shown"] == 1.0
+
+
+# The past as it was when the question was asked.
+
+
+def test_what_was_said_after_the_answer_is_no_part_of_the_past(
+    ada: UserMemory, export: Any
+) -> None:
+    before = ada.ask("Where does Ada live?").answer_id
+    say(ada, PORTO, "b")
+    after = ada.ask("Where does Ada live?").answer_id
+    for answer_id in (after, before):
+        ada.feedback(answer_id, correction="?")
+
+    rows = export()
+
+    assert [row["id"] for row in rows] == [before, after]
+    assert [texts_of_past(row) for row in rows] == [[LISBON], [LISBON, PORTO]]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["open", "ended"])
+def test_of_a_session_that_was_open_the_turns_before_the_question_are_the_past(
+    ada: UserMemory, export: Any, ends: bool
+) -> None:
+    ada.say("chat", [{"role": "user", "content": "I like tea."}])
+    (question,) = ada.say("chat", [{"role": "user", "content": "What do I like?"}])
+    answer_id = ada.ask("What do I like?", asked=[question.id]).answer_id
+    ada.say("chat", [{"role": "assistant", "content": "Tea."}])
+    if ends:
+        ada.end("chat")
+    ada.feedback(answer_id, right=True)
+
+    (row,) = export()
+
+    assert texts_of_past(row) == [LISBON, "I like tea."]
+
+
+def test_evidence_from_after_the_question_is_left_out(ada: UserMemory, export: Any) -> None:
+    answer_id = ada.ask("Where does Ada live?").answer_id
+    say(ada, PORTO, "b")
+    ada.feedback(answer_id, correction="Porto", useful_entries=["b:1", "a:1"])
+
+    (row,) = export()
+
+    assert row["evidence"] == ["a:1"]
+
+
+# What was forgotten, deleted or reworded.
+
+
+def test_nothing_of_a_forgotten_user_comes_out(store: Store, ada: UserMemory, export: Any) -> None:
+    bob = memory_of(store, "bob")
+    say(bob, PORTO, "b")
+    for memory in (ada, bob):
+        memory.feedback(memory.ask("Where?").answer_id, right=True)
+
+    bob.forget()
+
+    assert [row["user"] for row in export()] == ["ada"]
+
+
+def test_a_user_who_is_forgotten_during_the_export_does_not_come_out(
+    store: Store, ada: UserMemory, export: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada.feedback(ada.ask("Where?").answer_id, right=True)
+    dump = store.transfer.dump
+
+    def dump_and_forget(owner: Any) -> Any:
+        result = dump(owner)
+        ada.forget()
+        return result
+
+    monkeypatch.setattr(store.transfer, "dump", dump_and_forget)
+
+    assert export() == []
+
+
+def test_a_deleted_turn_is_no_part_of_the_past(ada: UserMemory, export: Any) -> None:
+    say(ada, PORTO, "b")
+    ada.entries.delete("b:1")
+    ada.feedback(ada.ask("Where?").answer_id, correction="Lisbon")
+
+    (row,) = export()
+
+    assert texts_of_past(row) == [LISBON]
+
+
+def test_an_answer_that_rests_on_a_turn_deleted_since_is_no_gold_answer(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
+    say(ada, "I like tea.", "b")
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, right=True)
+    ada.entries.delete("a:1")
+
+    export = export_questions(store, tmp_path / "questions.jsonl")
+
+    assert (export.questions, export.changed) == (0, 1)
+
+
+def test_a_reworded_turn_has_its_new_words(ada: UserMemory, export: Any) -> None:
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Porto")
+    ada.entries.update("a:1", PORTO)
+
+    (row,) = export()
+
+    assert texts_of_past(row) == [PORTO]
+    assert row["answer"] == "Porto"
+
+
+# Tenants.
+
+
+@pytest.fixture
+def two_tenants(store: Store) -> None:
+    """Feedback of a user "ada" of each of two tenants."""
+    for tenant in ("acme", "globex"):
+        memory = memory_of(store, tenant=tenant)
+        say(memory, f"I work for {tenant}.", "a")
+        memory.feedback(memory.ask("Where?").answer_id, right=True)
+
+
+@pytest.mark.usefixtures("two_tenants")
+def test_users_of_one_name_are_two_users(export: Any) -> None:
+    assert [row["user"] for row in export()] == ["acme/ada", "globex/ada"]
+
+
+@pytest.mark.usefixtures("two_tenants")
+def test_one_tenant_comes_out_alone(export: Any) -> None:
+    (row,) = export(tenant="acme")
+
+    assert row["user"] == "ada"
+    assert texts_of_past(row) == ["I work for acme."]
+
+
+# Files.
+
+
+def test_an_earlier_export_is_overwritten_and_another_file_is_not(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    export_questions(store, path)
+    ada.feedback(ada.ask("Where?").answer_id, right=True)
+    export_questions(store, path)
+    assert export_questions(store, path).questions == 1
+
+    path.write_text('{"question": "mine"}\n')
+    with pytest.raises(UserError, match="was not written by Mempiler"):
+        export_questions(store, path)
+    assert path.read_text() == '{"question": "mine"}\n'
+
+    assert export_questions(store, path, overwrite=True).questions == 1
+
+
+def test_only_the_owner_of_the_file_may_read_it(store: Store, tmp_path: Path) -> None:
+    path = export_questions(store, tmp_path / "questions.jsonl").path
+
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_store_that_is_not_there_is_refused_and_not_created(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no store here"):
+        export_questions(tmp_path / "typo.sqlite", tmp_path / "questions.jsonl")
+
+    assert not (tmp_path / "typo.sqlite").exists()
+
+
+# The review page.
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """Return the JSON that the script of a page reads."""
+    _, _, rest = page.partition('<script type="application/json" id="data">')
+    return json.loads(rest.partition("</script>")[0])
+
+
+def test_a_review_page_has_the_rows_and_the_file_waits_for_the_reviewer(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
+    ada.feedback(ada.ask("Where?").answer_id, correction="Porto")
+    path = tmp_path / "questions.jsonl"
+
+    export = export_questions(store, path, review=tmp_path / "review.html")
+
+    assert export.questions == 1
+    assert not path.exists()
+    assert export.review is not None
+    data = data_of(export.review.read_text(encoding="utf-8"))
+    assert data["file"] == "questions.jsonl"
+    (question,) = data["questions"]
+    assert question["given"] == LISBON
+    assert question["row"]["answer"] == "Porto"
+
+
+def test_a_review_page_holds_hostile_texts_as_data(
+    store: Store, ada: UserMemory, tmp_path: Path
+) -> None:
+    hostile = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    say(ada, hostile, hostile[2:8])
+    ada.feedback(ada.ask(hostile).answer_id, correction=hostile)
+
+    export_questions(store, tmp_path / f"{hostile[10:17]}.jsonl", review=tmp_path / "r.html")
+
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "alert(1)</script>" not in page
+    assert "<img" not in page
+    (question,) = data_of(page)["questions"]
+    assert question["row"]["question"] == hostile
+
+
+def test_what_was_answered_is_not_on_the_page_if_the_user_has_changed_an_entry_of_it(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Porto")
+    ada.entries.update("a:1", PORTO)
+
+    export_questions(store, tmp_path / "q.jsonl", review=tmp_path / "review.html")
+
+    assert "Lisbon" not in (tmp_path / "review.html").read_text(encoding="utf-8")
+
+
+def test_rows_that_a_person_has_reviewed_are_not_taken_for_those_of_an_export() -> None:
+    """The page puts the id last, see `review.js`."""
+    reviewed = {"user": "ada", "question": "Where?", "answer": "Lisbon", "id": "ans_0"}
+
+    assert feedback_questions.ROW_MARK not in json.dumps(reviewed, separators=(",", ":"))
