@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .records import Turn as Turn
     from .runs.api import aevaluate as aevaluate
     from .runs.api import benchmark as benchmark
+    from .runs.api import choose as choose
     from .runs.api import compare as compare
     from .runs.api import compile as compile  # noqa: A004 (the public name)
     from .runs.api import evaluate as evaluate
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from .runs.api import train as train
     from .runs.artifact import load as load
     from .runs.artifact import save as save
+    from .runs.choice import Choice as Choice
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
     from .runs.results import Evaluation as Evaluation
@@ -126,6 +128,7 @@ _MODULES = {
     "Turn": ".records",
     "aevaluate": ".runs.api",
     "benchmark": ".runs.api",
+    "choose": ".runs.api",
     "compare": ".runs.api",
     "compile": ".runs.api",
     "evaluate": ".runs.api",
@@ -134,6 +137,7 @@ _MODULES = {
     "train": ".runs.api",
     "load": ".runs.artifact",
     "save": ".runs.artifact",
+    "Choice": ".runs.choice",
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
     "Evaluation": ".runs.results",

@@ -409,6 +409,7 @@ SECTIONS: dict[str, type[Section] | type[Limits]] = {
 UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
     "compile": ("answer_lm", "answer_api_base"),
     "evaluate": ("margin",),
+    "choose": ("margin", "workers", "replay"),
     "train": (
         "answer_lm",
         "answer_api_base",
