@@ -90,18 +90,21 @@ def run_choose(
     usage_before = run.meter.read()
     with run.folder.recording(), ExitStack() as open_methods:
         run.record_python_objects(_python_objects(inputs, targets))
+        # The programs first: a wrong name makes no MLflow run.
+        opening = _Opening(run, split, progress)
+        candidates: list[_Candidate] = []
+        for entrant in entrants:
+            candidate = opening.open(entrant)
+            open_methods.enter_context(closing(candidate.program.method))
+            candidates.append(candidate)
+
+        contest = _Contest(candidates, _in_order(inputs, questions, candidates))
+        min_n = inputs.config.execution.min_n
         logged = {**_parameters(names, inputs), **settings}
         with run.tracked("choose", inputs.benchmark.name, logged) as tracker:
-            opening = _Opening(run, tracker, split, progress)
-            candidates = [opening.open(entrant) for entrant in entrants]
-            for candidate in candidates:
-                open_methods.enter_context(closing(candidate.program.method))
-
-            contest = _Contest(candidates, _in_order(inputs, questions, candidates))
-            min_n = inputs.config.execution.min_n
             result = halve(contest.score_questions, contest.groups, len(candidates), share, min_n)
             for candidate in candidates:
-                candidate.log(split)
+                candidate.log(tracker, split)
 
             usage = run.meter.read() - usage_before
             notes = _notes(contest, share, min_n)
@@ -205,6 +208,8 @@ class _Candidate:
     label: str
     run: Run
     """Its part of the run."""
+    parent: Parent
+    """What it shares with the others."""
     program: MemoryProgram
     evaluator: Evaluator
     evaluation: Evaluation | None = None
@@ -237,10 +242,11 @@ class _Candidate:
         self.evaluation = evaluation
         return evaluation
 
-    def log(self, split: Part) -> None:
+    def log(self, choice_tracker: Tracker, split: Part) -> None:
         """Log the scores as an MLflow run, and keep rows and page in the folder of this part.
 
         Args:
+            choice_tracker: The MLflow run of the choice, below which this one stands.
             split: Which questions the methods were chosen by.
         """
         if self.evaluation is None:
@@ -249,10 +255,9 @@ class _Candidate:
         settings = parameters(self.program, self.run.config, self.evaluator.benchmark)
         logged = {**settings, "part": split}
         note = f"asked {len(self.evaluation.rows)} questions, as one of the methods of a choice"
-        with (
-            self.run.context(self.program),
-            self.run.tracked("evaluate", name, logged) as tracker,
-        ):
+        tags = {"mlflow.parentRunId": choice_tracker.run_id, "variant": self.label}
+        run = replace(self.run, parent=replace(self.parent, tags=tags))
+        with run.context(self.program), run.tracked("evaluate", name, logged) as tracker:
             self.evaluation = log_evaluation(
                 self.evaluator, tracker, self.program, self.evaluation, split, [note]
             )
@@ -268,14 +273,12 @@ class _Opening:
 
     Args:
         run: The whole run.
-        tracker: The MLflow run of the whole.
         split: Which questions are asked.
         progress: Called with the name of each phase.
     """
 
-    def __init__(self, run: Run, tracker: Tracker, split: Part, progress: ProgressFactory) -> None:
+    def __init__(self, run: Run, split: Part, progress: ProgressFactory) -> None:
         self._run = run
-        self._tracker = tracker
         self._split: Part = split
         self._progress = progress
         # Methods that write alike share their memories.
@@ -290,14 +293,13 @@ class _Opening:
         target = entrant.target
         if isinstance(target, str):
             target = pin_address(target)
-        tags = {"mlflow.parentRunId": self._tracker.run_id, "variant": entrant.label}
         folder = self._folder(entrant.label)
-        parent = Parent(folder, self._run.guard, tags, self._memories)
+        parent = Parent(folder, self._run.guard, tags={}, cache=self._memories)
         # The parts also share the meter, and models that are loaded into this process.
         run = replace(self._run, folder=folder, parent=parent)
         program, benchmark = run.load_target(target)
         evaluator = Evaluator(run, benchmark, self._progress, target)
-        return _Candidate(entrant.label, run, program, evaluator)
+        return _Candidate(entrant.label, run, parent, program, evaluator)
 
     def _folder(self, label: str) -> RunFolder:
         """Return the folder for the evaluation of a method; it is there if the run is resumed."""
