@@ -124,6 +124,8 @@ def _check_share(share: float) -> None:
 class _Entrant:
     """A method as the user named it."""
 
+    number: int
+    """Its place among the methods, from 1."""
     label: str
     """Its name in tables, which no other one has."""
     target: object
@@ -141,7 +143,7 @@ def _entrants_of(targets: Sequence[object]) -> list[_Entrant]:
 
     counts: Counter[str] = Counter()
     entrants: list[_Entrant] = []
-    for target in targets:
+    for number, target in enumerate(targets, 1):
         name = name_in_tables(target)
         if isinstance(target, str) and target.endswith(ANSWER_FILE_ENDINGS):
             raise UserError(
@@ -153,7 +155,7 @@ def _entrants_of(targets: Sequence[object]) -> list[_Entrant]:
             raise UserError(f"{name}: is named twice; name each method once")
         # Two objects of one class have the same name.
         label = name if counts[name] == 1 else f"{name} #{counts[name]}"
-        entrants.append(_Entrant(label, target))
+        entrants.append(_Entrant(number, label, target))
     return entrants
 
 
@@ -293,7 +295,7 @@ class _Opening:
         target = entrant.target
         if isinstance(target, str):
             target = pin_address(target)
-        folder = self._folder(entrant.label)
+        folder = self._folder(entrant)
         parent = Parent(folder, self._run.guard, tags={}, cache=self._memories)
         # The parts also share the meter, and models that are loaded into this process.
         run = replace(self._run, folder=folder, parent=parent)
@@ -301,19 +303,21 @@ class _Opening:
         evaluator = Evaluator(run, benchmark, self._progress, target)
         return _Candidate(entrant.label, run, parent, program, evaluator)
 
-    def _folder(self, label: str) -> RunFolder:
+    def _folder(self, entrant: _Entrant) -> RunFolder:
         """Return the folder for the evaluation of a method; it is there if the run is resumed."""
         settings = {
             "command": "evaluate",
             # Such a run cannot be repeated by itself, so `mempiler show` writes no file for it.
             "part_of": "choose",
-            "program": label,
+            "program": entrant.label,
             **resume_key(self._run.inputs),
             "part": self._split,
         }
-        # The end of the folder's name tells the parts of this run from those of others.
+        # The number tells methods apart whose names begin alike, and the end of the run's own name
+        # tells its parts from those of other runs.
+        short_name = file_name_of(entrant.label)[:60]
         mark = self._run.folder.path.name.rpartition("-")[2]
-        return self._run.folder.child(f"{file_name_of(label)[:60]}-{mark}", settings)
+        return self._run.folder.child(f"{short_name}-{mark}-{entrant.number}", settings)
 
 
 def _in_order(

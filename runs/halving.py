@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from .statistics import MIN_N, Difference, compare_paired_scores
+from .statistics import MIN_N, TIE_TOLERANCE, Difference, compare_paired_scores
 
 DEFAULT_SHARE = 0.3
 """The share of all answers (every candidate on every question) that is asked for at most."""
@@ -110,7 +110,7 @@ def halve(
         min_n: With fewer questions in common, two candidates are not told apart.
     """
     contest = _Contest(score_questions, groups, candidate_count, min_n)
-    budget = int(share * candidate_count * len(groups))
+    budget = _budget(candidate_count, len(groups), share)
     rounds_left = count_rounds(candidate_count)
 
     while rounds_left > 0 and len(contest.active) > 1:
@@ -142,8 +142,14 @@ def count_rounds(candidate_count: int) -> int:
 
 def first_round_size(candidate_count: int, question_count: int, share: float) -> int:
     """Return how many questions every candidate is asked in the first round."""
-    answers = int(share * candidate_count * question_count)
-    return answers // (count_rounds(candidate_count) * candidate_count)
+    budget = _budget(candidate_count, question_count, share)
+    return budget // (count_rounds(candidate_count) * candidate_count)
+
+
+def _budget(candidate_count: int, question_count: int, share: float) -> int:
+    """Return how many answers may be asked for."""
+    # 0.3 * 300 is a little less than 90 in floating point.
+    return math.floor(share * candidate_count * question_count + TIE_TOLERANCE)
 
 
 @dataclass
