@@ -8,8 +8,8 @@ Usage:
     $ python perf/choices.py --draws 20
 
 Sample output:
-    of 100 draws                          best found  in final  winner  wrong winner  answers
-    clear winner of 8, 600 in 20 spread       100.0%    100.0%  100.0%          0.0%    19.4%
+    of 100 draws                            best found  in final  winner  wrong winner  answers
+    clear winner of 8, 600 in 20 spread         100.0%    100.0%   99.0%          0.0%    21.6%
 
 Every line is a case:
     clear winner of 8     one method is right in 75 % of the questions, and the others in 40 to 58 %

@@ -234,8 +234,8 @@ class Choice:
         totals = usage_totals(self.usage)
         lines = [
             self.statement(),
-            f"asked {self.answers:,} of {self.all_answers:,} answers ({share:.0%}),"
-            f" {totals['calls']:,.0f} calls",
+            f"scored {self.answers:,} of {self.all_answers:,} answers ({share:.0%}),"
+            f" with {totals['calls']:,.0f} calls",
             "calls, tokens, US$ and seconds are those of a question, on average",
         ]
         if self.difference.warning is not None:
