@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .runs.api import aevaluate as aevaluate
     from .runs.api import benchmark as benchmark
     from .runs.api import check as check
+    from .runs.api import choose as choose
     from .runs.api import compare as compare
     from .runs.api import compile as compile  # noqa: A004 (the public name)
     from .runs.api import evaluate as evaluate
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from .runs.artifact import load as load
     from .runs.artifact import save as save
     from .runs.check_result import Check as Check
+    from .runs.choice import Choice as Choice
     from .runs.comparison import Comparison as Comparison
     from .runs.compile_result import CompileResult as CompileResult
     from .runs.feedback_questions import QuestionsExport as QuestionsExport
@@ -137,6 +139,7 @@ _MODULES = {
     "aevaluate": ".runs.api",
     "benchmark": ".runs.api",
     "check": ".runs.api",
+    "choose": ".runs.api",
     "compare": ".runs.api",
     "compile": ".runs.api",
     "evaluate": ".runs.api",
@@ -147,6 +150,7 @@ _MODULES = {
     "load": ".runs.artifact",
     "save": ".runs.artifact",
     "Check": ".runs.check_result",
+    "Choice": ".runs.choice",
     "Comparison": ".runs.comparison",
     "CompileResult": ".runs.compile_result",
     "Improvement": ".runs.improvement",

@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
     "compile": "Tune a method's prompts against a benchmark and save the program.",
     "evaluate": "Score a method, a saved program or another system; check a data file or a judge.",
+    "choose": "Find out which of several methods suits your data best, with few calls.",
     "compare": "Tell whether runs differ, question by question, in a table or on a page.",
     "check": "Tell a CI job whether a program is worse than the one in use, or below a floor.",
     "show": "Show a run: scores, which questions it got wrong and why, one with its prompt.",

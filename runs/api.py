@@ -39,11 +39,14 @@ from ..programs.staging import Stage
 from .announce import announce
 from .check import AnyModel, CheckModels, Subjects, run_check
 from .check_result import Check
+from .choice import Choice
+from .choose import run_choose
 from .comparison import Comparison, compare_evaluations
 from .compile import KeepOptions, run_compile
 from .compile_result import CompileResult
 from .config import UNAVAILABLE_OPTIONS, RunConfig
 from .evaluate import Part, run_evaluate
+from .halving import DEFAULT_SHARE
 from .improve import ImproveConfig, run_improve
 from .improvement import Improvement
 from .inputs import RunInputs
@@ -149,6 +152,46 @@ def evaluate(
     inputs = _inputs_for(evaluate, options, questions)
     with _show_progress(options, inputs, program, split) as (start_phase, meter):
         return run_evaluate(program, inputs, split, progress=start_phase, meter=meter)
+
+
+def choose(
+    programs: Sequence[object],
+    testset: Examples | None = None,
+    *,
+    metric: Metric | None = None,
+    share: float = DEFAULT_SHARE,
+    split: Part = "all",
+    **options: Unpack[RunOptions],
+) -> Choice:
+    """Find out which of several methods suits the questions best, with few calls.
+
+    All methods are asked some of the questions. The worse half leaves, and so does whoever is
+    clearly behind the leader; those that stay are asked further ones, until two are left.
+
+    Args:
+        programs: Two methods or more, each in a form that `evaluate` takes, except for files of
+            answers.
+        testset: As `evaluate` takes it.
+        metric: As `compile` takes it.
+        share: The share of all answers, each method on each question, that is asked for at most:
+            above 0, up to 1.
+        split: Which questions of a benchmark: "all", or a part of the split that `compile` uses.
+        **options: Models, limits and everything else that runs share; see `RunOptions`. The limits
+            hold for all methods together.
+
+    Returns:
+        The methods, the best first, with their scores and what they take, and whether the first
+        one is told apart from the second one.
+
+    Raises:
+        UserError: An argument does not fit; nothing was asked.
+        EndpointError: The model's endpoint is down; the message says how to resume.
+    """
+    _refuse_options(options, UNAVAILABLE_OPTIONS["choose"], "choose")
+    questions = Questions(testset=testset, metric=metric)
+    inputs = _inputs_for(choose, options, questions)
+    with _show_progress(options, inputs, None, split) as (start_phase, meter):
+        return run_choose(programs, inputs, share, split, start_phase, meter)
 
 
 async def aevaluate(

@@ -410,6 +410,7 @@ UNAVAILABLE_OPTIONS: dict[str, tuple[str, ...]] = {
     "compile": ("answer_lm", "answer_api_base"),
     "evaluate": ("margin",),
     "check": ("workers", "margin", "replay"),
+    "choose": ("margin", "workers", "replay"),
     "train": (
         "answer_lm",
         "answer_api_base",

@@ -282,13 +282,39 @@ def _evaluate_tracked(
     # The context first: a wrong name of a model or an adapter makes no MLflow run.
     with run.context(program), run.tracked("evaluate", name, logged) as tracker:
         evaluation = evaluator(program, examples, part, "evaluating")
-        evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
-        tracker.log_evaluation("evaluation", evaluation)
+        target = evaluator.target
+        notes = target.notes if isinstance(target, RecordedAnswers) else []
+        return log_evaluation(evaluator, tracker, program, evaluation, part, notes)
 
-        _keep_evaluation_page(evaluator, tracker, program, evaluation, part)
-        programs = [ProgramPrompts(program)]
-        traces = run.config.execution.traces
-        log_details(tracker, benchmark, evaluation, programs, "evaluation", traces)
+
+def log_evaluation(
+    evaluator: Evaluator,
+    tracker: Tracker,
+    program: MemoryProgram,
+    evaluation: Evaluation,
+    part: Part,
+    notes: Sequence[str] = (),
+) -> Evaluation:
+    """Log an evaluation as one MLflow run, and keep its page in the run's folder.
+
+    Args:
+        evaluator: Has scored the program.
+        tracker: The MLflow run.
+        program: What was scored.
+        evaluation: Its scores.
+        part: Which questions they are about.
+        notes: Lines that the page shows.
+
+    Returns:
+        The evaluation, with the id of the MLflow run.
+    """
+    evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
+    tracker.log_evaluation("evaluation", evaluation)
+
+    _keep_evaluation_page(evaluator, tracker, program, evaluation, part, notes)
+    programs = [ProgramPrompts(program)]
+    traces = evaluator.run.config.execution.traces
+    log_details(tracker, evaluator.benchmark, evaluation, programs, "evaluation", traces)
     return evaluation
 
 
@@ -298,14 +324,12 @@ def _keep_evaluation_page(
     program: MemoryProgram,
     evaluation: Evaluation,
     part: Part,
+    notes: Sequence[str],
 ) -> None:
     """Make the page of an evaluation (`report.html`), keep it in the run's folder, and log it.
 
     `Evaluator.keep_page` does this for any run; here is what only the page of an evaluation shows.
     """
-    target = evaluator.target
-    notes = target.notes if isinstance(target, RecordedAnswers) else []
-
     # The page shows prompts as a comparison of two states. An evaluation changes no prompt, so both
     # states are the same, and the page shows the prompts without marks.
     prompts = predictor_states(program)

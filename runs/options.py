@@ -26,7 +26,7 @@ from .repeating import with_replayed_models
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `compile`, `evaluate` and `train`.
+    """Options of `compile`, `evaluate`, `choose` and `train`.
 
     Those that are left out have the defaults of the command line.
     """

@@ -354,7 +354,7 @@ class Evaluation(BaseModel, frozen=True):
             cells.extend(format_estimate(category.get(metric)) for metric in metrics)
             lines.append(cells)
 
-        headline = ["score", str(self.n), format_estimate(self.score, self._interval())]
+        headline = ["score", str(self.n), format_estimate(self.score, self.interval)]
         headline.extend(format_estimate(value) for value in metrics.values())
         lines.append(headline)
 
@@ -362,8 +362,9 @@ class Evaluation(BaseModel, frozen=True):
         title = f"{self.program} on {self.benchmark}, LM {self.lm}{smoke_test}"
         return ResultTable(title, ["category", "n", "score", *metrics], lines, self._notes())
 
-    def _interval(self) -> Interval | None:
-        """Return the interval of the headline score; None without questions."""
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the headline score; None with fewer than two questions."""
         rows = self.headline_rows
         return bootstrap_interval([row.score for row in rows], [row.group for row in rows])
 
@@ -399,7 +400,7 @@ class Evaluation(BaseModel, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `mempiler evaluate --json` prints."""
-        interval = self._interval()
+        interval = self.interval
         return {
             **self.model_dump(mode="json", exclude=_LEFT_OUT_OF_JSON),
             "n": self.n,

@@ -1,0 +1,70 @@
+"""`mempiler choose`: find out which of several methods suits the data best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..runs.config import UNAVAILABLE_OPTIONS
+from .config import FileOption
+from .options import JSON, parse_run_options, run_options
+from .printing import print_result
+from .progress import quiet_output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..runs.choice import Choice
+    from ..runs.evaluate import Part
+
+
+@click.command("choose")
+@click.argument("programs", nargs=-1, required=True, metavar="PROGRAM PROGRAM...")
+@run_options(without=UNAVAILABLE_OPTIONS["choose"])
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.3,
+    help="ask for at most this share of all answers, each method on each question",
+)
+@click.option(
+    "--split",
+    cls=FileOption,
+    file_key="evaluation.split",
+    type=click.Choice(["all", "train", "dev", "test"]),
+    default="all",
+    help="which part of compile's questions",
+)
+@JSON
+def command(programs: tuple[str, ...], share: float, split: Part, **values: Any) -> None:
+    """Choose between PROGRAMs: methods, saved programs, or systems of your own.
+
+    All are asked a few questions of the benchmark. The worse half leaves, and so does whoever is
+    clearly behind the leader; those that stay are asked further questions, until two are left. If
+    the leader is not told apart from the next best one, there is no winner. See docs/choose.md.
+    """
+    from ..runs import api
+
+    metric: str | None = values["metric"]
+    options = parse_run_options(values)
+    with quiet_output():
+        choice = api.choose(programs, metric=metric, share=share, split=split, **options)
+
+    # The table is printed first, so that a user sees the scores of a broken run, too.
+    print_result(choice.to_dict(), _choice_lines(choice))
+    choice.refuse_broken()
+
+
+def _choice_lines(choice: Choice) -> Iterator[RenderableType]:
+    """Yield the table, the lines below it, and where the runs are."""
+    from ..runs.console import table
+
+    result_table = choice.table()
+    yield result_table.title
+    yield table(result_table.column_names, result_table.rows)
+    yield from result_table.notes
+    yield f"the best two, question by question: mempiler show {choice.run.name}"
+    for row in choice.rows:
+        yield f"{row.program}: mempiler show {row.run.name}"

@@ -1,0 +1,64 @@
+"""perf/choices.py, and how often `mempiler choose` finds the best method.
+
+The script draws the scores of several methods on the same questions, lets `halve` choose, and
+compares that with what all scores say. In the case "clear winner of 8" one method is much better
+than the others; of "two close of 6" the best two are two points apart, so that even all 600
+questions do not tell them apart; and of "equal, 6" every winner is a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+MAX_SHARE = 0.3
+"""The share of all answers that is asked for at most."""
+
+
+def outcomes_of(script: Any, name: str, draws: int, questions: int = 600) -> Sequence[Any]:
+    """Return the outcomes of a case whose questions are spread over all conversations."""
+    choices = script("choices")
+    (case,) = [
+        case
+        for case in choices.CASES
+        if (case.name, case.questions, case.whole_conversations) == (name, questions, False)
+    ]
+    return choices.simulate(case, draws)
+
+
+def test_a_clear_winner_of_eight_is_found(script: Any) -> None:
+    outcomes = outcomes_of(script, "clear winner of 8", draws=4)
+
+    assert all(outcome.best_is_found and outcome.has_winner for outcome in outcomes)
+    assert all(outcome.share <= MAX_SHARE for outcome in outcomes)
+
+
+@pytest.mark.slow
+def test_a_clear_winner_of_eight_is_almost_always_found(script: Any) -> None:
+    outcomes = outcomes_of(script, "clear winner of 8", draws=40)
+
+    assert sum(outcome.best_is_found for outcome in outcomes) >= 39
+    assert sum(outcome.has_winner for outcome in outcomes) >= 38
+    assert all(outcome.share <= MAX_SHARE for outcome in outcomes)
+
+
+@pytest.mark.slow
+def test_the_better_of_two_close_leaders_is_one_of_the_last_two(script: Any) -> None:
+    """It need not be the leader: with so few questions, chance decides between the two."""
+    outcomes = outcomes_of(script, "two close of 6", draws=40)
+
+    assert sum(outcome.best_is_in_final for outcome in outcomes) >= 37
+    assert sum(outcome.best_is_found for outcome in outcomes) >= 28
+    assert sum(outcome.has_wrong_winner for outcome in outcomes) <= 2
+    assert all(outcome.share <= MAX_SHARE for outcome in outcomes)
+
+
+@pytest.mark.slow
+def test_equal_methods_are_not_told_apart(script: Any) -> None:
+    """A verdict is wrong in 5 percent of such cases at most: in 2 of 40."""
+    outcomes = outcomes_of(script, "equal, 6", draws=40)
+
+    assert sum(outcome.has_winner for outcome in outcomes) <= 2
+    assert all(outcome.share <= MAX_SHARE for outcome in outcomes)
