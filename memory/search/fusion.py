@@ -10,7 +10,7 @@
 Where words and cosines both count, the score of a row is
 
     (words - mean of words) / deviation of words
-    + (cosine - mean of cosines) / deviation of cosines
+    + SignalWeights.cosines * (cosine - mean of cosines) / deviation of cosines
     + speaker + month
 
 BM25 and cosines have no common unit. So each is counted in standard deviations from its mean over
@@ -81,7 +81,7 @@ def question_bonus(
             nobody's words.
         month_nearness: How near each row is to the months that the question names, from 0 to 1;
             None if it names none.
-        weights: The weights of the index.
+        weights: The weights of the search.
 
     Returns:
         The gains in standard deviations of a score, shape [rows]; None if nothing is asked for.
@@ -157,7 +157,7 @@ def score_by_words_and_cosines(
         bonus: What each row gains by its speaker and month, from `question_bonus`; None if nothing.
         smoothing: Gives each turn of a dialogue a share of the cosines of the turns around it.
         min_score: Rows with a lower value in `cosines` are no hits.
-        weights: The weights of the index.
+        weights: The weights of the search.
     """
     has_entry = cosines > -math.inf
 
@@ -165,7 +165,9 @@ def score_by_words_and_cosines(
     finite_cosines = np.where(has_entry, cosines, 0)
     smoothed_cosines = smoothing.smoothed(finite_cosines, factor=weights.neighbour_cosines)
 
-    similarity = _sum_of_standard_scores(word_scores, smoothed_cosines, has_entry)
+    similarity = _sum_of_standard_scores(
+        word_scores, smoothed_cosines, has_entry, cosine_weight=weights.cosines
+    )
     similarity[cosines < min_score] = EXCLUDED
     scores = similarity if bonus is None else similarity + bonus
 
@@ -179,7 +181,7 @@ def score_by_words_and_cosines(
 
 
 def _sum_of_standard_scores(
-    word_scores: np.ndarray, cosines: np.ndarray, has_entry: np.ndarray
+    word_scores: np.ndarray, cosines: np.ndarray, has_entry: np.ndarray, cosine_weight: float
 ) -> np.ndarray:
     """Add the word score and the cosine of each row, each in standard deviations from its mean.
 
@@ -188,10 +190,10 @@ def _sum_of_standard_scores(
     """
     if has_entry.all():
         # The usual case, in which no rows need to be picked out.
-        return standard_scores(word_scores) + standard_scores(cosines)
+        return standard_scores(word_scores) + cosine_weight * standard_scores(cosines)
 
     sums = np.full(len(cosines), EXCLUDED)
     standard_words = standard_scores(word_scores[has_entry])
     standard_cosines = standard_scores(cosines[has_entry])
-    sums[has_entry] = standard_words + standard_cosines
+    sums[has_entry] = standard_words + cosine_weight * standard_cosines
     return sums

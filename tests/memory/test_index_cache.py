@@ -188,7 +188,9 @@ def test_index_is_dropped_with_the_last_version_of_its_memory() -> None:
     memory = notebook_of("rye")
     cache.search(memory, ["rye"], 1)
     next_version = memory.with_note("new", "oats")
-    index_reference = weakref.ref(memory.lineage.indexes[cache])
+    (index,) = memory.lineage.indexes.values()
+    index_reference = weakref.ref(index)
+    del index
 
     del memory
     gc.collect()
