@@ -104,7 +104,7 @@ class ProspectionSettings(Settings):
         ge=1,
         description="refinement ends after a round that finds fewer new facts (delta)",
     )
-    iterations: Annotated[int, TuningRange(0, 10)] = Field(
+    iterations: Annotated[int, TuningRange(1, 10)] = Field(
         default=3,
         ge=0,
         description="most rounds of refinement (I_max; 10 on the paper's benchmarks); 0: none",
