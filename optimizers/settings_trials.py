@@ -195,7 +195,7 @@ class SettingsTrials:
         if known_trial is not None:
             return known_trial
 
-        program = self._job.student.with_settings(changes)
+        program = self._scorer.start.with_settings(changes)
         writes_memories = any(self._settings[name].is_of_writer for name in changes)
         refused_before = self._refused_calls()
         try:

@@ -48,6 +48,9 @@ class TrialScores:
 class ProgramScorer(Protocol):
     """Scores programs that differ in their settings on the same questions."""
 
+    start: MemoryProgram
+    """The program whose settings are tuned."""
+
     def score(self, program: MemoryProgram, writes_memories: bool) -> TrialScores:
         """Score a program.
 
@@ -66,6 +69,7 @@ class AnswerScorer:
     """
 
     def __init__(self, job: OptimizerJob) -> None:
+        self.start = job.student
         self._job = job
 
     def score(self, program: MemoryProgram, writes_memories: bool) -> TrialScores:
@@ -94,7 +98,7 @@ class RecallScorer:
     def __init__(
         self, start: MemoryProgram, examples: Sequence[dspy.Example], metric: RecallMetric
     ) -> None:
-        self._start = start
+        self.start = start
         self._examples = examples
         self._metric = metric
         self._memories: list[CachedMemory] | None = None
@@ -117,7 +121,7 @@ class RecallScorer:
 
     def _start_memories(self) -> list[CachedMemory]:
         if self._memories is None:
-            self._memories = self._write_memories(self._start)
+            self._memories = self._write_memories(self.start)
         return self._memories
 
     def _write_memories(self, program: MemoryProgram) -> list[CachedMemory]:
