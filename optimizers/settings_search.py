@@ -99,7 +99,9 @@ class SettingsSearch(Optimizer):
         trials = SettingsTrials(
             job=job,
             settings=self._chosen_settings(job),
-            scorer=make_scorer(job, self.objective),
+            scorer=make_scorer(
+                job, self.objective, measures_time="search_milliseconds" in self.costs
+            ),
             costs=self.costs,
             max_context_tokens=self.max_context_tokens,
         )

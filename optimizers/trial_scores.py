@@ -93,14 +93,20 @@ class RecallScorer:
         start: The program whose settings are tuned. It does not answer.
         examples: The questions.
         metric: Scores what was recalled for one of them.
+        measures_time: Whether the searches are timed.
     """
 
     def __init__(
-        self, start: MemoryProgram, examples: Sequence[dspy.Example], metric: RecallMetric
+        self,
+        start: MemoryProgram,
+        examples: Sequence[dspy.Example],
+        metric: RecallMetric,
+        measures_time: bool = False,
     ) -> None:
         self.start = start
         self._examples = examples
         self._metric = metric
+        self._measures_time = measures_time
         self._memories: list[CachedMemory] | None = None
         """The memory of the start for each question, once it is needed."""
 
@@ -111,13 +117,18 @@ class RecallScorer:
         tokens: list[int] = []
         milliseconds: list[float] = []
         for example, memory in zip(self._examples, memories, strict=True):
-            with recording() as recorder:
+            if self._measures_time:
+                with recording() as recorder:
+                    prediction = self._recall(program, example, memory)
+                milliseconds.append(_search_milliseconds(recorder))
+            else:
                 prediction = self._recall(program, example, memory)
             score = 0.0 if prediction is None else self._metric(example, prediction)
             scores.append(score)
             tokens.append(_context_tokens(prediction))
-            milliseconds.append(_search_milliseconds(recorder))
-        return TrialScores(_mean(scores), len(scores), _mean(tokens), _mean(milliseconds))
+
+        time = _mean(milliseconds) if self._measures_time else None
+        return TrialScores(_mean(scores), len(scores), _mean(tokens), time)
 
     def _start_memories(self) -> list[CachedMemory]:
         if self._memories is None:
@@ -152,12 +163,13 @@ def recalled_evidence(example: dspy.Example, prediction: dspy.Prediction) -> flo
     return evidence_recall(example.evidence_ids, [recalled_ids], k=1) or 0.0
 
 
-def make_scorer(job: OptimizerJob, objective: str) -> ProgramScorer:
+def make_scorer(job: OptimizerJob, objective: str, measures_time: bool = False) -> ProgramScorer:
     """Return what scores the programs of a job.
 
     Args:
         job: The job.
         objective: "metric", "evidence_recall" or "support".
+        measures_time: Whether searches are timed, where no answer is asked for.
 
     Raises:
         UserError: The training questions lack what the objective needs.
@@ -168,7 +180,7 @@ def make_scorer(job: OptimizerJob, objective: str) -> ProgramScorer:
 
     student = job.student.recalling_only()
     if objective == "metric":
-        return RecallScorer(student, job.train, job.metric_views.score)
+        return RecallScorer(student, job.train, job.metric_views.score, measures_time)
 
     if objective == "evidence_recall":
         examples = [example for example in job.train if example.get("evidence_ids")]
@@ -177,7 +189,7 @@ def make_scorer(job: OptimizerJob, objective: str) -> ProgramScorer:
                 "objective = 'evidence_recall': no training question names its evidence; "
                 "choose 'support' or 'metric'"
             )
-        return RecallScorer(student, examples, recalled_evidence)
+        return RecallScorer(student, examples, recalled_evidence, measures_time)
 
     support = benchmark.make_scorer(SUPPORT)
     examples = [example for example in job.train if support.in_headline(example)]
@@ -186,9 +198,11 @@ def make_scorer(job: OptimizerJob, objective: str) -> ProgramScorer:
             "objective = 'support': no training question has a gold answer with words; "
             "choose 'metric'"
         )
-    return RecallScorer(
-        student, examples, lambda example, prediction: support.score(example, prediction).value
-    )
+
+    def score_support(example: dspy.Example, prediction: dspy.Prediction) -> float:
+        return float(support.score(example, prediction).value)
+
+    return RecallScorer(student, examples, score_support, measures_time)
 
 
 def _context_tokens(prediction: dspy.Prediction | None) -> int:

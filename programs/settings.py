@@ -204,8 +204,8 @@ class SearchWeights(Settings):
 
     search: SignalWeights = Field(
         default=DEFAULT_WEIGHTS,
-        description="how much each signal of a search counts, such as `search.speaker` and "
-        "`search.month` (`mempiler.memory.search.weights`)",
+        description="how much each signal of a search counts: `search.speaker`, `search.month` and "
+        "others, which the page *Tune settings* lists",
     )
 
     @model_serializer(mode="wrap")

@@ -63,7 +63,14 @@ class SignalWeights(BaseModel):
         UserError: A weight is out of its range, or there is none of that name.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        # The text below a weight is its description in the documentation.
+        use_attribute_docstrings=True,
+    )
 
     speaker: Annotated[Deviations, TuningRange(0, 5)] = 2.0
     """What an entry gains if the question asks for the words of its speaker."""
@@ -74,7 +81,9 @@ class SignalWeights(BaseModel):
     year: Annotated[Share, TuningRange(0, 1)] = 0.3
     """The share of `month` that an entry of the year gains if the question names a year alone."""
     neighbour_shares: FrozenMapping[NeighbourStep, Share] = Field(
-        default_factory=lambda: FrozenDict({1: 0.5, 2: 0.2, -1: 0.2})
+        default_factory=lambda: FrozenDict({1: 0.5, 2: 0.2, -1: 0.2}),
+        # pydantic writes no default into the JSON schema if there is a factory.
+        json_schema_extra={"default": {"1": 0.5, "2": 0.2, "-1": 0.2}},
     )
     """The share of its score by words that a turn adds to those of its neighbours, by their step
     from it: half to the next turn, a fifth to the turn after that and to the turn before."""
