@@ -96,7 +96,10 @@ def question_bonus(
 
 
 def score_by_words(
-    word_scores: np.ndarray, bonus: np.ndarray | None, min_score: float
+    word_scores: np.ndarray,
+    bonus: np.ndarray | None,
+    min_score: float,
+    is_filled: np.ndarray | None = None,
 ) -> QueryScores:
     """Score the rows of an index by the words that they share with a query, not by vectors.
 
@@ -104,6 +107,7 @@ def score_by_words(
         word_scores: How well the words of each row match (BM25), with the shares of its neighbours.
         bonus: What each row gains by its speaker and month, from `question_bonus`; None if nothing.
         min_score: The least score of a hit, without the bonus.
+        is_filled: Whether each row has an entry; None if all have.
     """
     # A row that scores 0 has no word of the query, so it is no hit even if `min_score` is 0.
     lowest_hit_score = max(min_score, POSITIVE_SCORE)
@@ -111,9 +115,11 @@ def score_by_words(
         return QueryScores(word_scores, lowest_hit_score)
 
     # The bonus only changes the order of the hits. Rows that are no hits by their words score 0.
-    # The bonus is in standard deviations, so it is multiplied with that of the word scores.
+    # The bonus is in standard deviations, so it is multiplied with that of the word scores. Rows
+    # without an entry do not count: how many there are depends on what was searched before.
+    entry_scores = word_scores if is_filled is None else word_scores[is_filled]
     is_hit = word_scores >= lowest_hit_score
-    scores = word_scores + bonus * word_scores.std()
+    scores = word_scores + bonus * entry_scores.std()
     return QueryScores(np.where(is_hit, scores, 0), lowest_hit_score)
 
 

@@ -261,7 +261,8 @@ class Index:
             for query in queries:
                 bonus = self._question_bonus(query, weights) if self.hybrid else None
                 word_scores = self._rows.word_scores(query, weights.neighbour_words)
-                yield score_by_words(word_scores, bonus, min_score)
+                is_filled = self._rows.is_filled()
+                yield score_by_words(word_scores, bonus, min_score, is_filled)
             return
 
         if vectors is None:

@@ -101,6 +101,12 @@ class EntryRows:
                 # The row leaves its dialogue, so the turns before and after it become neighbours.
                 self._neighbours.set_dialogue(row, "")
 
+    def is_filled(self) -> np.ndarray | None:
+        """Return for each row whether it has an entry; booleans [rows]. None if all rows have."""
+        if len(self) == len(self.entries):
+            return None
+        return np.array([entry is not None for entry in self.entries])
+
     def is_mostly_empty(self) -> bool:
         """Return whether so many rows or vectors are unused that `compacted` is worth its time."""
         empty_count = len(self.entries) - len(self)
