@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..engines.metered_lm import MeteredLM
 from ..errors import BudgetError, UserError
@@ -158,11 +158,15 @@ class SettingsTrials:
         else:
             sampler = optuna.samplers.TPESampler(seed=seed)
 
+        # The score comes first, then the costs.
+        directions: list[Literal["minimize", "maximize"]] = ["maximize"]
+        for _ in self._costs:
+            directions.append("minimize")
+
         # A new study is logged as information, which is of no use to a user.
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
-            directions = ["maximize", *["minimize" for _ in self._costs]]
             study = optuna.create_study(sampler=sampler, directions=directions)
         finally:
             optuna.logging.set_verbosity(verbosity)

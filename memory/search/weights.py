@@ -17,7 +17,7 @@ conv-30, as `perf/retrieval.py` measures it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -105,12 +105,16 @@ class SignalWeights(BaseModel):
     def _read_steps(cls, shares: Any) -> Any:
         """Return the shares with whole numbers as keys; JSON has texts such as "-1"."""
         if not isinstance(shares, Mapping):
+            # The validation of the type refuses it.
             return shares
-        steps: dict[Any, Any] = {}
-        for step, share in shares.items():
-            is_number = isinstance(step, str) and step.removeprefix("-").isdecimal()
-            steps[int(step) if is_number else step] = share
-        return steps
+
+        shares_by_step: dict[Any, Any] = {}
+        for step, share in cast("Mapping[Any, Any]", shares).items():
+            if isinstance(step, str) and step.removeprefix("-").isdecimal():
+                shares_by_step[int(step)] = share
+            else:
+                shares_by_step[step] = share
+        return shares_by_step
 
     @model_validator(mode="wrap")
     @classmethod
