@@ -113,7 +113,7 @@ class SettingsTrials:
         """Return in one line what was changed, and what that gained on the training questions."""
         count = len(self._trials)
         if not changes:
-            return f"settings: none of {count} sets of values was better than the start"
+            return f"settings: none was better than the start (sets of values: {count})"
 
         before = self._trials[_key({})].scores
         after = self._trials[_key(changes)].scores

@@ -215,9 +215,7 @@ def test_caches_with_shared_indexes_search_with_their_own_weights() -> None:
     [
         pytest.param(IndexCache(hybrid=True), id="other signals"),
         pytest.param(IndexCache(embedder()), id="other embedder"),
-        pytest.param(
-            IndexCache(weights=SignalWeights(neighbour_shares={})), id="other neighbours"
-        ),
+        pytest.param(IndexCache(weights=SignalWeights(neighbour_shares={})), id="other neighbours"),
         pytest.param(
             IndexCache(part_entries=lambda memory, part: (Entry(id=part.id, text="oats"),)),
             id="other entries",
