@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .memory.memory import Memory as Memory
     from .memory.search.embedder import Embedder as Embedder
     from .memory.store.store import Store as Store
+    from .memory.tuning_range import TuningRange as TuningRange
     from .programs.catalog import build as build
     from .programs.method import Method as Method
     from .programs.method import Policy as Policy
@@ -114,6 +115,7 @@ _MODULES = {
     "Memory": ".memory.memory",
     "Embedder": ".memory.search.embedder",
     "Store": ".memory.store.store",
+    "TuningRange": ".memory.tuning_range",
     "build": ".programs.catalog",
     "EntryReader": ".programs.reader",
     "ExtractionFailed": ".programs.writer",

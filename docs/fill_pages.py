@@ -104,13 +104,16 @@ def settings_table(source: str) -> str:
 
     rows: list[list[str]] = []
     for name, field in model.model_json_schema()["properties"].items():
-        rows.append([f"`{name}`", json.dumps(field["default"]), _describe(field)])
+        # A group of settings, such as the weights of a search, has a table of its own elsewhere.
+        default = "a group" if "$ref" in field else json.dumps(field["default"])
+        rows.append([f"`{name}`", default, _describe(field)])
     return markdown_table(["setting", "default", "what it is"], rows)
 
 
 def _describe(field: Mapping[str, Any]) -> str:
     """Return the description of a field in a JSON schema, followed by the values it may have."""
-    parts = [field["description"]]
+    # A docstring may have several lines.
+    parts = [" ".join(field["description"].split()).removesuffix(".")]
     if "minimum" in field:
         parts.append(f"at least {field['minimum']}")
     if "maximum" in field:

@@ -11,6 +11,7 @@ from .knn import Knn
 from .labeled import Labeled
 from .mipro import Mipro
 from .optimizer import Optimizer
+from .settings_search import SettingsSearch
 from .simba import Simba
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "Labeled",
     "Mipro",
     "Optimizer",
+    "SettingsSearch",
     "Simba",
 ]

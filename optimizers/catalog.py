@@ -16,12 +16,14 @@ from typing import Any
 from ..errors import UnknownNameError
 from .better_together import STEP_OPTIMIZERS, BetterTogether
 from .optimizer import Optimizer
+from .settings_search import SettingsSearch
 
 # `mempiler list` imports this module, and it is to start fast. So the modules of optimizers import
 # DSPy, which takes a second, and what rests on it in the methods that need it.
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
-    optimizer_class.name: optimizer_class for optimizer_class in (*STEP_OPTIMIZERS, BetterTogether)
+    optimizer_class.name: optimizer_class
+    for optimizer_class in (*STEP_OPTIMIZERS, BetterTogether, SettingsSearch)
 }
 
 

@@ -254,7 +254,7 @@ def plan_job(
     val_examples = benchmark.interleave(examples[:valset_size])
     train_examples = benchmark.interleave(examples[valset_size:])
 
-    student = _student(program, benchmark, config.stage)
+    student = _student(program, benchmark, config.stage, optimizer.tunes_prompts)
     writers = program.writer_names()
     tunes_writing = any(name in writers for name, _ in student.named_predictors())
     job = OptimizerJob(
@@ -273,13 +273,25 @@ def plan_job(
     return job
 
 
-def _student(program: MemoryProgram, benchmark: Benchmark, stage: Stage) -> MemoryProgram:
+def _student(
+    program: MemoryProgram, benchmark: Benchmark, stage: Stage, tunes_prompts: bool
+) -> MemoryProgram:
     """Return the copy of a program that an optimizer changes; it answers if the metric needs that.
+
+    Args:
+        program: The program.
+        benchmark: Its metric decides whether the copy answers.
+        stage: Which prompts the optimizer changes.
+        tunes_prompts: Whether it changes prompts at all.
 
     Raises:
         UserError: The stage has no prompt to tune, or one that the metric does not depend on.
     """
-    if benchmark.scorer.needs_answer:
+    needs_answer = benchmark.scorer.needs_answer
+    if not tunes_prompts:
+        student = program.deepcopy()
+        return student if needs_answer else student.recalling_only()
+    if needs_answer:
         return program.staged(stage)
 
     title = benchmark.scorer.title
@@ -368,9 +380,9 @@ def compile_program(
 
 
 def clean_program(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
-    """Return a copy of `start` with the prompts of `compiled`, fit to be saved.
+    """Return a copy of `start` with the prompts and settings of `compiled`, fit to be saved.
 
-    Nothing but the prompts is copied from `compiled`. Optimizers attach other things to the program
+    Nothing else is copied from `compiled`. Optimizers attach other things to the program
     that they return, such as candidate programs, logs and scores. These are left out.
     """
     result = start.with_prompts_of(compiled)

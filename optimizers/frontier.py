@@ -1,7 +1,8 @@
-"""The candidates of GEPA by what they gain and what they cost: score against tokens of the prompts.
+"""The candidates of an optimizer by what they gain and what they cost: score against tokens.
 
-A candidate is *on the frontier* if no other one is as good in everything and better in something.
-GEPA's own statistics are recorded while it works, so they are there if a limit ends it.
+GEPA and `settings` report them. A candidate is *on the frontier* if no other one is as good in
+everything and better in something. GEPA's own statistics are recorded while it works, so they are
+there if a limit ends it.
 
     best = [point for point in result.frontier if point.on_frontier]
     best[0].prompt_tokens, best[0].instructions
@@ -10,7 +11,7 @@ GEPA's own statistics are recorded while it works, so they are there if a limit 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 FrontierType = Literal["instance", "objective", "hybrid", "cartesian"]
@@ -34,18 +35,27 @@ class FrontierPoint:
     instructions: Mapping[str, str]
     """By the name of the predictor; only predictors that were tuned."""
     score: float
-    """From 0 to 1; a question without an answer counts as 0."""
+    """From 0 to 1; a question that failed counts as 0."""
     n: int
     """Questions of the valset that it was scored on."""
     prompt_tokens: float | None
     """Tokens of all prompts that recall and answer a question; None if it answered none.
 
-    Where the metric asks for no answer, the tokens of what is recalled are added.
+    Where the metric asks for no answer, the tokens of what is recalled are added. A candidate with
+    other settings has the tokens of what it recalls, and nothing else.
     """
     stored_words: float | None = None
     """Words of the memory behind an answer; None if the writing of memories was not tuned."""
     on_frontier: bool = False
     """Whether no other candidate is as good in everything and better in something."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The settings that differ from those of the start, by name."""
+    search_milliseconds: float | None = None
+    """Time of the searches for a question; None if it does not count."""
+
+    def renumbered(self, number: int) -> FrontierPoint:
+        """Return a copy with another number."""
+        return replace(self, number=number)
 
 
 class GepaState(Protocol):
@@ -131,9 +141,19 @@ def _beats(other: FrontierPoint, point: FrontierPoint) -> bool:
     """Return whether `other` is as good as `point` in everything, and better in something."""
     if other.prompt_tokens is None or point.prompt_tokens is None:
         return False
-    # Less is better in all of these. Words are known of both points or of neither.
-    costs_of_other = (-other.score, other.prompt_tokens, other.stored_words or 0.0)
-    costs = (-point.score, point.prompt_tokens, point.stored_words or 0.0)
+    # Less is better in all of these. Words and times are known of both points or of neither.
+    costs_of_other = (
+        -other.score,
+        other.prompt_tokens,
+        other.stored_words or 0.0,
+        other.search_milliseconds or 0.0,
+    )
+    costs = (
+        -point.score,
+        point.prompt_tokens,
+        point.stored_words or 0.0,
+        point.search_milliseconds or 0.0,
+    )
     pairs = list(zip(costs_of_other, costs, strict=True))
     is_as_good = all(cost_of_other <= cost for cost_of_other, cost in pairs)
     return is_as_good and costs_of_other != costs

@@ -42,7 +42,7 @@ class MetricViews:
         writers: Sequence[str] = (),
         tunes_writing: bool = False,
     ) -> None:
-        self._benchmark = benchmark
+        self.benchmark = benchmark
         self._writers = frozenset(writers)
         self._tunes_writing = tunes_writing
         self.threshold = threshold
@@ -52,7 +52,7 @@ class MetricViews:
     ) -> float:
         """Return the score, for search and reinforcement learning."""
         step = OptimizerStep(trace=trace)
-        return float(self._benchmark.score_step(example, prediction, step).value)
+        return float(self.benchmark.score_step(example, prediction, step).value)
 
     def passed(
         self, example: dspy.Example, prediction: dspy.Prediction, trace: Trace | None = None
@@ -80,7 +80,7 @@ class MetricViews:
             pred_name: The predictor that the feedback is for; None for the whole program.
             pred_trace: The calls of that predictor.
         """
-        score = self._benchmark.score_step(
+        score = self.benchmark.score_step(
             example, prediction, OptimizerStep(trace, pred_name, pred_trace)
         )
         # For each turn with evidence, how far it came: e.g. "stored but not recalled".
@@ -115,7 +115,7 @@ class MetricViews:
         if usage is not None:
             prompt_tokens = float(usage.input_tokens)
             context: Context | None = prediction.get("context")
-            if context is not None and not self._benchmark.scorer.needs_answer:
+            if context is not None and not self.benchmark.scorer.needs_answer:
                 prompt_tokens += estimate_tokens(context.text())
             objective_scores[PROMPT_TOKENS] = -prompt_tokens
 

@@ -60,6 +60,9 @@ class Optimizer(ABC):
     needs_valset: ClassVar[bool] = False
     """Whether a third of the training questions is set aside to choose candidates by."""
 
+    tunes_prompts: ClassVar[bool] = True
+    """Whether it changes prompts, so that a program without any prompt is refused."""
+
     # How settings are checked before anything is paid.
     extra_settings: ClassVar[tuple[ExtraSettings, ...]] = ()
     """Settings of DSPy's functions that `extra` may hold."""

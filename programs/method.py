@@ -36,7 +36,8 @@ and `settings`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import dspy
 
@@ -249,6 +250,44 @@ class Method(Component):
         """Whether `recall` asks for no answer: False for a user's system that answers by itself."""
         return True
 
+    def all_settings(self) -> dict[str, BaseSettings]:
+        """Return the settings of the method, and of methods beneath it, by prefixes of names.
+
+        A method without settings is left out. The prefix of the method itself is "".
+        """
+        return {} if self.settings is None else {"": self.settings}
+
+    def with_settings(self, changes: Mapping[str, Any]) -> Self:
+        """Return a new method like this one, with other values of some settings.
+
+        Its prompts are those of the code. Where the search stays the same but for its weights, the
+        new method uses the indexes of this one.
+
+        Args:
+            changes: The other values by name, as `config` has them.
+
+        Raises:
+            UserError: There is no such setting, or a value is out of its range.
+        """
+        arguments = self._constructor_arguments(changes)
+        new = type(self)(**arguments)
+        _share_indexes(self, new)
+        return new
+
+    def _constructor_arguments(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that make a method like this one with other settings."""
+        arguments: dict[str, Any] = {}
+        if self.embedder_use != "none":
+            arguments["embedder"] = self.embedder
+        settings = self.settings
+        if settings is None:
+            settings = self.Settings()
+        settings = settings.with_values(type(self).__name__, changes)
+        # A method without settings may have a constructor without the parameter `settings`.
+        if self.Settings.model_fields:
+            arguments["settings"] = settings
+        return arguments
+
     def make_task(self, task: str) -> dspy.Module:
         """Return a new answer prompt of `tasks`; override it to pass settings on."""
         return self.tasks[task]()
@@ -403,6 +442,28 @@ def _check_keeps_settings(component: Component) -> None:
         )
 
 
+def _share_indexes(source: Method, target: Method) -> None:
+    """Let the components of one method search with the indexes of the same ones of another."""
+    sources: dict[str, Any] = dict(source.named_sub_modules(Component))
+    targets: dict[str, Any] = dict(target.named_sub_modules(Component))
+    for path, component in targets.items():
+        for name, cache in vars(component).items():
+            other_cache = getattr(sources.get(path), name, None)
+            if isinstance(cache, IndexCache) and isinstance(other_cache, IndexCache):
+                cache.share_indexes_with(other_cache)
+
+
+@dataclass(frozen=True)
+class _InnerMethod:
+    """The method beneath a policy.
+
+    DSPy finds the predictors of all modules that are attributes. It must not find those of the
+    inner method, since they also belong to the reader and the writer of the policy.
+    """
+
+    method: Method
+
+
 class Policy(Method):
     """A method over another one: it uses that method's memories and recalls in its own way.
 
@@ -426,15 +487,36 @@ class Policy(Method):
         if writer is None:
             writer = inner.writer
         super().__init__(writer, reader, inner.embedder, settings)
-        self._inner_config = inner.config
+        self._inner = _InnerMethod(inner)
 
     @property
     def config(self) -> dict[str, Any]:
         """The policy's settings and, prefixed by `inner_`, those of the inner method."""
         config = super().config
-        for name, value in self._inner_config.items():
+        for name, value in self._inner.method.config.items():
             config[f"{self.INNER_PREFIX}{name}"] = value
         return config
+
+    def all_settings(self) -> dict[str, BaseSettings]:
+        settings_by_prefix = super().all_settings()
+        for prefix, settings in self._inner.method.all_settings().items():
+            settings_by_prefix[f"{self.INNER_PREFIX}{prefix}"] = settings
+        return settings_by_prefix
+
+    def _constructor_arguments(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        policy_changes: dict[str, Any] = {}
+        inner_changes: dict[str, Any] = {}
+        for name, value in changes.items():
+            if name.startswith(self.INNER_PREFIX):
+                inner_changes[name.removeprefix(self.INNER_PREFIX)] = value
+            else:
+                policy_changes[name] = value
+
+        arguments = super()._constructor_arguments(policy_changes)
+        # A policy has no embedder of its own: it searches with the one of the method beneath.
+        arguments.pop("embedder", None)
+        arguments["inner"] = self._inner.method.with_settings(inner_changes)
+        return arguments
 
 
 def _with_fallback_count(context: Context, raw_turns: Iterable[Hit]) -> Context:

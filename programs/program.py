@@ -458,7 +458,7 @@ class MemoryProgram(dspy.Module):
         return student
 
     def with_prompts_of(self, tuned: MemoryProgram) -> MemoryProgram:
-        """Return a copy of this program with the prompts of another copy.
+        """Return a copy of this program with the prompts and the settings of another copy.
 
         Optimizers also hide predictors of the program that they change, bind models to it and leave
         marks. None of that is taken over.
@@ -466,8 +466,35 @@ class MemoryProgram(dspy.Module):
         Args:
             tuned: A copy of this program that an optimizer has changed.
         """
-        new = copy.deepcopy(self)
+        if tuned.method.config == self.method.config:
+            new = copy.deepcopy(self)
+        else:
+            # A method with these settings and nothing else of the other copy.
+            new = self._with_method(tuned.method.with_settings({}))
         copy_prompts(tuned.all_predictors(), new.all_predictors())
+        return new
+
+    def with_settings(self, changes: Mapping[str, Any]) -> MemoryProgram:
+        """Return a copy of this program with other values of some settings of its method.
+
+        The prompts stay. The copy shares the memories of this program: they are written anew only
+        if a setting of the writer changes.
+
+        Args:
+            changes: The other values by name, as `build` takes them.
+
+        Raises:
+            UserError: There is no such setting, or a value is out of its range.
+        """
+        new = self._with_method(self.method.with_settings(changes))
+        copy_prompts(self.all_predictors(), new.all_predictors())
+        return new
+
+    def _with_method(self, method: Method) -> MemoryProgram:
+        """Return a copy of this program with another method of the same kind."""
+        new = MemoryProgram(method, copy.deepcopy(self.task), self.cache, self.adapter, self.name)
+        new.shared = self.shared
+        new._staging = self._staging
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryProgram:

@@ -42,6 +42,7 @@ from ..memory.edits import EntryEdits
 from ..memory.entry import Entry
 from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
+from ..memory.search.weights import DEFAULT_WEIGHTS, SignalWeights
 from ..records import Context, Hit, Query
 from ._component import Component
 from ._context import current_program_context
@@ -151,6 +152,7 @@ class EntryReader(Reader[MemoryT]):
         indexes: Indexes to share with the writer; new ones if None.
         hybrid: Whether BM25 and cosine are added (`memory.search.fusion`) with an embedder.
         settings: The settings of a subclass that has others; `k`, `min_score` and `hybrid` if None.
+        weights: How much each signal of a search counts; not used if there are `indexes`.
     """
 
     def __init__(
@@ -161,6 +163,7 @@ class EntryReader(Reader[MemoryT]):
         indexes: IndexCache | None = None,
         hybrid: bool = False,
         settings: Settings | None = None,
+        weights: SignalWeights = DEFAULT_WEIGHTS,
     ) -> None:
         if settings is None:
             settings = EntryReaderSettings(k=k, min_score=min_score, hybrid=hybrid)
@@ -168,7 +171,7 @@ class EntryReader(Reader[MemoryT]):
         self.k = k
         self.min_score = min_score
         self.hybrid = hybrid
-        self.indexes = IndexCache(embedder, hybrid) if indexes is None else indexes
+        self.indexes = indexes or IndexCache(embedder, hybrid, weights=weights)
 
     def search(
         self, memory: MemoryT, queries: Sequence[str], k: int = 10, min_score: float | None = None

@@ -16,21 +16,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from ..errors import UserError
 from ..memory.results import MAX_PAGE_SIZE as MOST_ENTRIES
 from ..memory.search.embedder import Embedder
+from ..memory.search.weights import DEFAULT_WEIGHTS, SignalWeights
+from ..memory.tuning_range import TuningRange
 from ._embedders import semantic_embedder
 
 SettingsT = TypeVar("SettingsT", bound="Settings")
 
-EntryCount = Annotated[int, Field(ge=1, le=MOST_ENTRIES)]
+EntryCount = Annotated[int, Field(ge=1, le=MOST_ENTRIES), TuningRange(1, 50, log=True)]
 """How many entries of a memory are shown or recalled.
 
 The upper limit keeps a saved program from showing a model all of a large memory.
 """
+
+DOT = "."
+"""Stands between the name of a group of settings and that of a setting in it: "search.month"."""
 
 
 class Settings(BaseModel):
@@ -97,12 +110,57 @@ class Settings(BaseModel):
             UserError: There is no such setting, or a value is out of its range.
         """
         try:
-            return cls.model_validate(dict(values))
+            return cls.model_validate(cls._grouped(values))
         except ValidationError as error:
             first = error.errors()[0]
 
         # Raised outside of the `except` block: there, Python would show pydantic's report too.
         raise UserError(cls._describe_error(name, first))
+
+    @classmethod
+    def _grouped(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values with those of a group together: {"search.month": 3} as a part of "search".
+
+        Names that begin with no group stay as they are.
+        """
+        grouped: dict[str, Any] = {}
+        dotted: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            group, dot, member = name.partition(DOT)
+            if dot and group in cls.model_fields:
+                dotted.setdefault(group, {})[member] = value
+            else:
+                grouped[name] = value
+
+        for group, members in dotted.items():
+            others = grouped.get(group, {})
+            if isinstance(others, BaseModel):
+                others = {name: getattr(others, name) for name in type(others).model_fields}
+            grouped[group] = {**others, **members}
+        return grouped
+
+    def with_values(self, name: str, changes: Mapping[str, Any]) -> Self:
+        """Return the settings with other values of some.
+
+        Args:
+            name: As for `from_values`, like the errors.
+            changes: The other values by name.
+        """
+        values = {field: getattr(self, field) for field in type(self).model_fields}
+        return self.from_values(name, {**values, **changes})
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the defaults by name; after them those of groups, as in "search.month"."""
+        defaults: dict[str, Any] = {}
+        defaults_in_groups: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            if isinstance(field.default, BaseModel):
+                for member in type(field.default).model_fields:
+                    defaults_in_groups[f"{name}{DOT}{member}"] = getattr(field.default, member)
+            else:
+                defaults[name] = field.default
+        return {**defaults, **defaults_in_groups}
 
     @classmethod
     def _describe_error(cls, name: str, error: ErrorDetails) -> str:
@@ -117,7 +175,7 @@ class Settings(BaseModel):
         setting = str(error["loc"][0]) if error["loc"] else ""
 
         if error["type"] == "extra_forbidden":
-            defaults = [f"{known}={field.default}" for known, field in cls.model_fields.items()]
+            defaults = [f"{known}={default}" for known, default in cls.defaults().items()]
             return f"{owner} has no setting {setting!r}; it has: {', '.join(defaults) or 'none'}"
 
         # As the end of a sentence, without pydantic's prefix for errors of validators.
@@ -141,7 +199,28 @@ class Settings(BaseModel):
         return settings_class.model_validate(shared)
 
 
-class SearchSettings(Settings):
+class SearchWeights(Settings):
+    """The weights of a method's search, in a group of settings with names like `search.month`."""
+
+    search: SignalWeights = Field(
+        default=DEFAULT_WEIGHTS,
+        description="how much each signal of a search counts: `search.speaker`, `search.month` and "
+        "others, which the page *Tune settings* lists",
+    )
+
+    @model_serializer(mode="wrap")
+    def _leave_out_default_weights(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the settings as plain data, without the weights if they are the defaults.
+
+        Programs were saved without weights at first. Their digests stay the same in this way.
+        """
+        values: dict[str, Any] = dump(self)
+        if self.search == DEFAULT_WEIGHTS:
+            values.pop("search", None)
+        return values
+
+
+class SearchSettings(SearchWeights):
     """Settings of methods that search by cosine, by words, or by both."""
 
     hybrid: bool | None = Field(

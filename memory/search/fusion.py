@@ -10,7 +10,7 @@
 Where words and cosines both count, the score of a row is
 
     (words - mean of words) / deviation of words
-    + (cosine - mean of cosines) / deviation of cosines
+    + SignalWeights.cosines * (cosine - mean of cosines) / deviation of cosines
     + speaker + month
 
 BM25 and cosines have no common unit. So each is counted in standard deviations from its mean over
@@ -81,7 +81,7 @@ def question_bonus(
             nobody's words.
         month_nearness: How near each row is to the months that the question names, from 0 to 1;
             None if it names none.
-        weights: The weights of the index.
+        weights: The weights of the search.
 
     Returns:
         The gains in standard deviations of a score, shape [rows]; None if nothing is asked for.
@@ -96,7 +96,10 @@ def question_bonus(
 
 
 def score_by_words(
-    word_scores: np.ndarray, bonus: np.ndarray | None, min_score: float
+    word_scores: np.ndarray,
+    bonus: np.ndarray | None,
+    min_score: float,
+    is_filled: np.ndarray | None = None,
 ) -> QueryScores:
     """Score the rows of an index by the words that they share with a query, not by vectors.
 
@@ -104,6 +107,7 @@ def score_by_words(
         word_scores: How well the words of each row match (BM25), with the shares of its neighbours.
         bonus: What each row gains by its speaker and month, from `question_bonus`; None if nothing.
         min_score: The least score of a hit, without the bonus.
+        is_filled: Whether each row has an entry; None if all have.
     """
     # A row that scores 0 has no word of the query, so it is no hit even if `min_score` is 0.
     lowest_hit_score = max(min_score, POSITIVE_SCORE)
@@ -111,9 +115,11 @@ def score_by_words(
         return QueryScores(word_scores, lowest_hit_score)
 
     # The bonus only changes the order of the hits. Rows that are no hits by their words score 0.
-    # The bonus is in standard deviations, so it is multiplied with that of the word scores.
+    # The bonus is in standard deviations, so it is multiplied with that of the word scores. Rows
+    # without an entry do not count: how many there are depends on what was searched before.
+    entry_scores = word_scores if is_filled is None else word_scores[is_filled]
     is_hit = word_scores >= lowest_hit_score
-    scores = word_scores + bonus * word_scores.std()
+    scores = word_scores + bonus * entry_scores.std()
     return QueryScores(np.where(is_hit, scores, 0), lowest_hit_score)
 
 
@@ -157,7 +163,7 @@ def score_by_words_and_cosines(
         bonus: What each row gains by its speaker and month, from `question_bonus`; None if nothing.
         smoothing: Gives each turn of a dialogue a share of the cosines of the turns around it.
         min_score: Rows with a lower value in `cosines` are no hits.
-        weights: The weights of the index.
+        weights: The weights of the search.
     """
     has_entry = cosines > -math.inf
 
@@ -165,7 +171,9 @@ def score_by_words_and_cosines(
     finite_cosines = np.where(has_entry, cosines, 0)
     smoothed_cosines = smoothing.smoothed(finite_cosines, factor=weights.neighbour_cosines)
 
-    similarity = _sum_of_standard_scores(word_scores, smoothed_cosines, has_entry)
+    similarity = _sum_of_standard_scores(
+        word_scores, smoothed_cosines, has_entry, cosine_weight=weights.cosines
+    )
     similarity[cosines < min_score] = EXCLUDED
     scores = similarity if bonus is None else similarity + bonus
 
@@ -179,7 +187,7 @@ def score_by_words_and_cosines(
 
 
 def _sum_of_standard_scores(
-    word_scores: np.ndarray, cosines: np.ndarray, has_entry: np.ndarray
+    word_scores: np.ndarray, cosines: np.ndarray, has_entry: np.ndarray, cosine_weight: float
 ) -> np.ndarray:
     """Add the word score and the cosine of each row, each in standard deviations from its mean.
 
@@ -188,10 +196,10 @@ def _sum_of_standard_scores(
     """
     if has_entry.all():
         # The usual case, in which no rows need to be picked out.
-        return standard_scores(word_scores) + standard_scores(cosines)
+        return standard_scores(word_scores) + cosine_weight * standard_scores(cosines)
 
     sums = np.full(len(cosines), EXCLUDED)
     standard_words = standard_scores(word_scores[has_entry])
     standard_cosines = standard_scores(cosines[has_entry])
-    sums[has_entry] = standard_words + standard_cosines
+    sums[has_entry] = standard_words + cosine_weight * standard_cosines
     return sums

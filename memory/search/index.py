@@ -58,7 +58,7 @@ class Index:
         embedder: Turns texts into vectors; None searches by words alone.
         hybrid: Whether words count beside the vectors. Speakers and months in a question count only
             then, turns that repeat something stand behind all others, and a reranker is asked.
-        weights: How much each signal counts.
+        weights: How much each signal counts in a search that is given no other weights.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Index:
         self.weights = weights
         self._combines_words_and_vectors = hybrid and embedder is not None
         """Whether a score is the sum of words and cosines; if not, only one of the two counts."""
-        self._rows = EntryRows(weights, has_words=hybrid or embedder is None)
+        self._rows = EntryRows(weights.neighbour_shares, has_words=hybrid or embedder is None)
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -119,6 +119,7 @@ class Index:
         min_score: float = -math.inf,
         where: EntryFilter | None = None,
         vectors: np.ndarray | None = None,
+        weights: SignalWeights | None = None,
     ) -> list[list[Hit]]:
         """Find the best entries for each query.
 
@@ -130,6 +131,8 @@ class Index:
             where: Only entries for which it returns True are found, with the same scores as without
                 it. It must be a pure function.
             vectors: The vectors of the queries, if they are known.
+            weights: How much each signal counts; the weights of the index if None. Their
+                `neighbour_shares` must be those of the index.
 
         Returns:
             The hits of each query, best first; of equal scores the entry that was added first.
@@ -138,7 +141,7 @@ class Index:
             UserError: `queries` is a string instead of a list.
             EndpointError: The embedder cannot be reached.
         """
-        searches = self.search_deferred(queries, k, min_score, where, vectors)
+        searches = self.search_deferred(queries, k, min_score, where, vectors, weights)
         return [search.hits() for search in searches]
 
     def search_deferred(
@@ -148,6 +151,7 @@ class Index:
         min_score: float = -math.inf,
         where: EntryFilter | None = None,
         vectors: np.ndarray | None = None,
+        weights: SignalWeights | None = None,
     ) -> list[DeferredSearch]:
         """Do the part of `search` that reads the index, and leave slow work for later.
 
@@ -159,6 +163,7 @@ class Index:
             valid when the index changes.
         """
         check_queries(queries)
+        weights = weights or self.weights
         if len(self) == 0 or not queries or k <= 0:
             return [DeferredSearch.without_hits() for _ in queries]
 
@@ -169,17 +174,21 @@ class Index:
             where = None
 
         # A reranker may put any of the hits that it reads first, so find all of these.
-        reranker = self._reranker()
-        limit = k if reranker is None else max(k, self.weights.reranked_hits)
+        reranker = self._reranker(weights)
+        limit = k if reranker is None else max(k, weights.reranked_hits)
 
         searches: list[DeferredSearch] = []
-        all_scores = self._score_queries(queries, min_score, vectors)
+        all_scores = self._score_queries(queries, min_score, vectors, weights)
         for query, query_scores in zip(queries, all_scores, strict=True):
             visible_scores = query_scores.masked(speaker_filter)
             # Turns that only repeat the query or another hit stand behind all other hits.
             repeat_filter = RepeatFilter(query) if self.hybrid else None
             ranking = rank_rows(self._rows.entries, visible_scores, limit, where, repeat_filter)
-            reranking = self._prepare_reranking(reranker, query, ranking, query_scores.similarity)
+            reranking = None
+            if reranker is not None and query_scores.similarity is not None and ranking.best:
+                reranking = self._prepare_reranking(
+                    reranker, query, ranking, query_scores.similarity, weights
+                )
             searches.append(DeferredSearch(ranking, k, reranking))
         return searches
 
@@ -238,7 +247,11 @@ class Index:
         return np.round(vectors * VECTOR_STEPS).astype(np.float32) / np.float32(VECTOR_STEPS)
 
     def _score_queries(
-        self, queries: Sequence[str], min_score: float, vectors: np.ndarray | None
+        self,
+        queries: Sequence[str],
+        min_score: float,
+        vectors: np.ndarray | None,
+        weights: SignalWeights,
     ) -> Iterator[QueryScores]:
         """Yield how well all entries fit a query, for one query after the other.
 
@@ -246,8 +259,10 @@ class Index:
         """
         if self.embedder is None:
             for query in queries:
-                bonus = self._question_bonus(query) if self.hybrid else None
-                yield score_by_words(self._rows.word_scores(query), bonus, min_score)
+                bonus = self._question_bonus(query, weights) if self.hybrid else None
+                word_scores = self._rows.word_scores(query, weights.neighbour_words)
+                is_filled = self._rows.is_filled()
+                yield score_by_words(word_scores, bonus, min_score, is_filled)
             return
 
         if vectors is None:
@@ -263,55 +278,50 @@ class Index:
                 continue
 
             yield score_by_words_and_cosines(
-                word_scores=self._rows.word_scores(query),
+                word_scores=self._rows.word_scores(query, weights.neighbour_words),
                 cosines=row_cosines,
                 has_vector=has_vector,
-                bonus=self._question_bonus(query),
+                bonus=self._question_bonus(query, weights),
                 smoothing=self._rows.smoothing(),
                 min_score=min_score,
-                weights=self.weights,
+                weights=weights,
             )
 
-    def _question_bonus(self, query: str) -> np.ndarray | None:
+    def _question_bonus(self, query: str, weights: SignalWeights) -> np.ndarray | None:
         """Return what each row gains by its speaker and its month, if the question asks for these.
 
         None if it asks for neither.
         """
         is_speaker = self._rows.is_wanted_speaker(query)
-        month_nearness = self._rows.month_nearness(query)
-        return question_bonus(is_speaker, month_nearness, self.weights)
+        month_nearness = self._rows.month_nearness(query, weights)
+        return question_bonus(is_speaker, month_nearness, weights)
 
-    def _reranker(self) -> Reranker | None:
+    def _reranker(self, weights: SignalWeights) -> Reranker | None:
         """Return the model that puts the first hits in a better order; None if none is used."""
-        if not self._combines_words_and_vectors or self.weights.reranked_hits == 0:
+        if not self._combines_words_and_vectors or weights.reranked_hits == 0:
             return None
         return reranker_of(self.embedder)
 
     def _prepare_reranking(
         self,
-        reranker: Reranker | None,
+        reranker: Reranker,
         query: str,
         ranking: Ranking,
-        similarity: np.ndarray | None,
-    ) -> Reranking | None:
+        similarity: np.ndarray,
+        weights: SignalWeights,
+    ) -> Reranking:
         """Collect all that a reranker needs of the index, so that it can be called later.
 
         A reranker is a slow model that puts the first hits in a better order. It is called when the
         index is no longer locked, and may have changed.
 
         Args:
-            reranker: The reranker, if there is one.
+            reranker: The reranker.
             query: The query.
-            ranking: The hits of the query.
-            similarity: What words and cosines add to the score of each row; None if not both count,
-                and then there is no reranker either.
-
-        Returns:
-            None if the hits stay in their order.
+            ranking: The hits of the query, at least one.
+            similarity: What words and cosines add to the score of each row.
+            weights: The weights of the search.
         """
-        if reranker is None or similarity is None or not ranking.best:
-            return None
-
         # The reranker chooses the words that count more if they are rare. Only the index knows how
         # rare they are.
         [semantic_query] = self.semantic_queries([query])
@@ -319,7 +329,7 @@ class Index:
         word_rarities = {word: self._rows.word_rarity(word) for word in words}
 
         # It reads the first hits only.
-        texts = texts_to_read(ranking.best, self.weights)
+        texts = texts_to_read(ranking.best, weights)
         rows = np.array([candidate.row for candidate in ranking.best[: len(texts)]])
         return Reranking(
             reranker=reranker,
@@ -328,7 +338,7 @@ class Index:
             texts=texts,
             rows=rows,
             similarity=similarity[rows],
-            similarity_weight=self.weights.similarity_beside_reranker,
+            similarity_weight=weights.similarity_beside_reranker,
             # Gives each turn of a dialogue a share of the scores of the turns around it.
             smoothing=self._rows.smoothing(),
         )

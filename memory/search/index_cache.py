@@ -29,7 +29,8 @@ version would find, with equal scores in the same order.
 
 Where it is kept. The versions of a memory share a `Lineage`, which holds one index for every
 `IndexCache` that searched one of them. An index is dropped with the last version, and with its
-cache.
+cache. Caches that differ in their weights alone can use the same indexes
+(`share_indexes_with`), since weights only count while a search is made.
 
 What is locked. Each index has a lock, which is held while the index is updated and read. A search
 holds it twice:
@@ -76,7 +77,7 @@ class Lineage(SharedByCopies):
     """
 
     def __init__(self) -> None:
-        self.indexes = weakref.WeakKeyDictionary[IndexCache, _SharedIndex]()
+        self.indexes = weakref.WeakKeyDictionary[_IndexKey, _SharedIndex]()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Lineage)
@@ -122,6 +123,27 @@ class IndexCache(SharedByCopies):
         self.weights = weights
         self._parts = parts or _parts_of_memory
         self._part_entries = part_entries or _entry_of_part
+        self._keys = _IndexKeys()
+        self._key = self._keys.key_of(self._content())
+
+    def share_indexes_with(self, other: IndexCache) -> None:
+        """Use the indexes of another cache from now on, where both would hold the same.
+
+        That is so if they differ in nothing but their weights. With others, this cache goes on with
+        indexes of its own, which it shares with caches like itself.
+        """
+        self._keys = other._keys
+        self._key = self._keys.key_of(self._content())
+
+    def _content(self) -> _IndexContent:
+        """Return what decides what an index of this cache holds for a memory."""
+        return _IndexContent(
+            embedder=self.embedder,
+            hybrid=self.hybrid,
+            parts=self._parts,
+            part_entries=self._part_entries,
+            neighbour_shares=self.weights.neighbour_shares,
+        )
 
     def search(
         self,
@@ -171,7 +193,9 @@ class IndexCache(SharedByCopies):
         with shared.lock:
             index = self._updated_index(shared, memory)
             with timed_search():
-                searches = index.search_deferred(queries, k, min_score, where, vectors)
+                searches = index.search_deferred(
+                    queries, k, min_score, where, vectors, self.weights
+                )
 
         # The rest does not read the index. It may call a reranker, which takes seconds, so do it
         # without the lock.
@@ -191,10 +215,10 @@ class IndexCache(SharedByCopies):
     def _shared_index(self, memory: SearchedMemory) -> _SharedIndex:
         """Return the index that all versions of a memory share; an empty one before any search."""
         indexes = memory.lineage.indexes
-        shared = indexes.get(self)
+        shared = indexes.get(self._key)
         if shared is None:
             # If two threads get here at once, `setdefault` gives the same index to both.
-            shared = indexes.setdefault(self, _SharedIndex(self._new_index()))
+            shared = indexes.setdefault(self._key, _SharedIndex(self._new_index()))
         return shared
 
     def _new_index(self) -> Index:
@@ -281,6 +305,49 @@ class IndexCache(SharedByCopies):
         shared.entries_by_part[prefix_length:] = new_tail
         shared.set_version(memory, new_parts)
         return len(shared.index) == expected_length
+
+
+class _IndexKey:
+    """Stands for one index of every memory; the indexes are dropped with it."""
+
+
+@dataclass(frozen=True)
+class _IndexContent:
+    """What decides what an index holds for a memory."""
+
+    embedder: Embedder | None
+    hybrid: bool
+    parts: Callable[[Any], Sequence[Any]]
+    part_entries: Callable[[Any, Any], Iterable[Entry]]
+    neighbour_shares: Mapping[int, float]
+
+    def equals(self, other: _IndexContent) -> bool:
+        """Return whether indexes of both hold the same."""
+        # Embedders that are equal may still be asked at other addresses, so only the very same
+        # object counts.
+        return (
+            self.embedder is other.embedder
+            and self.hybrid == other.hybrid
+            and self.parts == other.parts
+            and self.part_entries == other.part_entries
+            and self.neighbour_shares == other.neighbour_shares
+        )
+
+
+class _IndexKeys:
+    """The keys of caches that share indexes: one for all caches whose indexes hold the same."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[_IndexContent, _IndexKey]] = []
+
+    def key_of(self, content: _IndexContent) -> _IndexKey:
+        """Return the key of indexes with this content; a new one if there is none yet."""
+        for known_content, key in self._keys:
+            if known_content.equals(content):
+                return key
+        key = _IndexKey()
+        self._keys.append((content, key))
+        return key
 
 
 class _SharedIndex:

@@ -9,7 +9,7 @@ added. When most rows are empty, `compacted` numbers them anew.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,19 +33,19 @@ class EntryRows:
     """The entries of an index in numbered rows. Not safe under threads without a lock.
 
     Args:
-        weights: The weights of the index.
+        neighbour_shares: `SignalWeights.neighbour_shares`.
         has_words: Whether entries are searched by words.
     """
 
-    def __init__(self, weights: SignalWeights, has_words: bool) -> None:
-        self._weights = weights
+    def __init__(self, neighbour_shares: Mapping[int, float], has_words: bool) -> None:
+        self._neighbour_shares = neighbour_shares
         self._has_words = has_words
 
         self.entries: list[Entry | None] = []
         """The entry of each row; None for an empty row."""
         self._row_by_id: dict[str, int] = {}
         self._words = BM25Index()
-        self._neighbours = Neighbours(weights.neighbour_shares)
+        self._neighbours = Neighbours(neighbour_shares)
         self.vectors = VectorTable()
         self.speakers = Speakers()
         self._speaker_numbers: array[int] = array("q")
@@ -101,6 +101,12 @@ class EntryRows:
                 # The row leaves its dialogue, so the turns before and after it become neighbours.
                 self._neighbours.set_dialogue(row, "")
 
+    def is_filled(self) -> np.ndarray | None:
+        """Return for each row whether it has an entry; booleans [rows]. None if all rows have."""
+        if len(self) == len(self.entries):
+            return None
+        return np.array([entry is not None for entry in self.entries])
+
     def is_mostly_empty(self) -> bool:
         """Return whether so many rows or vectors are unused that `compacted` is worth its time."""
         empty_count = len(self.entries) - len(self)
@@ -120,17 +126,22 @@ class EntryRows:
                 entries.append(entry)
 
         passage_counts, vectors = self.vectors.vectors_of(rows)
-        compacted = EntryRows(self._weights, self._has_words)
+        compacted = EntryRows(self._neighbour_shares, self._has_words)
         compacted.put(entries, passage_counts, vectors if len(vectors) else None)
         return compacted
 
-    def word_scores(self, query: str) -> np.ndarray:
+    def word_scores(self, query: str, neighbour_factor: float = 1.0) -> np.ndarray:
         """Return how well the words of each row match a query; rarer words count more.
 
         A row that is a turn of a dialogue also gets shares of the scores of the turns around it: an
         answer often lacks the words of the question. Rows without any match score 0.
+
+        Args:
+            query: The query.
+            neighbour_factor: The shares are multiplied by it.
         """
-        return self.smoothing().smoothed(self._words.scores(query))
+        scores = self._words.scores(query)
+        return self.smoothing().smoothed(scores, factor=neighbour_factor)
 
     def word_rarity(self, word: str) -> float:
         """Return how rare a word is in the entries; 0 for function words such as "the"."""
@@ -160,7 +171,7 @@ class EntryRows:
             return None
         return np.isin(self._row_speakers(), speakers)
 
-    def month_nearness(self, query: str) -> np.ndarray | None:
+    def month_nearness(self, query: str, weights: SignalWeights) -> np.ndarray | None:
         """Return how near the month of each row is to the months that a query names, from 0 to 1.
 
         None if the query names no month and no year.
@@ -169,8 +180,8 @@ class EntryRows:
         return month_nearness(
             query,
             months,
-            next_month_nearness=self._weights.next_month,
-            same_year_nearness=self._weights.year,
+            next_month_nearness=weights.next_month,
+            same_year_nearness=weights.year,
         )
 
     def _put_entry(self, entry: Entry) -> None:

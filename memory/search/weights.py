@@ -16,7 +16,8 @@ conv-30, as `perf/retrieval.py` measures it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +26,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -32,6 +34,7 @@ from ...errors import UnknownNameError, UserError
 from ...records import FrozenMapping
 from ...records.frozen import FrozenDict
 from ...validation import validation_message
+from ..tuning_range import TuningRange
 
 _MAX_SHOWN_CHARS = 40
 """Most characters of a wrong value that an error message shows."""
@@ -60,29 +63,58 @@ class SignalWeights(BaseModel):
         UserError: A weight is out of its range, or there is none of that name.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        # The text below a weight is its description in the documentation.
+        use_attribute_docstrings=True,
+    )
 
-    speaker: Deviations = 2.0
+    speaker: Annotated[Deviations, TuningRange(0, 5)] = 2.0
     """What an entry gains if the question asks for the words of its speaker."""
-    month: Deviations = 2.0
+    month: Annotated[Deviations, TuningRange(0, 5)] = 2.0
     """What an entry gains if it is of the month that the question names."""
-    next_month: Share = 0.4
+    next_month: Annotated[Share, TuningRange(0, 1)] = 0.4
     """The share of `month` that an entry of the month after gains: people tell of things later."""
-    year: Share = 0.3
+    year: Annotated[Share, TuningRange(0, 1)] = 0.3
     """The share of `month` that an entry of the year gains if the question names a year alone."""
     neighbour_shares: FrozenMapping[NeighbourStep, Share] = Field(
-        default_factory=lambda: FrozenDict({1: 0.5, 2: 0.2, -1: 0.2})
+        default_factory=lambda: FrozenDict({1: 0.5, 2: 0.2, -1: 0.2}),
+        # pydantic writes no default into the JSON schema if there is a factory.
+        json_schema_extra={"default": {"1": 0.5, "2": 0.2, "-1": 0.2}},
     )
     """The share of its score by words that a turn adds to those of its neighbours, by their step
     from it: half to the next turn, a fifth to the turn after that and to the turn before."""
-    neighbour_cosines: Share = 0.6
-    """Turns share their cosines as well: `neighbour_shares`, multiplied by this number."""
-    similarity_beside_reranker: Share = 0.3
+    neighbour_words: Annotated[float, Field(ge=0, le=2), TuningRange(0, 2)] = 1.0
+    """`neighbour_shares` are multiplied by this number where turns share their scores by words."""
+    neighbour_cosines: Annotated[Share, TuningRange(0, 1)] = 0.6
+    """`neighbour_shares` are multiplied by this number where turns share their cosines."""
+    cosines: Annotated[float, Field(ge=0, le=10), TuningRange(0, 3)] = 1.0
+    """How much cosines count beside words, where both are added up."""
+    similarity_beside_reranker: Annotated[Share, TuningRange(0, 1)] = 0.3
     """What words and cosines still count in the order of hits that a reranker has read."""
     reranked_hits: Annotated[int, Field(ge=0, le=1000)] = 100
     """How many of the best hits a reranker reads at most; 0 leaves them in their order."""
     reranked_passages: Annotated[int, Field(ge=1, le=10_000)] = 150
     """How many passages of these hits a reranker reads at most; those of the first hit always."""
+
+    @field_validator("neighbour_shares", mode="before")
+    @classmethod
+    def _read_steps(cls, shares: Any) -> Any:
+        """Return the shares with whole numbers as keys; JSON has texts such as "-1"."""
+        if not isinstance(shares, Mapping):
+            # The validation of the type refuses it.
+            return shares
+
+        shares_by_step: dict[Any, Any] = {}
+        for step, share in cast("Mapping[Any, Any]", shares).items():
+            if isinstance(step, str) and step.removeprefix("-").isdecimal():
+                shares_by_step[int(step)] = share
+            else:
+                shares_by_step[step] = share
+        return shares_by_step
 
     @model_validator(mode="wrap")
     @classmethod

@@ -7,11 +7,12 @@ tokens. They differ in the size of the budget alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from ...memory.memory import TurnMemory
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Hit, Item, Query, estimate_tokens
 from .._relative_dates import resolve_item_dates, resolve_line_dates
 from ..method import Method
@@ -74,7 +75,7 @@ class NewestReader(EntryReader[TurnMemory]):
 class FullContextSettings(Settings):
     """What can be set of `FullContext`."""
 
-    max_tokens: int = Field(
+    max_tokens: Annotated[int, TuningRange(500, 200_000, log=True)] = Field(
         default=100_000,
         description="most tokens of context; four characters count as one token, a Chinese "
         "character as 1.5",
@@ -84,7 +85,7 @@ class FullContextSettings(Settings):
 class TruncationSettings(FullContextSettings):
     """What can be set of `Truncation`: the same, with a small budget."""
 
-    max_tokens: int = Field(
+    max_tokens: Annotated[int, TuningRange(500, 200_000, log=True)] = Field(
         default=8_000,
         description="most tokens of context; four characters count as one token, a Chinese "
         "character as 1.5",

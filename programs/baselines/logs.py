@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, create_model
 
@@ -25,6 +25,7 @@ from ...memory.entry import Entry
 from ...memory.memory import Memory, turn_entries
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Hit, Item, Logs, Query, Session
 from ...signatures.baselines import UpdateLogSummary
 from .._fallback import MAX_FALLBACK_HITS, as_fallback
@@ -382,7 +383,7 @@ class LogWriterSettings(Settings):
         description="what is shown of earlier logs: the nearest, a summary that a model keeps, or "
         "nothing",
     )
-    max_words: int = Field(
+    max_words: Annotated[int, TuningRange(50, 1_000, log=True)] = Field(
         default=300,
         ge=1,
         description="most words of a summary of the logs",

@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import dspy
 from pydantic import Field
@@ -42,6 +42,7 @@ from ...memory.memory import Memory, MemoryPart, turn_entries
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
 from ...memory.search.speakers import is_assistant
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Hit, Item, Query, comparable, format_time, latest
 from ...signatures.baselines import (
     DigestEvents,
@@ -471,7 +472,7 @@ class BankSettings(Settings):
         default=True,
         description="whether pieces fade",
     )
-    days: float = Field(
+    days: Annotated[float, TuningRange(1, 60, log=True)] = Field(
         default=5.0,
         gt=0,
         description="days after which the retention of a piece of strength 1 has fallen to 1/e",

@@ -14,11 +14,13 @@ Models" (arXiv:2308.15022).
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 from pydantic import Field
 
 from ...memory.entry import Entry
 from ...memory.memory import Memory
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Failure, Hit, Item, Query
 from ...signatures.baselines import UpdateSummary
 from ...text import one_line
@@ -183,7 +185,7 @@ class SummaryReader(EntryReader[SummaryMemory]):
 class SummarySettings(Settings):
     """What can be set of `RecursiveSummary`."""
 
-    max_words: int = Field(
+    max_words: Annotated[int, TuningRange(50, 1_000, log=True)] = Field(
         default=300,
         ge=1,
         description="most words of the summary; the last sentences of a longer one are cut off",

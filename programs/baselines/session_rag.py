@@ -22,7 +22,7 @@ from ...records import Context, Hit, Item, Query
 from .._embedders import semantic_embedder
 from ..method import Method
 from ..reader import ANY_COSINE, EntryReader
-from ..settings import EntryCount, Settings
+from ..settings import EntryCount, SearchWeights
 from ..writer import Update, Writer
 
 _PRESETS = {"palbench": {"k": 3, "hybrid": False}}
@@ -153,7 +153,7 @@ class SessionReader(EntryReader[SessionMemory]):
         return Context(hits=tuple(hits))
 
 
-class SessionRAGSettings(Settings):
+class SessionRAGSettings(SearchWeights):
     """What can be set of `SessionRAG`."""
 
     k: EntryCount = Field(default=3, description="sessions recalled per query")
@@ -182,5 +182,6 @@ class SessionRAG(Method):
             min_score=ANY_COSINE,
             embedder=embedder,
             hybrid=settings.hybrid,
+            weights=settings.search,
         )
         super().__init__(SessionWriter(), reader, embedder, settings)

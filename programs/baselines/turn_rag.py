@@ -17,7 +17,7 @@ from ...records import Item
 from .._embedders import semantic_embedder
 from ..method import Method
 from ..reader import ANY_COSINE, EntryReader
-from ..settings import EntryCount, Settings
+from ..settings import EntryCount, SearchWeights
 from ..writer import Update, Writer
 
 _PRESETS = {"palbench": {"k": 3, "hybrid": False}}
@@ -33,7 +33,7 @@ class TurnWriter(Writer[TurnMemory, None]):
         return Update(memory.with_session(item))
 
 
-class TurnRAGSettings(Settings):
+class TurnRAGSettings(SearchWeights):
     """What can be set of `TurnRAG`."""
 
     k: EntryCount = Field(default=10, description="turns recalled per query")
@@ -62,5 +62,6 @@ class TurnRAG(Method):
             min_score=ANY_COSINE,
             embedder=embedder,
             hybrid=settings.hybrid,
+            weights=settings.search,
         )
         super().__init__(TurnWriter(), reader, embedder, settings)

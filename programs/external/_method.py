@@ -7,12 +7,13 @@ history is finalized.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import dspy
 
+from ...errors import UserError
 from ...memory.entry import Entry
 from ...memory.memory import Memory, turn_entries
 from ...memory.search.timing import timed_search
@@ -279,6 +280,13 @@ class External(Method):
             question = _with_options(question, query)
         ask = partial(answerer, history, question, **arguments)
         return read_answer(self._function_calls.call(ask))
+
+    def with_settings(self, changes: Mapping[str, Any]) -> Self:
+        """Raise a UserError: only whoever made the system can make it with other settings."""
+        raise UserError(
+            "a program with a system of your own has no settings that can be tuned; "
+            "tune a method of the suite, or a Method of your own"
+        )
 
     def close(self) -> None:
         """Close all stores, and end the threads in which functions answered."""

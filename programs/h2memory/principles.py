@@ -12,13 +12,14 @@ import random
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, cast
 
 import dspy
 import numpy as np
 from pydantic import Field
 
 from ...memory.search.embedder import Embedder
+from ...memory.tuning_range import TuningRange
 from ...signatures.h2memory import Adjustment
 from ...text import one_line
 from ..predictor import Predictor
@@ -35,8 +36,10 @@ RESTARTS = 10
 class PrincipleSettings(Settings):
     """How principles are made."""
 
-    clusters: int = Field(default=8, ge=1, description="most clusters of needs (appendix C)")
-    sample_per_cluster: int = Field(
+    clusters: Annotated[int, TuningRange(2, 20)] = Field(
+        default=8, ge=1, description="most clusters of needs (appendix C)"
+    )
+    sample_per_cluster: Annotated[int, TuningRange(3, 30, log=True)] = Field(
         default=10, ge=1, description="most topics of a cluster that a prompt is shown (code)"
     )
     seed: int = Field(default=0, ge=0, description="seed of the clusters and of the sampled topics")

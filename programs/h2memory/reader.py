@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import cast
+from typing import Annotated, cast
 
 from pydantic import Field
 
@@ -23,6 +23,7 @@ from ...memory.edits import EntryEdits
 from ...memory.entry import Entry, hit_as_entry
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Hit, Query, estimate_tokens, in_blocks
 from ...records.query import About
 from ...signatures.chinese import in_language
@@ -63,7 +64,9 @@ class RecallSettings(MemorySettings):
         default=True,
         description="whether topics are shown (M_T); off: they still lead to principles",
     )
-    topics: int = Field(default=3, ge=0, description="topics recalled per query")
+    topics: Annotated[int, TuningRange(0, 10)] = Field(
+        default=3, ge=0, description="topics recalled per query"
+    )
 
 
 class UserReader(EntryReader[HeterogeneousMemory]):

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Annotated
 
 import dspy
 from pydantic import Field
@@ -20,6 +21,7 @@ from pydantic import Field
 from ...memory.entry import Entry
 from ...memory.search.embedder import Embedder
 from ...memory.search.index import Index
+from ...memory.tuning_range import TuningRange
 from ...records import Behavior, Item, Logs, Profile, latest
 from ...signatures.chinese import PromptLanguage, in_language
 from ...signatures.h2memory import (
@@ -68,7 +70,7 @@ class MemorySettings(PrincipleSettings):
     use_principles: bool = Field(
         default=True, description="whether principles are made and shown (M_P)"
     )
-    situations: int = Field(
+    situations: Annotated[int, TuningRange(0, 10)] = Field(
         default=3,
         ge=0,
         description="situations recalled per query, and shown where a need is refined",
@@ -77,7 +79,7 @@ class MemorySettings(PrincipleSettings):
         default="English",
         description="language of the prompts; what they write is in the language of the texts",
     )
-    window: int = Field(
+    window: Annotated[int, TuningRange(3, 30, log=True)] = Field(
         default=10,
         ge=1,
         description="logs that one call links; it also sees as many before them (appendix C)",

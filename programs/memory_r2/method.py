@@ -72,7 +72,9 @@ class MemoryR2(Method):
 
         # Facts are related by cosine even if the reader adds BM25, which needs another index.
         hybrid = settings.uses_fusion(embedder)
-        read_indexes = IndexCache(embedder, hybrid=True) if hybrid else indexes
+        read_indexes = indexes
+        if hybrid:
+            read_indexes = IndexCache(embedder, hybrid=True, weights=settings.search)
         reader = FactReader(
             settings.read_top, settings.min_score, indexes=read_indexes, hybrid=hybrid
         )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from operator import attrgetter
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import dspy
 import numpy as np
@@ -34,6 +34,7 @@ from ...memory.edits import amended_entry
 from ...memory.entry import EntryFilter, SpeakerIs
 from ...memory.search.embedder import Embedder, query_vectors
 from ...memory.search.index_cache import IndexCache
+from ...memory.tuning_range import TuningRange
 from ...records import Hit, Item, Turn, format_time
 from ...signatures.memory_r2 import (
     EditMemory,
@@ -79,19 +80,19 @@ class FactSettings(Settings):
         default=25,
         description="most memories shown in one call of step 3",
     )
-    min_score: float = Field(
+    min_score: Annotated[float, TuningRange(0, 0.9)] = Field(
         default=0.1,
         ge=-1,
         le=1,
         description="lowest cosine that counts, for writing and reading",
     )
     # The released code's max_num_turns.
-    parts: int = Field(
+    parts: Annotated[int, TuningRange(1, 10)] = Field(
         default=4,
         ge=1,
         description="how many parts a session is cut into",
     )
-    chunk_turns: int | None = Field(
+    chunk_turns: Annotated[int | None, TuningRange(1, 40, log=True)] = Field(
         default=None,
         ge=1,
         description="turns of a part; if set, `parts` is ignored",

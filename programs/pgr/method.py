@@ -126,7 +126,7 @@ class FactStore(Method):
         writer = PersonalFactWriter(settings.restrict_to(FactSettings), embedder)
         hybrid = settings.uses_fusion(embedder)
         reader: EntryReader[PersonalMemory] = EntryReader(
-            settings.k, embedder=embedder, hybrid=hybrid
+            settings.k, embedder=embedder, hybrid=hybrid, weights=settings.search
         )
         super().__init__(writer, reader, embedder, settings)
 
@@ -145,7 +145,9 @@ class PGR(Method):
         embedder = embedder or offline_embedder()
         writer = PersonalFactWriter(settings.restrict_to(FactSettings), embedder)
         hybrid = settings.uses_fusion(embedder)
-        fact_reader: EntryReader[PersonalMemory] = EntryReader(embedder=embedder, hybrid=hybrid)
+        fact_reader: EntryReader[PersonalMemory] = EntryReader(
+            embedder=embedder, hybrid=hybrid, weights=settings.search
+        )
         policy = Prospection(settings.restrict_to(ProspectionSettings))
         super().__init__(writer, ProspectiveReader(fact_reader, policy), embedder, settings)
 

@@ -29,11 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import dspy
 from pydantic import Field
 
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Hit, format_time
 from ...signatures.pgr import (
     AugmentQuery,
@@ -83,7 +84,7 @@ class ProspectionSettings(Settings):
     k: EntryCount = Field(
         default=5, description="facts per search; the query and each step search once (K)"
     )
-    min_score: float = Field(
+    min_score: Annotated[float, TuningRange(0, 0.9)] = Field(
         default=0.3, description="lowest score of a fact that a search finds (tau)"
     )
     augment: Literal["append", "rewrite", "none"] = Field(
@@ -95,15 +96,15 @@ class ProspectionSettings(Settings):
         default=5,
         description="most facts for `augment`; the paper has no number",
     )
-    augment_score: float = Field(
+    augment_score: Annotated[float, TuningRange(0, 0.9)] = Field(
         default=0.6, description="lowest score of facts for `augment` (tau_o)"
     )
-    min_new: int = Field(
+    min_new: Annotated[int, TuningRange(1, 10)] = Field(
         default=5,
         ge=1,
         description="refinement ends after a round that finds fewer new facts (delta)",
     )
-    iterations: int = Field(
+    iterations: Annotated[int, TuningRange(1, 10)] = Field(
         default=3,
         ge=0,
         description="most rounds of refinement (I_max; 10 on the paper's benchmarks); 0: none",

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Annotated
 
 from pydantic import Field
 
 from ...memory.edits import amended_entry, is_as_written
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
+from ...memory.tuning_range import TuningRange
 from ...records import Failure, Hit, Item, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergedFact, MergeFacts, UpdateFacts
 from ...signatures.pgr_examples import update_examples
@@ -34,24 +36,24 @@ from .memory import PersonalFact, PersonalMemory, ambiguous_updates, merge_group
 class FactSettings(Settings):
     """How facts are written (section 3.2)."""
 
-    every: int = Field(
+    every: Annotated[int, TuningRange(1, 10)] = Field(
         default=3,
         ge=1,
         description="sessions per update; what is left is written at the end of the history",
     )
-    exchanges: int = Field(
+    exchanges: Annotated[int, TuningRange(2, 30, log=True)] = Field(
         default=10,
         ge=1,
         description="most exchanges (a turn and its reply) that count as one session; "
         "a longer session is cut",
     )
-    merge_after: int = Field(
+    merge_after: Annotated[int, TuningRange(10, 200, log=True)] = Field(
         default=50, ge=1, description="new facts after which similar facts are merged"
     )
-    merge_score: float = Field(
+    merge_score: Annotated[float, TuningRange(0.5, 1)] = Field(
         default=0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged"
     )
-    window_days: int = Field(
+    window_days: Annotated[int, TuningRange(0, 60)] = Field(
         default=7,
         ge=0,
         description="most days between the latest dates of facts that are merged",

@@ -7,10 +7,11 @@ the paper is silent, what its released code has.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ...memory.tuning_range import TuningRange
 from ..settings import Settings
 from .memory import Kind
 
@@ -21,19 +22,21 @@ class PracticeSettings(Settings):
     deprecated: ClassVar[Mapping[str, Any]] = {"start": "profile", "parallel": True}
     at_least_one_of = ("patterns", "alerts")
 
-    rounds: int = Field(
+    rounds: Annotated[int, TuningRange(5, 80, log=True)] = Field(
         default=20, ge=1, description="most practice rounds of a run (section 4.1 has 80)"
     )
-    samples: int = Field(
+    samples: Annotated[int, TuningRange(1, 5)] = Field(
         default=1, ge=1, description="past records that a round practises on, one by one (q)"
     )
-    adjust_every: int = Field(
+    adjust_every: Annotated[int, TuningRange(1, 20, log=True)] = Field(
         default=5,
         ge=1,
         description="rounds after which the experience is adjusted (T in the paper)",
     )
-    proposals: int = Field(default=10, ge=1, description="most proposals of one reflection (n)")
-    virtual_scenes: int = Field(
+    proposals: Annotated[int, TuningRange(3, 20)] = Field(
+        default=10, ge=1, description="most proposals of one reflection (n)"
+    )
+    virtual_scenes: Annotated[int, TuningRange(2, 12)] = Field(
         default=7,
         ge=1,
         description="invented scenes for the generality review, beside the true one (m)",
@@ -43,18 +46,18 @@ class PracticeSettings(Settings):
         description="whether the generality review has to find the true scene among invented ones; "
         "in Figure 11 it is told",
     )
-    scene_chars: int = Field(
+    scene_chars: Annotated[int, TuningRange(32, 512, log=True)] = Field(
         default=128,
         ge=1,
         description="characters of the true scene that the prompt for invented ones shows (code)",
     )
-    perturbations: int = Field(
+    perturbations: Annotated[int, TuningRange(1, 5)] = Field(
         default=1,
         ge=1,
         description="imagined changes to the records, by which the groundedness review tests a "
         "proposal",
     )
-    practice_tokens: int = Field(
+    practice_tokens: Annotated[int, TuningRange(2_000, 32_000, log=True)] = Field(
         default=12_000,
         ge=0,
         description="most tokens of the records that are shown before a practised one (code)",
@@ -64,7 +67,7 @@ class PracticeSettings(Settings):
         description="how records are drawn for practice: uniform, each at most once; recency, "
         "newer ones more often (as the code does)",
     )
-    min_history: int = Field(
+    min_history: Annotated[int, TuningRange(1, 20)] = Field(
         default=10,
         ge=1,
         description="a record is practised on only if at least so many come before it (code)",
@@ -91,7 +94,7 @@ class PracticeSettings(Settings):
         default=True,
         description="whether only what several proposals support is adopted (Table 2); off: all",
     )
-    needed: int = Field(
+    needed: Annotated[int, TuningRange(1, 6)] = Field(
         default=3, ge=1, description="proposals that must support a change (Figure 9)"
     )
     distinct_records: bool = Field(
@@ -125,7 +128,7 @@ class ExperienceReaderSettings(Settings):
 class PraMemSettings(PracticeSettings):
     """What can be set of `PraMem`."""
 
-    predict_tokens: int = Field(
+    predict_tokens: Annotated[int, TuningRange(1_000, 32_000, log=True)] = Field(
         default=8_000,
         ge=0,
         description="most tokens of the newest records beside the question",

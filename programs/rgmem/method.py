@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import dspy
 import numpy as np
@@ -34,6 +34,7 @@ from ...memory.edits import EntryEdits
 from ...memory.entry import Entry
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Hit, Item, Query, Turn, in_blocks
 from ...signatures.rgmem import (
     AbstractConcept,
@@ -83,13 +84,13 @@ class PlacedUnit(NamedTuple):
 class GraphSettings(Settings):
     """How evidence and graph are written."""
 
-    theta_inf: int = Field(
+    theta_inf: Annotated[int, TuningRange(1, 10)] = Field(
         default=3,
         ge=1,
         description="new mentions of an event at which its summary is rewritten (R_K1; Eq. 6, "
         "Figure 4)",
     )
-    theta_sum: int = Field(
+    theta_sum: Annotated[int, TuningRange(2, 20)] = Field(
         default=6,
         ge=1,
         description="new evidence and new summaries at which the summary of a concept is rewritten "
@@ -101,13 +102,15 @@ class GraphSettings(Settings):
         description="whether summaries are rewritten bottom-up (RG); off: one flat summary per "
         "concept",
     )
-    merge_cosine: float = Field(
+    merge_cosine: Annotated[float, TuningRange(0.5, 1)] = Field(
         default=0.85,
         ge=-1,
         le=1,
         description="lowest cosine of two names that mean the same concept or event; ours",
     )
-    segment_turns: int = Field(default=8, ge=1, description="most turns of a segment; ours")
+    segment_turns: Annotated[int, TuningRange(2, 20)] = Field(
+        default=8, ge=1, description="most turns of a segment; ours"
+    )
     linked: bool = Field(
         default=True,
         description="whether the summary of an event is made from the conclusions about it alone; "
@@ -343,6 +346,7 @@ class GraphReader(EntryReader[GraphMemory]):
             hybrid=hybrid,
             parts=partial(searched_parts, use_l0=settings.use_l0),
             part_entries=_entries_of_part,
+            weights=settings.search,
         )
         super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid, settings=settings)
         self.names = IndexCache(embedder, parts=name_entries)

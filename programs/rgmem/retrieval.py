@@ -23,13 +23,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
 from ...memory.entry import Entry, hit_as_entry
 from ...memory.search.index_cache import IndexCache
+from ...memory.tuning_range import TuningRange
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword, Layer
 from ..settings import SearchSettings
@@ -68,16 +69,18 @@ class RecallSettings(SearchSettings):
     use_l0: bool = Field(
         default=True, description="whether evidence is recalled (L0, Tables 3 and 4)"
     )
-    facts: int = Field(default=5, ge=0, description="facts recalled per question (Figure 8a)")
-    conclusions: int = Field(
+    facts: Annotated[int, TuningRange(0, 30)] = Field(
+        default=5, ge=0, description="facts recalled per question (Figure 8a)"
+    )
+    conclusions: Annotated[int, TuningRange(0, 60)] = Field(
         default=30, ge=0, description="conclusions recalled per question (Figure 8b)"
     )
-    nodes: int = Field(
+    nodes: Annotated[int, TuningRange(0, 10)] = Field(
         default=3,
         ge=0,
         description="concepts recalled per question, and as many events (Figure 8c)",
     )
-    node_cosine: float = Field(
+    node_cosine: Annotated[float, TuningRange(0, 0.9)] = Field(
         default=0.5,
         ge=-1,
         le=1,

@@ -22,6 +22,7 @@ from mempiler.memory.entry import Entry
 from mempiler.memory.memory import Memory
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.index_cache import IndexCache
+from mempiler.memory.search.weights import SignalWeights
 from mempiler.records import Record
 
 
@@ -183,12 +184,63 @@ def test_only_new_texts_of_a_version_are_embedded() -> None:
     assert recording_embedder.embedded_texts == []
 
 
+def test_caches_that_differ_in_weights_alone_can_share_their_indexes() -> None:
+    recording_embedder = RecordingEmbedder()
+    cache = IndexCache(recording_embedder, hybrid=True)
+    other_cache = IndexCache(recording_embedder, hybrid=True, weights=SignalWeights(cosines=0))
+    other_cache.share_indexes_with(cache)
+    memory = notebook_of("rye", "oats", "milk")
+
+    cache.search(memory, ["rye"], 1)
+    other_cache.search(memory, ["rye"], 1)
+
+    assert recording_embedder.embedded_texts == ["rye", "oats", "milk"]
+
+
+def test_caches_with_shared_indexes_search_with_their_own_weights() -> None:
+    memory = notebook_of("rye", "oats", "milk")
+    cache = IndexCache(embedder(), hybrid=True)
+    words_alone = IndexCache(embedder(), hybrid=True, weights=SignalWeights(cosines=0))
+    expected_hits = words_alone.search(memory, ["rye"], 3)
+    assert cache.search(memory, ["rye"], 3) != expected_hits
+
+    sharing_cache = IndexCache(cache.embedder, hybrid=True, weights=SignalWeights(cosines=0))
+    sharing_cache.share_indexes_with(cache)
+
+    assert sharing_cache.search(memory, ["rye"], 3) == expected_hits
+
+
+@pytest.mark.parametrize(
+    "other_cache",
+    [
+        pytest.param(IndexCache(hybrid=True), id="other signals"),
+        pytest.param(IndexCache(embedder()), id="other embedder"),
+        pytest.param(IndexCache(weights=SignalWeights(neighbour_shares={})), id="other neighbours"),
+        pytest.param(
+            IndexCache(part_entries=lambda memory, part: (Entry(id=part.id, text="oats"),)),
+            id="other entries",
+        ),
+    ],
+)
+def test_caches_whose_indexes_would_differ_keep_them_apart(other_cache: IndexCache) -> None:
+    cache = IndexCache()
+    memory = notebook_of("rye", "milk")
+    cache.search(memory, ["rye"], 1)
+
+    other_cache.share_indexes_with(cache)
+    other_cache.search(memory, ["rye"], 1)
+
+    assert len(memory.lineage.indexes) == 2
+
+
 def test_index_is_dropped_with_the_last_version_of_its_memory() -> None:
     cache = IndexCache()
     memory = notebook_of("rye")
     cache.search(memory, ["rye"], 1)
     next_version = memory.with_note("new", "oats")
-    index_reference = weakref.ref(memory.lineage.indexes[cache])
+    (index,) = memory.lineage.indexes.values()
+    index_reference = weakref.ref(index)
+    del index
 
     del memory
     gc.collect()

@@ -26,6 +26,7 @@ SMALL_SETTINGS: dict[str, list[str]] = {
     "infer-rules": ["num_candidates=1", "max_tries=3"],
     "labeled": [],
     "knn": [],
+    "settings": ["num_trials=2", 'names=["k"]', "max_context_tokens=5000"],
 }
 """Settings with which each optimizer makes few calls, as `--optimizer-set` takes them."""
 
