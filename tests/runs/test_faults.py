@@ -222,7 +222,7 @@ def test_answers_that_cannot_be_read_break_a_compile_before_anything_is_optimize
 
     assert result.code == 4
     assert result.out == ""
-    _, _, most_often = result.line.partition("most often: ")
+    _, _, most_often = result.error_line.partition("most often: ")
     assert "answer" in most_often
     # The adapter asks one question itself; each question of dev is asked twice at most.
     assert len(server.texts) <= 1 + 2 * 12
@@ -308,7 +308,7 @@ def test_an_endpoint_that_fails_stops_the_run_with_one_line(
     assert result.out == ""
     assert len(server.texts) == request_count
     message = rf"^mempiler: the model's endpoint .*{problem}.*; --resume \S+ goes on"
-    assert re.search(message, result.line)
+    assert re.search(message, result.error_line)
 
 
 @pytest.mark.parametrize("fault", ["dead", "stall"])
@@ -320,8 +320,8 @@ def test_a_run_without_a_single_answer_fails_however_few_questions_it_has(
     result = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
     assert result.code == 3
     assert result.out == ""
-    assert "answered none of 4 questions" in result.line
-    assert result.resume
+    assert "answered none of 4 questions" in result.error_line
+    assert result.resumable_run
 
 
 class StrictEngine(OfflineEngine):
