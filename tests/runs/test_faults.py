@@ -448,9 +448,10 @@ def test_a_limit_is_overrun_by_one_call_at_most_with_many_calls_in_flight(
 
 @pytest.mark.parametrize("threads", [1, 64])
 @pytest.mark.parametrize(("limit_name", "limit"), [("max_usd", 0.005), ("max_tokens", 10_000)])
-def test_tokens_are_estimated_for_a_limit_where_the_endpoint_reports_none(
+def test_a_limit_is_kept_where_the_endpoint_reports_no_tokens(
     stub: Any, limit_name: str, limit: float, threads: int
 ) -> None:
+    """The tokens of every call are then estimated, and count as if they were reported."""
     server = stub(usage=False)
 
     evaluation = evaluate_within_limits(server, threads, **{limit_name: limit})
@@ -460,10 +461,18 @@ def test_tokens_are_estimated_for_a_limit_where_the_endpoint_reports_none(
     assert calls < 30
     assert calls == len(server.texts)
     assert calls == evaluation.tokens["estimated_calls"]
-    # Four characters are about one token.
-    prompt_tokens = sum(len(prompt) for prompt in server.texts) / 4
-    assert prompt_tokens <= evaluation.tokens["input"] <= 1.3 * prompt_tokens
-    note = f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)"
+
+
+def test_tokens_are_estimated_by_the_length_of_the_prompts(stub: Any) -> None:
+    """Four characters are about one token. A message has a few tokens of its own."""
+    server = stub(usage=False)
+
+    evaluation = evaluate_within_limits(server, threads=1, max_calls=5)
+
+    assert len(server.texts) == 5
+    characters = sum(len(prompt) for prompt in server.texts)
+    assert characters / 4 <= evaluation.tokens["input"] <= 1.3 * characters / 4
+    note = "tokens (estimated for 5 calls: the endpoint reports none, or too few)"
     assert note in usage_line(evaluation.metered_usage)
 
 
