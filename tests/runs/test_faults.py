@@ -99,6 +99,9 @@ class NeedsAddress(Store):
 DATA = ["--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8"]
 """A few questions of the bundled sample: eight of them are asked in an evaluation."""
 
+IN_THIS_PROCESS = ["--set", "isolated=false"]
+"""Use a user's store in this process. To start one for it takes a second."""
+
 
 class Outcome(NamedTuple):
     """What a command left behind."""
@@ -240,7 +243,7 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
     run_command: Any, command: list[str]
 ) -> None:
     """`Full` cannot store sessions whose id ends with 2: more than 10 %, and less than half."""
-    outcome = run_command(*command, *DATA)
+    outcome = run_command(*command, *DATA, *IN_THIS_PROCESS)
     assert outcome.exit_code == 4
     message = r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full"
     assert re.search(message, outcome.last_error_line)
@@ -248,7 +251,8 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
 
 def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> None:
     """`Full` cannot store sessions whose id ends with 2, which is one session in five."""
-    outcome = run_command("evaluate", "own_mistakes:Full", *DATA, "--max-failure-rate", "0.5")
+    allowed_share = ["--max-failure-rate", "0.5"]
+    outcome = run_command("evaluate", "own_mistakes:Full", *DATA, *IN_THIS_PROCESS, *allowed_share)
     assert outcome.exit_code == 0
 
 
@@ -360,7 +364,7 @@ def test_every_method_finishes_and_lacks_only_the_answers_that_the_model_refused
     settings_by_method = {"pramem": {"rounds": 2}}
     questions = benchmark(benchmark_names.get(method, "locomo"))
     settings = settings_by_method.get(method, {})
-    examples = questions.examples[:20]
+    examples = questions.examples[:8]
     engine = StrictEngine()
     lm = MeteredLM("strict/test", engine=engine, cache=False, temperature=0.0)
 
