@@ -10,6 +10,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Bytecode is kept, whatever the environment says: otherwise pytest compiles all tests at every run, and each process that a
+# test starts compiles Mempiler.
+export PYTHONDONTWRITEBYTECODE :=
+
 # make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all.
 SYSTEMS ?=
 

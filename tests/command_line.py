@@ -9,11 +9,15 @@ import os
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Words of a command -> its exit code, standard output and standard error."""
 
 
 def run_cli(*words: object) -> tuple[int, str, str]:
@@ -31,6 +35,18 @@ def run_cli(*words: object) -> tuple[int, str, str]:
     return int(exit_code or 0), stdout.getvalue(), stderr.getvalue()
 
 
+def output_of(run: RunCommand, *words: object) -> str:
+    """Run a command that succeeds; return its standard output."""
+    exit_code, out, err = run(*words)
+    assert exit_code == 0, err
+    return out
+
+
+def json_of(run: RunCommand, *words: object) -> Any:
+    """Run a command that succeeds; return what it prints with `--json`."""
+    return json.loads(output_of(run, *words, "--json"))
+
+
 @dataclass(frozen=True)
 class CommandResult:
     """What a command returned and printed."""
@@ -43,12 +59,12 @@ class CommandResult:
     """Standard error."""
 
     @property
-    def found(self) -> dict[str, Any]:
+    def printed_json(self) -> dict[str, Any]:
         """The object that `--json` printed."""
         return json.loads(self.out)
 
     @property
-    def line(self) -> str:
+    def error_line(self) -> str:
         """The error message. It is the only one, and stands after progress and the data's line."""
         *progress, message = self.err.splitlines()
         assert message.startswith("mempiler: ")
@@ -56,9 +72,9 @@ class CommandResult:
         return message
 
     @property
-    def resume(self) -> str:
+    def resumable_run(self) -> str:
         """The run that can be resumed, as the error message names it."""
-        runs = re.findall(r"--resume (\S+) goes on", self.line)
+        runs = re.findall(r"--resume (\S+) goes on", self.error_line)
         return runs[-1]
 
 

@@ -28,7 +28,7 @@ import certifi
 import hypothesis
 import pytest
 
-from .command_line import CommandLine, KilledCommands, run_cli
+from .command_line import CommandLine, KilledCommands, RunCommand, run_cli
 from .scripted_engine import ScriptedEngine, answer_to_memory_r2
 
 # The collector is off while everything is imported; `pytest_collection_finish` turns it on.
@@ -393,7 +393,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> KilledCommands:
 
 
 @pytest.fixture(scope="session")
-def cli() -> Callable[..., tuple[int, str, str]]:
+def cli() -> RunCommand:
     """The function `run_cli`."""
     return run_cli
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from mempiler import build, save
 
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
+from ..command_line import RunCommand
+
 AssertRefused = Callable[..., None]
 """A wrong command line, and a part of its error message; see the fixture `assert_refused`."""
 

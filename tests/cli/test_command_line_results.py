@@ -30,13 +30,10 @@ from mempiler.runs.progress import spending_line
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 from rich.console import Console
 
-from ..command_line import CommandLine
+from ..command_line import CommandLine, RunCommand
 from ..conftest import within
 from ..run_inputs import run_inputs
 from ..scripted_engine import chat_fields
-
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
 
 EVALUATION_FIELDS = {
     "program",
@@ -92,7 +89,7 @@ def test_share_of_cached_prompt_tokens_is_shown_if_the_endpoint_reports_it(
 
     result = mempiler_cli(server, "evaluate", "turn-rag", "--split", "test")
 
-    assert result.found["cached_share"] == pytest.approx(0.5, abs=0.01)
+    assert result.printed_json["cached_share"] == pytest.approx(0.5, abs=0.01)
 
 
 def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
@@ -103,8 +100,8 @@ def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
 
     result = mempiler_cli(server, "evaluate", "turn-rag", "--split", "test")
 
-    assert result.found["cached_share"] is None
-    assert result.found["prompt_tokens"] > 0
+    assert result.printed_json["cached_share"] is None
+    assert result.printed_json["prompt_tokens"] > 0
 
 
 def test_compile_prints_one_json_object_and_saves_the_program(

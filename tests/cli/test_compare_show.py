@@ -7,7 +7,7 @@ here are made by hand, and no model is asked.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,11 @@ from mempiler.runs.pages.page import run_page
 from mempiler.runs.question_trace import Entry, QuestionTrace
 from mempiler.runs.results import Evaluation
 
+from ..command_line import RunCommand
 from ..runs.evaluations import evaluation as make_evaluation
 from ..runs.evaluations import row as make_row
 from ..runs.pages.test_document import evaluation as make_traced_evaluation
 from ..runs.pages.test_document import row as make_traced_row
-
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
 
 SCOPE = "other questions about these conversations"
 """What a verdict speaks of. With six conversations or more it would be other conversations."""

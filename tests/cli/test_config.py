@@ -8,7 +8,6 @@ A saved program names models, and only whoever runs it decides that they are use
 
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,9 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest, read_manifest
 from mempiler.runs.setting_pairs import parse_settings
 
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
+from ..command_line import RunCommand, json_of
 
-EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml", "--json")
+EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml")
 PLAN = (*EVALUATE, "--plan")
 CONFIG_OF_LOCOMO = """\
 [data]
@@ -43,13 +41,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def json_of(cli: RunCommand, *words: str) -> dict[str, Any]:
-    """Run a command that succeeds; return the JSON object that it prints."""
-    code, out, err = cli(*words)
-    assert code == 0, err
-    return json.loads(out)
 
 
 # --- files and variables ----------------------------------------------------------------------
@@ -390,7 +381,7 @@ def test_the_list_of_settings_has_the_options_that_help_does_not_show(cli: RunCo
     """`list settings` prints the options that are seldom used, with their keys in a file."""
     _, page, _ = cli("compile", "--help")
 
-    settings = json_of(cli, "list", "settings", "--json")["settings"]
+    settings = json_of(cli, "list", "settings")["settings"]
 
     threads = "questions in flight [default: 8]; in a file: execution.threads"
     assert settings["threads"] == threads
@@ -463,7 +454,7 @@ def test_whoever_runs_a_program_chooses_the_model(
 ) -> None:
     server = stub()
     save_program("program", server.model)
-    ask = [*loading_command("ask"), "--api-base", server.url, "--json"]
+    ask = [*loading_command("ask"), "--api-base", server.url]
 
     answer_by_option = json_of(cli, *ask, "--lm", server.model)
     monkeypatch.setenv("MEMPILER_LM", server.model)

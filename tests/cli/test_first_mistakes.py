@@ -10,10 +10,8 @@ import pytest
 from mempiler import build, save
 from mempiler.cli.memories import command as memories_group
 
+from ..command_line import RunCommand
 from ..stub_server import every
-
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
 
 MESSAGES = [{"role": "user", "content": "I moved to Lisbon."}]
 # A script must not be run to find the class that the user means.

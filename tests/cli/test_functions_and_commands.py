@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,8 @@ from mempiler.cli import app
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.options import RunOptions
 
+from ..command_line import RunCommand, json_of
 from ..demonstrated_model import save_demonstrated_model
-
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
-JsonOf = Callable[..., dict[str, Any]]
-"""Words of a command -> the JSON object that it prints."""
 
 KEYS_OF_ONE_RUN = {
     "run",
@@ -62,21 +57,10 @@ def as_json(result: Any) -> Any:
     return json.loads(json.dumps(result.to_dict()))
 
 
-@pytest.fixture
-def json_of(cli: RunCommand) -> JsonOf:
-    """A function that runs a command, and returns the JSON object that it prints."""
-
-    def run_command(*words: str) -> dict[str, Any]:
-        code, out, err = cli(*words, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return run_command
-
-
 @pytest.mark.slow
-def test_compile_returns_what_the_command_prints(json_of: JsonOf) -> None:
+def test_compile_returns_what_the_command_prints(cli: RunCommand) -> None:
     printed = json_of(
+        cli,
         "compile",
         "turn-rag",
         *("--benchmark", "locomo"),
@@ -105,8 +89,9 @@ def test_compile_returns_what_the_command_prints(json_of: JsonOf) -> None:
     assert settings_of(returned.run) == settings_of(printed["run"])
 
 
-def test_evaluate_returns_what_the_command_prints(json_of: JsonOf) -> None:
+def test_evaluate_returns_what_the_command_prints(cli: RunCommand) -> None:
     printed = json_of(
+        cli,
         "evaluate",
         "turn-rag",
         *("--benchmark", "locomo"),
@@ -124,11 +109,11 @@ def test_evaluate_returns_what_the_command_prints(json_of: JsonOf) -> None:
 
 
 @pytest.mark.slow
-def test_compare_returns_what_the_command_prints(json_of: JsonOf) -> None:
+def test_compare_returns_what_the_command_prints(cli: RunCommand) -> None:
     first = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 1}, progress=False)
     second = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 9}, progress=False)
 
-    printed = json_of("compare", str(first.run_id), str(second.run_id))
+    printed = json_of(cli, "compare", str(first.run_id), str(second.run_id))
     returned = as_json(mempiler.compare(first, second))
 
     assert returned["runs"] == printed["runs"]
@@ -136,12 +121,13 @@ def test_compare_returns_what_the_command_prints(json_of: JsonOf) -> None:
 
 
 @pytest.mark.slow
-def test_train_returns_what_the_command_prints(json_of: JsonOf, tmp_path: Path) -> None:
+def test_train_returns_what_the_command_prints(cli: RunCommand, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     # To make the model "local:tiny" takes a minute.
     model = f"local:{save_demonstrated_model(tmp_path / 'start', steps=2)}"
 
     printed = json_of(
+        cli,
         "train",
         "memory-r2",
         *("--lm", model),

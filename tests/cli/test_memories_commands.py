@@ -23,10 +23,8 @@ from mempiler.cli import main
 from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
 
+from ..command_line import RunCommand, json_of, output_of
 from ..conftest import read_only
-
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
 
 CHAT = [
     [
@@ -49,18 +47,6 @@ CHAT = [
 ]
 """Two sessions, which are called "chat-1" and "chat-2" after their file."""
 ADA = ("--user", "ada")
-
-
-def output_of(run: RunCommand, *words: object) -> str:
-    """Run a command that succeeds; return its standard output."""
-    code, out, err = run(*words)
-    assert code == 0, err
-    return out
-
-
-def json_of(run: RunCommand, *words: object) -> Any:
-    """Run a command that succeeds; return the JSON that it prints."""
-    return json.loads(output_of(run, *words, "--json"))
 
 
 def listed_users(run: RunCommand, *options: str) -> list[dict[str, Any]]:

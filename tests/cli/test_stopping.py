@@ -19,11 +19,9 @@ from mempiler.errors import RunInterrupted
 from mempiler.runs.tracking.store import client
 from mempiler.runs.tracking.tracker import Tracker
 
+from ..command_line import RunCommand
 from ..conftest import within
 from ..stub_server import every
-
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
 
 MEMPILER = [sys.executable, "-m", "mempiler"]
 EXIT_INTERRUPTED = 130

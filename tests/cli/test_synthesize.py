@@ -20,6 +20,7 @@ from typing import Any
 import mempiler
 import pytest
 
+from ..command_line import RunCommand
 from ..conftest import within
 from ..data import scripted_memoryquest, scripted_palset
 from ..data.conftest import made_palset, profiles
@@ -28,8 +29,6 @@ from ..scripted_engine import chat_fields
 # The fixtures of tests/data that tests of this module take.
 __all__ = ["made_palset", "profiles"]
 
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
 Reply = Callable[[str, str, int], Any]
 """Name of the first output field, prompt, number of the call -> output fields by name."""
 ServerOf = Callable[[Reply], Any]

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ..command_line import run_cli
+from ..command_line import json_of, run_cli
 from ..conftest import within
 from ..demonstrated_model import save_demonstrated_model
 
@@ -87,16 +87,9 @@ def train_command(start_model: Path, *options: str) -> list[str]:
     ]
 
 
-def json_of(*words: str) -> dict[str, Any]:
-    """Run a command that succeeds; return the JSON object that it prints."""
-    code, out, err = run_cli(*words, "--json")
-    assert code == 0, err
-    return json.loads(out)
-
-
 def train(start_model: Path, *options: str) -> dict[str, Any]:
     """Run a small training; return what it prints."""
-    return json_of(*train_command(start_model, *options))
+    return json_of(run_cli, *train_command(start_model, *options))
 
 
 def load_model(name: str | Path) -> Any:
@@ -220,7 +213,7 @@ def test_the_saved_program_is_asked_with_its_model(training: Training, tmp_path:
     chat.write_text('[{"role": "user", "name": "Ada", "content": "my pet is cat"}]')
     ask = ["ask", training.result["program"], "What is Ada's pet?", "--history", str(chat)]
 
-    answer = json_of(*ask, "--lm", training.result["model"])
+    answer = json_of(run_cli, *ask, "--lm", training.result["model"])
 
     assert answer["lm"] == training.result["model"]
 
@@ -297,7 +290,7 @@ def test_the_command_on_the_page_of_a_training_resumes_the_same_run(training: Tr
     facts = dict(open_page(RunFolder.open(run)).facts)
     program_name, *words = shlex.split(facts["Command"])
 
-    resumed = json_of(*words, "--resume", run)
+    resumed = json_of(run_cli, *words, "--resume", run)
 
     assert program_name == "mempiler"
     assert resumed["after"]["calls"]["task"] == 0
@@ -421,7 +414,7 @@ def test_two_processes_one_of_which_is_killed_resume_to_the_weights_of_one(
         "--json",
     )
     two_processes = [*TORCHRUN, "-m", "mempiler", *words]
-    alone = json_of(*words)
+    alone = json_of(run_cli, *words)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
 
     # The second process is killed on the way. Both end, with one line.

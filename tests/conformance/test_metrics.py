@@ -403,15 +403,17 @@ def test_final_answers_of_version_2_are_read_as_released(
 def test_boxed_letters_of_version_2_are_read_as_released(
     case: Case, assert_agrees: AssertAgrees
 ) -> None:
-    """An answer may stand in a box, as in "\\boxed{a}".
+    """The reply "\\boxed{a}" is right for the gold "(a) x", and "\\boxed{(a)}" is not.
 
-    A case expects its score for the gold "(a) x".
+    The gold of version 2 is a letter in brackets and the text of its option.
     """
-    # The gold of version 2 is a letter with the text of its option.
-    gold_letter = case["input"]["gold"].partition(" ")[0]
-    answer = read_choice(case["input"]["response"])
+    reply = case["input"]["response"]
+    gold_letter, _, _ = case["input"]["gold"].partition(" ")
 
-    assert_agrees(float(is_right(FinalLetterAccuracy(), answer, gold_letter)))
+    chosen_option = read_choice(reply)
+    score = 1.0 if is_right(FinalLetterAccuracy(), chosen_option, gold_letter) else 0.0
+
+    assert_agrees(score)
 
 
 # The vectors and the table of deviations.

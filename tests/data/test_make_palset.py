@@ -377,7 +377,14 @@ def test_the_number_of_threads_changes_nothing(
     assert with_five_threads.files == flawless_palset.files
 
 
+# Texts that `flawless_model` writes for the first week, and that `reviewing_model` finds faulty.
+FAULTY_LOG_5 = "The user searched for thing 4 of 11-01 and viewed it."
+FAULTY_LOG_6 = "The user searched for thing 5 of 11-01 and viewed it."
+FAULTY_TURN_1 = "I speak of T1_Q"
+FAULTY_TURN_2 = "I speak of T1_N1"
+
 CORRECTED_LOG = "The user bought a lamp."
+CORRECTED_TURNS = {1: "What now?", 2: "Yes."}
 
 
 def reviewing_model(corrects_faults: bool) -> Callable[[str, str, int], Any]:
@@ -392,62 +399,59 @@ def reviewing_model(corrects_faults: bool) -> Callable[[str, str, int], Any]:
 
     def reply(kind: str, prompt: str, number: int) -> Any:
         if kind == "faults":
-            return {"faults": find_faults(prompt)}
+            return {"faults": find_wrong_labels(prompt)}
         if kind == "contradictions":
             return {"contradictions": find_contradictions(prompt)}
         if kind == "corrected" and "[[ ## entries ## ]]" in prompt:
-            return {"corrected": correct_logs(prompt, corrects_faults)}
+            return {"corrected": rewrite_logs(prompt, corrects_faults)}
         if kind == "corrected":
-            return {"corrected": correct_dialogue(prompt, corrects_faults)}
+            return {"corrected": rewrite_dialogue(prompt, corrects_faults)}
         return flawless_model(kind, prompt, number)
 
     return reply
 
 
-def find_faults(prompt: str) -> list[dict[str, Any]]:
-    """Review the types of logs, or the actions of a dialogue."""
-    faulty_log = "The user searched for thing 4 of 11-01 and viewed it."
-    if "[[ ## logs ## ]]" in prompt and faulty_log in prompt:
+def find_wrong_labels(prompt: str) -> list[dict[str, Any]]:
+    """Review the types of logs or the actions of a dialogue, and find those of two texts wrong."""
+    if "[[ ## logs ## ]]" in prompt and FAULTY_LOG_5 in prompt:
         return [{"number": 5, "reason": "bought, not searched"}]
-    if "turn 2 | user | requirement confirmation | I speak of T1_N1" in prompt:
+    if f"turn 2 | user | requirement confirmation | {FAULTY_TURN_2}" in prompt:
         return [{"turn": 2, "role": "User", "reason": "asks for something else"}]
     return []
 
 
 def find_contradictions(prompt: str) -> list[dict[str, Any]]:
-    """Review logs or a dialogue against the persona."""
-    if "L6: 2024-11-01" in prompt and "thing 5 " in prompt:
+    """Review logs or a dialogue against the persona, and find two texts that contradict it."""
+    if "L6: 2024-11-01" in prompt and FAULTY_LOG_6 in prompt:
         return [{"record": "[l6]", "reason": "has no car"}]
-    if "U1: I speak of T1_Q" in prompt:
+    if f"U1: {FAULTY_TURN_1}" in prompt:
         return [{"record": "U1", "reason": "hates that"}]
     return []
 
 
-def correct_logs(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
+def rewrite_logs(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
     """Write the faulty log entries anew. The prompt lists them as `number | ...`."""
-    content = CORRECTED_LOG
-    if not corrects_faults:
-        content = "The user searched for thing 4 of 11-01 and viewed it. The thing 5 too."
+    new_content = CORRECTED_LOG if corrects_faults else f"{FAULTY_LOG_5} {FAULTY_LOG_6}"
 
-    entries: list[dict[str, Any]] = []
+    new_entries: list[dict[str, Any]] = []
     for line in prompt_field(prompt, "entries"):
-        number = int(line.split(" | ")[0])
-        entries.append({"number": number, "type": "Transaction_record", "content": content})
-    return entries
+        number, *_ = line.split(" | ")
+        entry = {"number": int(number), "type": "Transaction_record", "content": new_content}
+        new_entries.append(entry)
+    return new_entries
 
 
-def correct_dialogue(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
-    """Write the faulty utterances anew. The prompt lists them as `turn number | role | ...`."""
-    contents = {1: "What now?", 2: "Yes."}
-    if not corrects_faults:
-        contents = {1: "I speak of T1_Q", 2: "I speak of T1_N1"}
+def rewrite_dialogue(prompt: str, corrects_faults: bool) -> list[dict[str, Any]]:
+    """Write the faulty turns anew. The prompt lists them as `turn number | role | ...`."""
+    faulty_turns = {1: FAULTY_TURN_1, 2: FAULTY_TURN_2}
+    new_contents = CORRECTED_TURNS if corrects_faults else faulty_turns
 
-    utterances: list[dict[str, Any]] = []
+    new_turns: list[dict[str, Any]] = []
     for line in prompt_field(prompt, "faulty"):
-        turn, role = line.split(" | ")[:2]
-        number = int(turn.split()[1])
-        utterances.append({"turn": number, "role": role, "content": contents[number]})
-    return utterances
+        turn, role, *_ = line.split(" | ")
+        number = int(turn.removeprefix("turn "))
+        new_turns.append({"turn": number, "role": role, "content": new_contents[number]})
+    return new_turns
 
 
 @pytest.fixture(scope="module")

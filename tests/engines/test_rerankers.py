@@ -45,22 +45,22 @@ class LetterEmbedder:
 
 
 def test_the_score_of_a_text_is_the_weight_of_the_words_in_its_best_passage() -> None:
-    """Every letter is a word here: the query "abz" has three words, of which z counts nothing."""
-    reranker = TokenMatch(LetterEmbedder())
-    expected_scores_of_texts = [
-        (["ab"], 2.0 + 0.5),
-        (["a"], 2.0),
-        (["b", "ab"], 2.0 + 0.5),
-        (["xyz"], 0.0),
-        ([""], 0.0),
-        (["c", "a"], 2.0),
-    ]
-    texts = [text for text, _ in expected_scores_of_texts]
+    """Every letter is a word here, and each text is a list of passages."""
+    weights = {"a": 2.0, "b": 0.5, "z": 0.0}
+    texts = [["ab"], ["a"], ["xyz"], [""], ["b", "ab"], ["c", "a"]]
 
-    scores = reranker.scores("abz", texts, weights={"a": 2.0, "b": 0.5, "z": 0.0})
+    scores = TokenMatch(LetterEmbedder()).scores("abz", texts, weights)
 
-    expected_scores = [expected_score for _, expected_score in expected_scores_of_texts]
-    assert scores.tolist() == pytest.approx(expected_scores)
+    assert scores.tolist() == pytest.approx(
+        [
+            2.0 + 0.5,
+            2.0,
+            0.0,  # of "xyz", the query has z alone, which counts nothing
+            0.0,
+            2.0 + 0.5,  # for the passage "ab", which is better than "b"
+            2.0,  # for the passage "a"
+        ]
+    )
 
 
 def test_all_texts_have_the_score_0_for_a_blank_query() -> None:
@@ -70,13 +70,18 @@ def test_all_texts_have_the_score_0_for_a_blank_query() -> None:
 
 
 def test_a_long_text_has_no_advantage_from_its_length() -> None:
-    """What a text gains by its length alone is subtracted from its score."""
-    # The longer a text is, the more letters of the query it has, as it would by chance.
-    texts = [["c"], ["c" * 200 + "a"], ["c" * 800 + "ab"]]
+    """The longer a text is, the more words of a query it has by chance. Its score is lowered by it.
+
+    Every letter is a word here. Without the correction, a text would score 1 for each letter of the
+    query that it has.
+    """
+    no_letter_of_the_query = ["c"]
+    one_letter_in_200 = ["c" * 200 + "a"]
+    two_letters_in_800 = ["c" * 800 + "ab"]
+    texts = [no_letter_of_the_query, one_letter_in_200, two_letters_in_800]
 
     scores = TokenMatch(LetterEmbedder()).scores("ab", texts, weights={"a": 1.0, "b": 1.0})
 
-    # Without a correction for the length, they would be 0, 1 and 2.
     assert max(scores) - min(scores) < 0.5
 
 

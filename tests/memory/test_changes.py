@@ -132,6 +132,20 @@ def test_equal_value_of_another_type_is_a_change(before: Any, after: Any) -> Non
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(["a"], "a", id="list to text"),
+        pytest.param("a", ["a"], id="text to list"),
+        pytest.param({"a": 1}, 1, id="mapping to number"),
+        pytest.param(1, {"a": 1}, id="number to mapping"),
+        pytest.param(["a"], {"a": 1}, id="list to mapping"),
+    ],
+)
+def test_value_of_another_kind_replaces_the_one_before(before: Any, after: Any) -> None:
+    assert diff(Box(value=before), Box(value=after)) == {"value": {"value": after}}
+
+
+@pytest.mark.parametrize(
     ("before", "after", "expected_changes"),
     # Each change is a position, how many items are removed there, and the new items.
     [

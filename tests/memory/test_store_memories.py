@@ -655,6 +655,25 @@ def test_amendments_are_forgotten_with_the_session_of_their_entry(store: Store) 
     assert store.amendments.list_all(ADA) == [second_amendment]
 
 
+def test_an_amendment_that_quotes_an_entry_from_before_a_forgetting_is_not_stored(
+    store: Store,
+) -> None:
+    """The words that it quotes may be those of the forgotten session."""
+    store.items.add(ADA, session_of_two_turns("D1"))
+    store.items.add(ADA, session_of_two_turns("D2"))
+    count_before_forgetting = store.forgetting.count()
+    store.forgetting.forget_session(ADA, "D2")
+    count_after_forgetting = store.forgetting.count()
+
+    def append(entry_forget_count: int) -> bool:
+        return store.amendments.append(
+            ADA, AMENDMENT, count_after_forgetting, entry_forget_count=entry_forget_count
+        )
+
+    assert append(entry_forget_count=count_before_forgetting) is False
+    assert append(entry_forget_count=count_after_forgetting) is True
+
+
 def test_amendments_of_a_forgotten_user_do_not_come_back(store: Store) -> None:
     store.items.add(ADA, session_of_two_turns("D1"))
     forget_count = store.forgetting.count()

@@ -450,7 +450,7 @@ def test_if_the_endpoint_dies_during_the_optimizer_the_start_is_saved(
 
     assert command.code == 3
     assert command.out == ""
-    assert command.resume  # the message says how to resume it
+    assert command.resumable_run  # the message says how to resume it
     assert server.answered == 7
     assert holds_start(tmp_path / "out")
 
@@ -513,7 +513,7 @@ def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
     command = mempiler_cli(server, *compile_command(optimizer, out, "--max-calls", "18"), threads=4)
 
     assert command.code == 0
-    result = command.found
+    result = command.printed_json
     assert result["stopped"] == "max-calls 18, less what scoring needs"
     assert len(server.texts) <= 18
     assert server.answered == len(server.texts)
@@ -555,7 +555,7 @@ def test_a_budget_that_ends_the_scoring_is_kept_exactly(
     # Without any call nothing was evaluated.
     assert command.code == (4 if max_calls == 0 else 0)
     assert len(server.texts) == max_calls
-    result = command.found
+    result = command.printed_json
     assert result["stopped"] == f"max-calls {max_calls}"
     assert question_count(result["before"]) == scored_questions
     assert result["promoted"] is False

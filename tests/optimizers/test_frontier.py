@@ -131,7 +131,14 @@ def candidate_with(words: str, result: CompileResult) -> FrontierPoint:
     return candidates[0]
 
 
-@pytest.mark.parametrize("frontier_type", ["objective", "hybrid", "cartesian"])
+@pytest.mark.parametrize(
+    "frontier_type",
+    [
+        "objective",
+        pytest.param("hybrid", marks=pytest.mark.slow),
+        pytest.param("cartesian", marks=pytest.mark.slow),
+    ],
+)
 def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
     compile_with_gepa, frontier_type
 ):
@@ -157,7 +164,15 @@ def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
     assert long_candidate.on_frontier
 
 
-@pytest.mark.parametrize("frontier_type", ["instance", "objective", "hybrid", "cartesian"])
+@pytest.mark.parametrize(
+    "frontier_type",
+    [
+        "instance",
+        "objective",
+        pytest.param("hybrid", marks=pytest.mark.slow),
+        pytest.param("cartesian", marks=pytest.mark.slow),
+    ],
+)
 def test_a_candidate_without_any_answer_does_not_end_gepa(compile_with_gepa, frontier_type):
     """`SilentModel` gives no readable answers on the valset with the long instruction."""
     result = compile_with_gepa(SilentModel(), frontier_type=frontier_type)

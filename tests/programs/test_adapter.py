@@ -206,6 +206,24 @@ def test_whether_schemas_work_is_tried_at_each_address(stub: Any) -> None:
     assert requests_with_schema(refusing) == [True, False, False]
 
 
+@pytest.mark.parametrize("name_of_address", ["api_base", "base_url"])
+def test_whether_schemas_work_is_tried_at_each_address_of_a_model_of_dspy(
+    stub: Any, name_of_address: str
+) -> None:
+    """`dspy.LM` knows both names of an address."""
+    auto = AutoAdapter()
+    honouring = stub(schemas="honour")
+    refusing = stub(schemas="refuse")
+
+    for server in [refusing, honouring]:
+        address = {name_of_address: server.url}
+        lm = dspy.LM(honouring.model, api_key="key", num_retries=0, cache=False, **address)
+        ask(lm, auto)
+
+    assert requests_with_schema(refusing) == [True, False]
+    assert requests_with_schema(honouring) == [True]
+
+
 def test_an_output_mode_that_is_known_beforehand_is_used_without_a_trial(stub: Any) -> None:
     """The processes of a run tell one another which models refuse schemas, by name of the model."""
     server = stub(schemas="refuse")

@@ -489,6 +489,33 @@ def test_a_list_of_another_form_is_read_and_its_repairs_are_counted(
 
 
 @pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param({"first": "a walk", "second": "a swim"}, ["a walk", "a swim"], id="values"),
+        pytest.param({"first": "a walk"}, ["a walk"], id="one value"),
+        pytest.param(
+            {"plans": {"first": "a walk", "second": "a swim"}},
+            ["a walk", "a swim"],
+            id="values of an object below one key",
+        ),
+        pytest.param(
+            {"first": {"plan": "a walk"}, "second": {"plan": "a swim"}},
+            ["a walk", "a swim"],
+            id="values of several objects",
+        ),
+        pytest.param({}, [], id="no value"),
+    ],
+)
+def test_the_values_of_an_object_are_read_where_a_list_of_texts_is_due(
+    raw: dict[str, Any], expected: list[str]
+) -> None:
+    texts, repairs = read_value(raw, list[str])
+
+    assert texts == expected
+    assert set(repairs) == {"shape"}
+
+
+@pytest.mark.parametrize(
     ("raw_field", "field", "expected", "expected_repairs"),
     [
         ({"count": "3"}, "count", 3, []),

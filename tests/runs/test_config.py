@@ -234,12 +234,12 @@ def evaluation_to_repeat(
     evaluated = mempiler_cli(server, "evaluate", "turn-rag", *options, test=4)
     assert evaluated.code == 0, evaluated.err
 
-    run_id = evaluated.found["run_id"]
+    run_id = evaluated.printed_json["run_id"]
     exit_code, toml, error_output = cli("show", run_id, "--config")
     assert exit_code == 0, error_output
     file = tmp_path / "run.toml"
     file.write_text(toml)
-    return RepeatedEvaluation(server, run_id, evaluated.found["score"], toml, file)
+    return RepeatedEvaluation(server, run_id, evaluated.printed_json["score"], toml, file)
 
 
 def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(

@@ -99,6 +99,9 @@ class NeedsAddress(Store):
 DATA = ["--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8"]
 """A few questions of the bundled sample: eight of them are asked in an evaluation."""
 
+IN_THIS_PROCESS = ["--set", "isolated=false"]
+"""Use a user's store in this process. To start one for it takes a second."""
+
 
 class Outcome(NamedTuple):
     """What a command left behind."""
@@ -222,7 +225,7 @@ def test_answers_that_cannot_be_read_break_a_compile_before_anything_is_optimize
 
     assert result.code == 4
     assert result.out == ""
-    _, _, most_often = result.line.partition("most often: ")
+    _, _, most_often = result.error_line.partition("most often: ")
     assert "answer" in most_often
     # The adapter asks one question itself; each question of dev is asked twice at most.
     assert len(server.texts) <= 1 + 2 * 12
@@ -240,7 +243,7 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
     run_command: Any, command: list[str]
 ) -> None:
     """`Full` cannot store sessions whose id ends with 2: more than 10 %, and less than half."""
-    outcome = run_command(*command, *DATA)
+    outcome = run_command(*command, *DATA, *IN_THIS_PROCESS)
     assert outcome.exit_code == 4
     message = r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full"
     assert re.search(message, outcome.last_error_line)
@@ -248,7 +251,8 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
 
 def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> None:
     """`Full` cannot store sessions whose id ends with 2, which is one session in five."""
-    outcome = run_command("evaluate", "own_mistakes:Full", *DATA, "--max-failure-rate", "0.5")
+    allowed_share = ["--max-failure-rate", "0.5"]
+    outcome = run_command("evaluate", "own_mistakes:Full", *DATA, *IN_THIS_PROCESS, *allowed_share)
     assert outcome.exit_code == 0
 
 
@@ -308,7 +312,7 @@ def test_an_endpoint_that_fails_stops_the_run_with_one_line(
     assert result.out == ""
     assert len(server.texts) == request_count
     message = rf"^mempiler: the model's endpoint .*{problem}.*; --resume \S+ goes on"
-    assert re.search(message, result.line)
+    assert re.search(message, result.error_line)
 
 
 @pytest.mark.parametrize("fault", ["dead", "stall"])
@@ -320,8 +324,8 @@ def test_a_run_without_a_single_answer_fails_however_few_questions_it_has(
     result = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
     assert result.code == 3
     assert result.out == ""
-    assert "answered none of 4 questions" in result.line
-    assert result.resume
+    assert "answered none of 4 questions" in result.error_line
+    assert result.resumable_run
 
 
 class StrictEngine(OfflineEngine):
@@ -360,7 +364,7 @@ def test_every_method_finishes_and_lacks_only_the_answers_that_the_model_refused
     settings_by_method = {"pramem": {"rounds": 2}}
     questions = benchmark(benchmark_names.get(method, "locomo"))
     settings = settings_by_method.get(method, {})
-    examples = questions.examples[:20]
+    examples = questions.examples[:8]
     engine = StrictEngine()
     lm = MeteredLM("strict/test", engine=engine, cache=False, temperature=0.0)
 
@@ -448,9 +452,10 @@ def test_a_limit_is_overrun_by_one_call_at_most_with_many_calls_in_flight(
 
 @pytest.mark.parametrize("threads", [1, 64])
 @pytest.mark.parametrize(("limit_name", "limit"), [("max_usd", 0.005), ("max_tokens", 10_000)])
-def test_tokens_are_estimated_for_a_limit_where_the_endpoint_reports_none(
+def test_a_limit_is_kept_where_the_endpoint_reports_no_tokens(
     stub: Any, limit_name: str, limit: float, threads: int
 ) -> None:
+    """The tokens of every call are then estimated, and count as if they were reported."""
     server = stub(usage=False)
 
     evaluation = evaluate_within_limits(server, threads, **{limit_name: limit})
@@ -460,10 +465,18 @@ def test_tokens_are_estimated_for_a_limit_where_the_endpoint_reports_none(
     assert calls < 30
     assert calls == len(server.texts)
     assert calls == evaluation.tokens["estimated_calls"]
-    # Four characters are about one token.
-    prompt_tokens = sum(len(prompt) for prompt in server.texts) / 4
-    assert prompt_tokens <= evaluation.tokens["input"] <= 1.3 * prompt_tokens
-    note = f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)"
+
+
+def test_tokens_are_estimated_by_the_length_of_the_prompts(stub: Any) -> None:
+    """Four characters are about one token. A message has a few tokens of its own."""
+    server = stub(usage=False)
+
+    evaluation = evaluate_within_limits(server, threads=1, max_calls=5)
+
+    assert len(server.texts) == 5
+    characters = sum(len(prompt) for prompt in server.texts)
+    assert characters / 4 <= evaluation.tokens["input"] <= 1.3 * characters / 4
+    note = "tokens (estimated for 5 calls: the endpoint reports none, or too few)"
     assert note in usage_line(evaluation.metered_usage)
 
 

@@ -121,7 +121,7 @@ def test_a_resumed_run_makes_only_the_calls_that_the_killed_run_did_not_make(
     assert resumed.code == 0
 
     # Both have the same result, from the same prompts.
-    assert outcome_of(resumed.found) == outcome_of(uninterrupted.found)
+    assert outcome_of(resumed.printed_json) == outcome_of(uninterrupted.printed_json)
     prompts_of_both = {*first_server.texts, *second_server.texts}
     assert prompts_of_both == set(full_server.texts)
 
@@ -146,7 +146,7 @@ def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, task
 
     assert resumed.code == 0
     assert second_server.texts == []
-    assert outcome_of(resumed.found) == outcome_of(first.found)
+    assert outcome_of(resumed.printed_json) == outcome_of(first.printed_json)
 
 
 def test_a_new_run_takes_no_answers_of_an_older_run_with_the_same_model(stub, mempiler_cli):
@@ -196,13 +196,13 @@ def test_a_run_whose_server_died_is_resumed_with_another_and_makes_no_call_twice
     stopped = mempiler_cli(dying_server, *command)
     assert stopped.code == 3
     # The error message names the run to resume.
-    assert stopped.resume
+    assert stopped.resumable_run
 
     next_server = with_model_of(stub(), dying_server)
     resumed = mempiler_cli(next_server, *command, "--resume", str(run_folder_of(dying_server)))
 
     assert resumed.code == 0
-    assert outcome_of(resumed.found) == outcome_of(uninterrupted.found)
+    assert outcome_of(resumed.printed_json) == outcome_of(uninterrupted.printed_json)
     assert dying_server.answered + next_server.answered == full_server.answered
 
 
@@ -215,13 +215,13 @@ def test_a_run_that_reached_its_limit_of_calls_is_resumed_without_the_limit(stub
     first_server = stub()
     stopped = mempiler_cli(first_server, *command, "--max-calls", "3")
     assert stopped.code == 0
-    assert stopped.found["stopped"] == "budget reached: max-calls 3"
+    assert stopped.printed_json["stopped"] == "budget reached: max-calls 3"
 
     second_server = with_model_of(stub(), first_server)
     resumed = mempiler_cli(second_server, *command, "--resume", str(run_folder_of(first_server)))
 
     assert resumed.code == 0
-    assert outcome_of(resumed.found) == outcome_of(uninterrupted.found)
+    assert outcome_of(resumed.printed_json) == outcome_of(uninterrupted.printed_json)
     assert first_server.answered + second_server.answered == full_server.answered
 
 
@@ -233,11 +233,11 @@ def test_a_run_that_may_make_no_call_fails_and_can_be_resumed(stub, mempiler_cli
 
     assert stopped.code == 4
     assert server.texts == []
-    assert "nothing was evaluated: " in stopped.line
-    assert "max-calls 0; --resume " in stopped.line
+    assert "nothing was evaluated: " in stopped.error_line
+    assert "max-calls 0; --resume " in stopped.error_line
 
     # The message names the run, as in "...; --resume RUN ...".
-    _, _, rest_of_message = stopped.line.partition("--resume ")
+    _, _, rest_of_message = stopped.error_line.partition("--resume ")
     run_name = rest_of_message.split()[0]
     resumed = mempiler_cli(server, *command_of(task), "--resume", run_name)
     assert resumed.code == 0
@@ -262,9 +262,9 @@ def test_a_run_is_not_resumed_with_an_option_that_changes_its_result(
 
     refused = mempiler_cli(server, *command_of("evaluate"), *resume, *options, **question_counts)
 
-    assert refused.code == 2, refused.line
+    assert refused.code == 2, refused.error_line
     assert refused.out == ""
-    assert problem in refused.line
+    assert problem in refused.error_line
     assert len(server.texts) == call_count
 
 
@@ -303,7 +303,7 @@ def test_a_run_whose_answers_cannot_be_stored_makes_no_more_calls(stub, mempiler
 
     assert stopped.code == 2
     assert stopped.out == ""
-    assert "run.sqlite: cannot be written: no such table: answers" in stopped.line
+    assert "run.sqlite: cannot be written: no such table: answers" in stopped.error_line
     assert len(server.texts) == 6
 
 
@@ -339,14 +339,16 @@ def test_a_replay_gives_the_result_of_the_run_without_a_server(
     server.die()
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
-    replayed = mempiler_cli(server, *command, "--replay", first.found["run_id"], threads=1)
-    assert replayed.code == 0, replayed.line
+    replayed = mempiler_cli(server, *command, "--replay", first.printed_json["run_id"], threads=1)
+    assert replayed.code == 0, replayed.error_line
     assert "mempiler:" not in replayed.err
-    assert reproducible_part(replayed.found) == reproducible_part(first.found)
+    assert reproducible_part(replayed.printed_json) == reproducible_part(first.printed_json)
 
     # A replay is a run, too, and can be replayed itself.
-    replayed_twice = mempiler_cli(server, *command, "--replay", replayed.found["run_id"], threads=4)
-    assert reproducible_part(replayed_twice.found) == reproducible_part(first.found)
+    replayed_twice = mempiler_cli(
+        server, *command, "--replay", replayed.printed_json["run_id"], threads=4
+    )
+    assert reproducible_part(replayed_twice.printed_json) == reproducible_part(first.printed_json)
 
 
 def test_a_run_whose_server_refused_json_schemas_can_be_replayed(stub, mempiler_cli):
@@ -359,10 +361,10 @@ def test_a_run_whose_server_refused_json_schemas_can_be_replayed(stub, mempiler_
     assert 0 < requests_without_schema < len(server.formats)
     server.die()
 
-    replayed = mempiler_cli(server, *EVALUATE, "--replay", first.found["run_id"])
+    replayed = mempiler_cli(server, *EVALUATE, "--replay", first.printed_json["run_id"])
 
-    assert replayed.code == 0, replayed.line
-    assert reproducible_part(replayed.found) == reproducible_part(first.found)
+    assert replayed.code == 0, replayed.error_line
+    assert reproducible_part(replayed.printed_json) == reproducible_part(first.printed_json)
 
 
 @pytest.mark.parametrize(
@@ -382,14 +384,16 @@ def test_a_replay_that_needs_a_call_which_the_run_did_not_make_is_refused(
     first = mempiler_cli(server, *EVALUATE)
     call_count = len(server.texts)
 
-    refused = mempiler_cli(server, *command, "--replay", first.found["run_id"], **question_counts)
+    refused = mempiler_cli(
+        server, *command, "--replay", first.printed_json["run_id"], **question_counts
+    )
 
     assert refused.code == 2
     assert refused.out == ""
     assert len(server.texts) == call_count
-    assert "task model was not asked: '" in refused.line
+    assert "task model was not asked: '" in refused.error_line
     # The advice of other errors, to resume the run, would not help.
-    assert "--resume" not in refused.line
+    assert "--resume" not in refused.error_line
 
 
 @pytest.mark.parametrize(
@@ -406,7 +410,7 @@ def test_a_replay_with_options_that_do_not_fit_is_refused(
     stub, mempiler_cli, cli, options, problem
 ):
     first = mempiler_cli(stub(), *EVALUATE)
-    run_id = first.found["run_id"]
+    run_id = first.printed_json["run_id"]
     options = [option.replace("RUN_ID", run_id) for option in options]
     question_counts = ["--train", "8", "--dev", "4", "--test", "4"]
 

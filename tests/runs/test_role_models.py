@@ -402,7 +402,7 @@ def test_a_model_that_cannot_be_asked_is_refused_before_anything_is_paid(
     command = mempiler_cli(server, "compile", "turn-rag", *options)
 
     assert command.code == exit_code, command.err
-    assert problem in command.line, command.err
+    assert problem in command.error_line, command.err
     assert server.answered == 0
 
 
@@ -431,7 +431,7 @@ def test_embedder_and_reranker_are_checked_before_anything_is_paid(mempiler_cli,
         server, "evaluate", "turn-rag", *embedder_options, "--reranker", "fastembed:x"
     )
     assert refused.code == 2
-    assert "fastembed is not installed" in refused.line
+    assert "fastembed is not installed" in refused.error_line
     assert server.requests == []
 
     accepted = mempiler_cli(server, "evaluate", "turn-rag", *embedder_options, test=1)
@@ -448,11 +448,11 @@ def test_a_resumed_run_that_needs_nothing_more_needs_no_server(
     command_without_server = [*command, "--prompt-api-base", UNREACHABLE]
 
     resumed = mempiler_cli(
-        server, *command_without_server, "--resume", first.found["run_id"], test=2
+        server, *command_without_server, "--resume", first.printed_json["run_id"], test=2
     )
     assert resumed.code == 0, resumed.err
-    assert resumed.found["score"] == first.found["score"]
+    assert resumed.printed_json["score"] == first.printed_json["score"]
 
     restarted = mempiler_cli(server, *command_without_server, test=2)
     assert restarted.code == 3
-    assert "its server cannot be reached" in restarted.line
+    assert "its server cannot be reached" in restarted.error_line

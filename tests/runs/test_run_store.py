@@ -344,6 +344,25 @@ def test_a_run_is_resumed_with_the_settings_it_was_started_with():
         RunFolder.resume(run_name, {"lm": "offline"})
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {},
+        {"settings": []},
+        {"settings": {"options": []}},
+        {"settings": {}, "parameters": []},
+    ],
+)
+def test_a_json_file_that_is_no_record_of_a_run_is_refused(content):
+    """A user may name a folder that another program wrote."""
+    folder = RunFolder.create("evaluate-turn-rag", {})
+    (folder.path / "run.json").write_text(json.dumps(content))
+
+    with pytest.raises(DataError, match=r"run\.json: is not the record of a run"):
+        folder.read()
+
+
 def test_a_run_is_worked_on_by_one_process_at_a_time():
     run_name = RunFolder.create("evaluate-turn-rag", {}).path.name
     folder = RunFolder.open(run_name)

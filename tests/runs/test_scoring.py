@@ -601,14 +601,14 @@ def test_a_resumed_run_asks_no_model_twice(user_module):
 
 def test_summaries_of_a_users_records_are_planned_and_counted_once_for_all_their_questions():
     """In this benchmark, a question is about the records of a user up to some time."""
-    inputs = run_inputs("omnibehavior", test=40)
+    inputs = run_inputs("omnibehavior", test=16)
 
     plan = plan_evaluate("recursive-summary", inputs)
     result = run_evaluate("recursive-summary", inputs)
 
     assert plan.calls.low <= result.calls["task"] <= plan.calls.high
     # Each question takes one call; all others wrote summaries.
-    assert result.construction.calls == result.calls["task"] - 40
+    assert result.construction.calls == result.calls["task"] - 16
     # A user has 17 records up to the first question; each later question has written more.
     assert result.construction.calls > 17 * result.histories
     users = {row.group for row in result.rows}

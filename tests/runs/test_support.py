@@ -28,6 +28,7 @@ from mempiler.runs.pages.page import run_page
 from mempiler.runs.recorded_config import recorded_toml
 from mempiler.runs.token_difference import tokens_of_questions
 
+from ..command_line import RunCommand
 from .evaluations import own_questions
 
 SESSIONS = (
@@ -222,7 +223,7 @@ def own_results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("own_results_folder")
 def test_a_question_without_an_answer_in_the_history_counts_in_no_score(
     examples: list[dspy.Example],
-    cli: Callable[..., tuple[int, str, str]],
+    cli: RunCommand,
 ) -> None:
     """There is nothing to recall for it. Three questions have an answer, and one has none."""
     unanswerable = dspy.Example(
@@ -391,7 +392,7 @@ def test_the_page_of_a_frontier_names_the_tokens_that_count(
 @pytest.mark.usefixtures("own_results_folder")
 def test_questions_without_support_are_shown_with_the_words_that_were_lost(
     examples: list[dspy.Example],
-    cli: Callable[..., tuple[int, str, str]],
+    cli: RunCommand,
 ) -> None:
     evaluate(program_with(store_first_fact_only), examples)
 
@@ -426,7 +427,7 @@ def test_a_question_without_support_is_no_wrong_answer_on_the_page(
 
 @pytest.mark.usefixtures("own_results_folder")
 def test_a_run_is_resumed_with_the_default_budget_written_out(
-    cli: Callable[..., tuple[int, str, str]],
+    cli: RunCommand,
 ) -> None:
     command = [
         *("evaluate", "turn-rag"),
@@ -448,7 +449,7 @@ def test_a_run_is_resumed_with_the_default_budget_written_out(
 
 @pytest.mark.usefixtures("own_results_folder")
 def test_only_a_model_that_is_asked_something_needs_a_key(
-    cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    cli: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     options = ["--benchmark", "locomo", "--metric", "support", "--lm", "anthropic/x", "--test", "2"]
@@ -628,7 +629,7 @@ def compile_command(questions_file: str) -> list[str]:
 @pytest.mark.usefixtures("own_results_folder")
 def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
     compile_command: list[str],
-    cli: Callable[..., tuple[int, str, str]],
+    cli: RunCommand,
 ) -> None:
     exit_code, stdout, stderr = cli(*compile_command, "--support-tokens", "50")
     assert exit_code == 0, stderr

@@ -196,11 +196,11 @@ def test_parts_differ_in_size_by_one_conversation_at_most(part_count: int) -> No
 def test_the_questions_of_a_killed_worker_are_asked_again(
     kill_worker_after: Any, stub: Any, mempiler_cli: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    result_of_one_process = mempiler_cli(stub(), *EVALUATE, train=24, threads=4).found
+    result_of_one_process = mempiler_cli(stub(), *EVALUATE, train=24, threads=4).printed_json
 
     server = stub(kill_worker_after(8), delay=0.05)
     options = ["--workers", "2", "--max-calls", "200"]
-    result_of_workers = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
+    result_of_workers = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).printed_json
 
     for name in ("n", "score", "interval", "by", "retrieval", "failures", "stopped"):
         assert result_of_workers[name] == result_of_one_process[name], name
@@ -215,7 +215,7 @@ def test_a_budget_holds_over_all_processes(ray: Any, stub: Any, mempiler_cli: An
     """Both workers together may make 15 calls, too few for 24 questions."""
     server = stub(delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
-    evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
+    evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).printed_json
     assert evaluated["stopped"] == "budget reached: max-calls 15"
     assert 0 < evaluated["n"] < 24
     assert evaluated["calls"]["task"] == 15
@@ -229,7 +229,7 @@ def test_a_budget_holds_where_a_worker_is_killed(
     """Both workers together may make 15 calls, too few for 24 questions."""
     server = stub(kill_worker_after(4), delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
-    evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).found
+    evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).printed_json
     assert evaluated["stopped"] == "budget reached: max-calls 15"
     assert 0 < evaluated["n"] < 24
     # The budget of the killed worker comes back, less the calls that its two threads may have had
@@ -256,10 +256,12 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(
     key_is_refused.set()
     broken = mempiler_cli(server, *command, train=24, threads=4)
     assert broken.code == 2
-    assert "refuses the key" in broken.line
+    assert "refuses the key" in broken.error_line
 
     key_is_refused.clear()
-    resumed = mempiler_cli(server, *command, "--resume", broken.resume, train=24, threads=4).found
+    resumed = mempiler_cli(
+        server, *command, "--resume", broken.resumable_run, train=24, threads=4
+    ).printed_json
     unanswerable = resumed["by"]["5"]["n"]
     assert resumed["n"] == 24 - unanswerable
     assert resumed["failures"] == 0
@@ -298,8 +300,8 @@ def test_a_run_in_a_cluster_gives_the_result_of_one_process(
     one_process = mempiler_cli(stub(garble_some_facts), *command, "1", train=12, threads=4)
     in_cluster = mempiler_cli(stub(garble_some_facts), *command, address, train=12, threads=4)
 
-    assert one_process.found["write_failures"] > 1
+    assert one_process.printed_json["write_failures"] > 1
     # Each server has a model name of its own.
-    result_of_one_process = reproducible_part(one_process.found, "lm", "model")
-    result_of_cluster = reproducible_part(in_cluster.found, "lm", "model")
+    result_of_one_process = reproducible_part(one_process.printed_json, "lm", "model")
+    result_of_cluster = reproducible_part(in_cluster.printed_json, "lm", "model")
     assert result_of_cluster == result_of_one_process

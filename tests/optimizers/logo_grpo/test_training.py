@@ -200,7 +200,7 @@ def world_with_best_step(make_world: Any, best_step: int) -> World:
     return make_world(policy, trainer_class=IdleTrainer)
 
 
-@pytest.mark.parametrize("best_step", [0, 1])
+@pytest.mark.parametrize("best_step", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
     make_world, best_step: int
 ) -> None:

@@ -648,8 +648,8 @@ def test_a_killed_reproduction_is_resumed_and_asks_nothing_twice(
     assert resumed.code == 0
 
     # Both have the same result, from the same prompts.
-    assert resumed.found["run"] == str(run_folder)
-    assert comparable_rows(resumed.found) == comparable_rows(complete.found)
+    assert resumed.printed_json["run"] == str(run_folder)
+    assert comparable_rows(resumed.printed_json) == comparable_rows(complete.printed_json)
     all_prompts = set(server_of_killed.texts) | set(server_of_resumed.texts)
     assert all_prompts == set(server_of_complete.texts)
     # What the killed one had stored was not asked for again.
