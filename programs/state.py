@@ -141,6 +141,9 @@ def own_demos(predictor: dspy.Predict) -> list[dspy.Example]:
     another predictor.
     """
     signature = signature_of(predictor)
+    # A text of somebody else's system has no place for demos.
+    if isinstance(predictor, Predictor) and not predictor.shows_demos:
+        return []
     # A plain `dspy.Predict` has no path.
     path = getattr(predictor, "path", "")
     demos: list[dspy.Example] = []
