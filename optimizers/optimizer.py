@@ -60,6 +60,12 @@ class Optimizer(ABC):
     needs_valset: ClassVar[bool] = False
     """Whether a third of the training questions is set aside to choose candidates by."""
 
+    changes_texts: ClassVar[bool] = True
+    """Whether it changes instructions, as the texts of somebody else's memory system are.
+
+    False if it changes demos or weights alone.
+    """
+
     # How settings are checked before anything is paid.
     extra_settings: ClassVar[tuple[ExtraSettings, ...]] = ()
     """Settings of DSPy's functions that `extra` may hold."""

@@ -33,7 +33,7 @@ from ._calls import FunctionCalls
 from ._settings import ExternalSettings
 from ._stores import AddingCall, StoreContent, Stores
 from .target import KINDS_PASSED_BY_NAME, POSITIONAL_KINDS, parameters
-from .texts import text_predictors
+from .texts import TextPredictor, TextPredictors
 
 ANSWER_KEY = "external_answer"
 """Under which name a query carries the answer of a system to the task."""
@@ -99,12 +99,8 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         super().__init__(settings)
         self.stores = stores
         self.recent_mode = settings.recent
-        self.texts = text_predictors(settings.default_texts)
+        self.texts = TextPredictors(settings.default_texts)
         """The predictors whose instructions are the texts of the system."""
-
-    def present_texts(self) -> dict[str, str]:
-        """Return the present texts of the system by name."""
-        return {name: predictor.text for name, predictor in self.texts.items()}
 
     def update(
         self, memory: HistoryMemory, item: Item, extraction: None = None
@@ -116,17 +112,24 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         if self.stores is None:
             return Update(memory)
 
-        written = memory.replace(texts=FrozenDict(self.present_texts()))
+        written = memory.replace(texts=FrozenDict(self.texts.present_texts()))
         adding_calls = self.stores.write(written.store_content)
-        for name in self.texts:
-            self._record_calls(name, adding_calls)
+        for name, predictor in self.texts.by_name().items():
+            self._record_calls(name, predictor, adding_calls)
         return Update(written)
 
-    def _record_calls(self, name: str, adding_calls: Sequence[AddingCall]) -> None:
+    def _record_calls(
+        self, name: str, predictor: TextPredictor, adding_calls: Sequence[AddingCall]
+    ) -> None:
         """Record the calls in which a text had a part as calls of its predictor.
 
         These are the calls whose prompts hold the text. A system may put marks between its words,
         and an empty text stands nowhere. So if no prompt holds it, it may have had a part in any.
+
+        Args:
+            name: The name of the text.
+            predictor: The predictor of the text.
+            adding_calls: The model calls of the system.
         """
         calls_with_text = [call for call in adding_calls if name in call.text_names]
         for adding_call in calls_with_text or adding_calls:
@@ -135,7 +138,7 @@ class HistoryWriter(Writer[HistoryMemory, None]):
                 "prompt": adding_call.call.prompt,
             }
             prediction = dspy.Prediction(completion=adding_call.call.completion)
-            record_call_of_system(self.texts[name], inputs, prediction)
+            record_call_of_system(predictor, inputs, prediction)
 
     @cached_property
     def calls_model(self) -> bool:
@@ -267,7 +270,7 @@ class External(Method):
     def present_texts(self) -> dict[str, str]:
         """Return the present texts of the system by name; none if it has no texts to set."""
         assert isinstance(self.writer, HistoryWriter)
-        return self.writer.present_texts()
+        return self.writer.texts.present_texts()
 
     @property
     def writes_stores(self) -> bool:

@@ -61,9 +61,26 @@ class TextPredictor(Predictor):
         return instructions
 
 
-def text_predictors(defaults: Mapping[str, str]) -> dict[str, TextPredictor]:
-    """Return a predictor for each text, by the name of the text."""
-    return {name: TextPredictor(name, default) for name, default in defaults.items()}
+class TextPredictors(dspy.Module):
+    """The predictors of all texts of a memory system, each as the attribute of its name.
+
+    Args:
+        defaults: The texts by name, as they are at first.
+    """
+
+    def __init__(self, defaults: Mapping[str, str]) -> None:
+        super().__init__()
+        self._names = tuple(defaults)
+        for name, default in defaults.items():
+            setattr(self, name, TextPredictor(name, default))
+
+    def by_name(self) -> dict[str, TextPredictor]:
+        """Return the predictors by the names of their texts."""
+        return {name: getattr(self, name) for name in self._names}
+
+    def present_texts(self) -> dict[str, str]:
+        """Return the present texts by name."""
+        return {name: predictor.text for name, predictor in self.by_name().items()}
 
 
 def texts_in_prompt(texts: Mapping[str, str], prompt: str) -> tuple[str, ...]:
@@ -112,13 +129,18 @@ def _check_texts(declared: Any, name: str) -> None:
     if not isinstance(declared, Mapping):
         raise UserError(f"{name}: {TEXTS} = {declared!r:.60}; give a mapping of names to texts")
     for text_name, text in declared.items():
-        # Names become a part of a predictor's path.
-        is_name = isinstance(text_name, str) and text_name.isidentifier()
-        if not is_name or not isinstance(text, str):
+        if not _can_be_name(text_name) or not isinstance(text, str):
             raise UserError(
                 f"{name}: {TEXTS} has {text_name!r:.40}: {text!r:.40}; "
                 "a name is a Python name such as 'rules', and its value a text"
             )
+
+
+def _can_be_name(text_name: Any) -> bool:
+    """Return whether a text can be called so: its predictor becomes an attribute of a module."""
+    if not isinstance(text_name, str) or not text_name.isidentifier():
+        return False
+    return not text_name.startswith("_") and not hasattr(TextPredictors, text_name)
 
 
 def _signature_for(name: str, default: str) -> type[dspy.Signature]:
