@@ -38,7 +38,7 @@ class Notes:
         """Keep what the model answers to the rules and the session."""
         lines = [f"{turn.speaker}: {turn.text}" for turn in session.turns]
         prompt = "\n".join([self.rules, *lines])
-        [kept] = dspy.settings.lm(messages=[{"role": "user", "content": prompt}])
+        [kept] = dspy.settings.lm(prompt)
         self.notes.extend(kept.splitlines())
 
     def search(self, query: str, k: int) -> list[str]:
@@ -173,17 +173,3 @@ def test_the_reflection_is_shown_the_calls_of_the_store() -> None:
 def test_an_optimizer_of_demos_is_refused_for_texts() -> None:
     with pytest.raises(UserError, match="bootstrap changes no texts; .* optimizer='gepa'"):
         compile_notes(optimizer="bootstrap")
-
-
-def test_a_program_without_texts_cannot_be_exported() -> None:
-    result = mempiler.compile(
-        "turn-rag",
-        trainset=questions(9),
-        valset=questions(20, first=9),
-        optimizer="labeled",
-        lm="offline",
-        progress=False,
-    )
-
-    with pytest.raises(UserError, match="turn-rag has no texts of a memory system to export"):
-        result.export()
