@@ -6,9 +6,9 @@ takes them as `texts`. A store is written once for each history and value of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 import pytest
@@ -26,7 +26,7 @@ MakeHistory = Callable[..., History]
 class Lines:
     """A store of lines; `search` gives the newest."""
 
-    TEXTS: Mapping[str, str] = {"rules": "Keep names."}
+    TEXTS: ClassVar[Any] = {"rules": "Keep names."}
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.texts = texts
@@ -64,7 +64,7 @@ def test_a_store_is_given_its_default_texts_to_the_letter(make_history: MakeHist
     texts_of_stores: list[dict[str, str]] = []
 
     class Remembering(Lines):
-        TEXTS = {"rules": "\n  Keep names.\n", "style": ""}
+        TEXTS: ClassVar = {"rules": "\n  Keep names.\n", "style": ""}
 
         def __init__(self, texts: dict[str, str]) -> None:
             texts_of_stores.append(texts)
@@ -133,7 +133,7 @@ def test_a_parameter_called_texts_that_has_a_default_is_left_alone(
     """A store that was written before there were texts may use the name for something else."""
 
     class Old(Lines):
-        TEXTS = None  # pyright: ignore[reportAssignmentType]
+        TEXTS: ClassVar = None
 
         def __init__(self, texts: Any = ("its own",)) -> None:
             assert texts == ("its own",)
@@ -157,7 +157,7 @@ def test_a_parameter_called_texts_that_has_a_default_is_left_alone(
 )
 def test_texts_that_are_declared_wrongly_are_refused(texts: Any, reason: str) -> None:
     class Wrong(Lines):
-        TEXTS = texts
+        TEXTS: ClassVar = texts
 
     with pytest.raises(UserError, match=f"^mine:Store: .*{reason}"):
         build_system(Wrong)
@@ -190,7 +190,7 @@ def test_model_calls_are_calls_of_the_text_with_the_turns_that_were_added(
 
 def test_a_text_gets_the_calls_that_hold_it(make_history: MakeHistory) -> None:
     class TwoTexts(Lines):
-        TEXTS = {"rules": "Keep names.", "summary": "Sum up  the day."}
+        TEXTS: ClassVar = {"rules": "Keep names.", "summary": "Sum up  the day."}
 
         def add(self, session: Any) -> None:
             super().add(session)
@@ -210,7 +210,7 @@ def test_a_text_that_is_in_no_prompt_gets_all_calls(make_history: MakeHistory) -
     """An empty text stands in no prompt, but had a part in what the prompts lack."""
 
     class Empty(Asking):
-        TEXTS = {"rules": ""}
+        TEXTS: ClassVar = {"rules": ""}
 
     calls = write(build_system(Empty), make_history(2))
 
@@ -235,22 +235,23 @@ def test_the_middle_of_a_long_prompt_is_cut_out(make_history: MakeHistory) -> No
 def test_calls_come_in_one_order_whatever_order_they_end_in(make_history: MakeHistory) -> None:
     """A resumed run must show an optimizer the same calls in the same order, or it pays again."""
 
-    class Concurrent(Lines):
-        def __init__(self, texts: dict[str, str]) -> None:
-            super().__init__(texts)
-            self.words = words
+    class Forward(Lines):
+        words = ("x", "y")
 
         def add(self, session: Any) -> None:
             super().add(session)
             for word in self.words:
                 dspy.settings.lm(f"Keep names. {word}")
 
-    prompts: list[list[str]] = []
-    for words in (["x", "y"], ["y", "x"]):
-        calls = write(build_system(Concurrent), make_history(1))
-        prompts.append([call.inputs["prompt"] for call in calls])
+    class Backward(Forward):
+        words = ("y", "x")
 
-    assert prompts[0] == prompts[1]
+    prompts_of_stores: list[list[str]] = []
+    for store_class in (Forward, Backward):
+        calls = write(build_system(store_class), make_history(1))
+        prompts_of_stores.append([call.inputs["prompt"] for call in calls])
+
+    assert prompts_of_stores[0] == prompts_of_stores[1]
 
 
 # Exports.
@@ -258,7 +259,7 @@ def test_calls_come_in_one_order_whatever_order_they_end_in(make_history: MakeHi
 
 def test_an_export_is_code_whatever_a_model_wrote() -> None:
     """A text may hold quotes, backslashes and line breaks, and pose as code."""
-    text = "Keep 'names' and \"dates\".\n\"\"\"\nimport os; os._exit(1) # \\"
+    text = 'Keep \'names\' and "dates".\n"""\nimport os; os._exit(1) # \\'
     program = build_system(Lines, name="__main__:Lines")
     set_text(program, "rules", text)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 import mempiler
@@ -28,7 +28,7 @@ CITIES = ["Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto"
 class Notes:
     """A store of the lines that its model keeps."""
 
-    TEXTS = {"rules": FIRST_RULES}
+    TEXTS: ClassVar = {"rules": FIRST_RULES}
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.rules = texts["rules"]
@@ -171,5 +171,5 @@ def test_the_reflection_is_shown_the_calls_of_the_store() -> None:
 
 
 def test_an_optimizer_of_demos_is_refused_for_texts() -> None:
-    with pytest.raises(UserError, match="bootstrap changes no texts; .* optimizer='gepa'"):
+    with pytest.raises(UserError, match=r"bootstrap changes no texts; .* optimizer='gepa'"):
         compile_notes(optimizer="bootstrap")
