@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ class ShippedSystem:
     name: str
     what: str
     """What it is, in a few words for lists."""
-    has_texts: bool = False
+    has_texts: bool = field(default=False, kw_only=True)
     """Whether its adapter declares texts that the package lets one set (`TEXTS`)."""
 
     @property

@@ -278,14 +278,8 @@ class Stores(SharedByCopies):
 
         history = content.history
         for item in history.items:
-            try:
-                with heard_model_calls() as model_calls:
-                    store.calls.call("add", item)
-            except ExternalError as error:
-                # A system that hangs takes no further call, and says why in `end_reason`.
-                if store.calls.end_reason:
-                    raise
-                store.failures.append(failure_of(f"{self.name}.add", error))
+            with heard_model_calls() as model_calls:
+                self._add_item(store, item)
             # Calls that are kept take memory, and only texts are tuned by them.
             if content.texts:
                 store.adding_calls.extend(_adding_calls(content, item, model_calls))
@@ -295,6 +289,20 @@ class Stores(SharedByCopies):
             raise ExternalError(
                 f"{self.name}: took none of {len(history)} sessions: {last_message}"
             )
+
+    def _add_item(self, store: _Store, item: Item) -> None:
+        """Add a session to the system of a store; if it cannot be added, keep the error.
+
+        Raises:
+            ExternalError: The system hangs.
+        """
+        try:
+            store.calls.call("add", item)
+        except ExternalError as error:
+            # A system that hangs takes no further call, and says why in `end_reason`.
+            if store.calls.end_reason:
+                raise
+            store.failures.append(failure_of(f"{self.name}.add", error))
 
 
 def _adding_calls(
