@@ -29,6 +29,7 @@ class Bootstrap(BootstrapSettings, Optimizer):
         "demos: for every predictor, calls of the program itself that led to a good answer, and "
         "training questions with their gold answers"
     )
+    changes_texts: ClassVar[bool] = False
     cost_description: ClassVar[str] = "4 to 30 training questions, each answered once"
     smallest_values: ClassVar = {"max_tries": 1}
 

@@ -48,6 +48,7 @@ class BootstrapRandom(BootstrapSettings, Optimizer):
         "demos: several bootstrapped sets are made, and the one with the best score on the valset "
         "is kept"
     )
+    changes_texts: ClassVar[bool] = False
     cost_description: ClassVar[str] = (
         "9 valsets, and 4 or more training questions for each of 7 sets"
     )

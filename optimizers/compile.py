@@ -28,7 +28,7 @@ from ..engines.metered_lm import MeteredLM
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram
 from ..programs.staging import Stage
-from ..programs.state import own_demos
+from ..programs.state import own_demos, shows_demos
 from .catalog import OPTIMIZERS, make_optimizer
 from .custom import CustomOptimizer, TeleprompterFactory
 from .demo_lengths import drop_demos_beyond_window
@@ -255,6 +255,7 @@ def plan_job(
     train_examples = benchmark.interleave(examples[valset_size:])
 
     student = _student(program, benchmark, config.stage, optimizer.tunes_prompts)
+    _refuse_texts_alone(student, optimizer, config.optimizer)
     writers = program.writer_names()
     tunes_writing = any(name in writers for name, _ in student.named_predictors())
     job = OptimizerJob(
@@ -313,6 +314,27 @@ def _student(
             f" depend on; take {advice}"
         )
     return program.staged(stage, answers=False)
+
+
+def _refuse_texts_alone(student: MemoryProgram, optimizer: Optimizer, name: str) -> None:
+    """Refuse an optimizer that could change nothing, because a program has texts alone.
+
+    Args:
+        student: The program as the optimizer sees it.
+        optimizer: The optimizer.
+        name: What the user calls it.
+
+    Raises:
+        UserError: All that the optimizer sees are texts of a memory system, and it changes none.
+    """
+    if optimizer.changes_texts:
+        return
+    has_prompt = any(shows_demos(predictor) for _, predictor in student.named_predictors())
+    if not has_prompt:
+        raise UserError(
+            f"{name} changes no texts; the texts of {student.name} can be tuned by "
+            "--optimizer gepa (in Python: optimizer='gepa')"
+        )
 
 
 def compile_program(

@@ -40,6 +40,7 @@ class Finetune(Optimizer):
     changes_in_program: ClassVar[str] = (
         "the weights of the model: it is trained on its own calls that led to a good answer"
     )
+    changes_texts: ClassVar[bool] = False
     cost_description: ClassVar[str] = "one pass over the training questions, and a training job"
     needs_description: ClassVar[str] = "an LM whose provider can fine-tune"
     extra_settings: ClassVar = (_CONSTRUCTOR_SETTINGS,)

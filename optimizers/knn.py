@@ -23,6 +23,7 @@ class Knn(DemoLimits, Optimizer):
     changes_in_program: ClassVar[str] = (
         "demos: the k training questions nearest to each new one, chosen at every call"
     )
+    changes_texts: ClassVar[bool] = False
     cost_description: ClassVar[str] = "the calls that recall, for every training question"
     smallest_values: ClassVar = {"k": 1}
 

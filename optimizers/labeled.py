@@ -28,6 +28,7 @@ class Labeled(DemoLimits, Optimizer):
     changes_in_program: ClassVar[str] = (
         "demos: training questions with what is recalled for them and their gold answers"
     )
+    changes_texts: ClassVar[bool] = False
     cost_description: ClassVar[str] = (
         "no calls with turn-rag and other methods that neither write nor recall with a model; "
         "with the others, the calls that write and recall"

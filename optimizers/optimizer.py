@@ -62,6 +62,11 @@ class Optimizer(ABC):
 
     tunes_prompts: ClassVar[bool] = True
     """Whether it changes prompts, so that a program without any prompt is refused."""
+    changes_texts: ClassVar[bool] = True
+    """Whether it changes instructions, as the texts of somebody else's memory system are.
+
+    False if it changes demos or weights alone.
+    """
 
     # How settings are checked before anything is paid.
     extra_settings: ClassVar[tuple[ExtraSettings, ...]] = ()

@@ -80,7 +80,7 @@ class PredictorCall:
             samples: Records that a local model keeps of the same answers, with their token ids;
                 empty for other models.
         """
-        messages = _plain_messages(prompt)
+        messages = plain_messages(prompt)
 
         # A sample has the text of its answer too, so the answers themselves are not needed.
         if samples:
@@ -157,7 +157,7 @@ class CallRecorder:
         self.failures.sort(key=lambda failure: (failure.where, failure.message))
 
 
-def _plain_messages(prompt: Prompt) -> tuple[dict[str, str], ...]:
+def plain_messages(prompt: Prompt) -> tuple[dict[str, str], ...]:
     """Return a prompt as messages with a text each; images are left out.
 
     Args:

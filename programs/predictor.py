@@ -9,7 +9,7 @@ Example:
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 
@@ -37,6 +37,8 @@ class Predictor(dspy.Predict):
     """How many demos a prompt shows, those nearest to its inputs; None shows all."""
     path: str = ""
     """Its name in the program that it is part of."""
+    shows_demos: ClassVar[bool] = True
+    """Whether its prompts can show demos; False if it only stands for a text of another system."""
 
     @property
     def label(self) -> str:

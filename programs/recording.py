@@ -173,6 +173,26 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
     _count_answer(lm, call)
 
 
+def record_call_of_system(
+    predictor: dspy.Predict, inputs: dict[str, Any], prediction: dspy.Prediction
+) -> None:
+    """Add a call to the active recording that no predictor made, but somebody else's system.
+
+    If no recording is active, nothing happens. The usage of the call is measured elsewhere.
+
+    Args:
+        predictor: Stands for the text of the system that had a part in the call.
+        inputs: The inputs of the call by the names of the predictor's fields.
+        prediction: What the model answered.
+    """
+    context = current_program_context()
+    if context.recorder is None:
+        return
+    order = () if context.call_order is None else context.call_order.next_position()
+    call = PredictorCall(predictor, inputs, prediction, order=order)
+    context.recorder.calls.append(call)
+
+
 @contextmanager
 def _record_in_current(call: PredictorCall) -> Generator[None]:
     """Add a predictor call to the active recording, and measure what the block uses for it.

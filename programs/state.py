@@ -133,6 +133,11 @@ def fingerprint(fields: Sequence[FieldState]) -> list[list[str]]:
     return [[field.name, field.kind, field.type, field.shape] for field in fields]
 
 
+def shows_demos(predictor: dspy.Predict) -> bool:
+    """Return whether prompts of a predictor can show demos; texts of other systems have none."""
+    return not isinstance(predictor, Predictor) or predictor.shows_demos
+
+
 def own_demos(predictor: dspy.Predict) -> list[dspy.Example]:
     """Return those demos of a predictor that its prompts show.
 
@@ -141,6 +146,8 @@ def own_demos(predictor: dspy.Predict) -> list[dspy.Example]:
     another predictor.
     """
     signature = signature_of(predictor)
+    if not shows_demos(predictor):
+        return []
     # A plain `dspy.Predict` has no path.
     path = getattr(predictor, "path", "")
     demos: list[dspy.Example] = []

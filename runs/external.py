@@ -47,6 +47,7 @@ from ..programs.external.target import (
     takes_embedder,
     target_kind,
 )
+from ..programs.external.texts import declared_texts
 from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
 from ..records import History, Query, read_json
@@ -428,6 +429,9 @@ def isolate_stores(name: str, target: Any) -> Any:
     isolated_factory: Any = isolated(name, "folder" in parameters(target))
     # `target_kind` looks for this attribute in a function that makes stores.
     isolated_factory.asks = kind == "ask"
+    # `build_external_program` reads these two.
+    isolated_factory.TEXTS = declared_texts(target, name)
+    isolated_factory.EXPORT = getattr(target, "EXPORT", "")
     return isolated_factory
 
 

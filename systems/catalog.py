@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UnknownNameError
 from .environment import Environment
@@ -33,6 +33,8 @@ class ShippedSystem:
     name: str
     what: str
     """What it is, in a few words for lists."""
+    has_texts: bool = field(default=False, kw_only=True)
+    """Whether its adapter declares texts that the package lets one set (`TEXTS`)."""
 
     @property
     def file(self) -> Path:
@@ -46,13 +48,14 @@ class ShippedSystem:
 
 
 SYSTEMS = {
-    "mem0": ShippedSystem("mem0", "Mem0, open source: extracted facts in Qdrant"),
+    "mem0": ShippedSystem("mem0", "Mem0, open source: extracted facts in Qdrant", has_texts=True),
     "langmem": ShippedSystem(
         "langmem",
         "LangMem: the model writes memories by calling tools; they are kept in LangGraph's store",
+        has_texts=True,
     ),
     "graphiti": ShippedSystem(
-        "graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu"
+        "graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu", has_texts=True
     ),
     "a-mem": ShippedSystem("a-mem", "A-Mem: linked notes that evolve, in Chroma"),
     "memoryos": ShippedSystem("memoryos", "MemoryOS: short, middle and long-term memory"),
@@ -73,20 +76,29 @@ def shipped(name: str) -> ShippedSystem:
 
 
 def factory(name: str) -> Callable[..., System]:
-    """Return a function that starts a system, called as `make(folder, embedder=None)`.
+    """Return a function that starts a system, called as `make(folder, embedder=None, texts=None)`.
 
-    The arguments before `folder` are bound here, see `System`.
+    The arguments before `folder` are bound here, see `System`. If the package has texts that can be
+    set, they are in the attribute `TEXTS` of the function, and code that sets them in `EXPORT`.
 
     Raises:
         UnknownNameError: There is no such system.
         UserError: The system is not installed; the message has the command that installs it.
     """
-    # Listing the names of systems needs neither this module nor what it imports.
+    # Listing the names of systems needs neither these modules nor what they import.
+    from .declaration import read_declaration
     from .process import System
 
     system = shipped(name)
+    python = system.environment.python()
     settings: dict[str, object] = {}
-    return partial(System, name, system.environment.python(), system.file, settings)
+    make_system: Any = partial(System, name, python, system.file, settings)
+    if system.has_texts:
+        declaration = read_declaration(name, python, system.file)
+        make_system = partial(make_system, texts=declaration.texts)
+        make_system.TEXTS = declaration.texts
+        make_system.EXPORT = declaration.export
+    return make_system
 
 
 def isolated(target: str, folder: bool) -> Callable[..., System]:

@@ -63,6 +63,7 @@ class System:
         folder: Where it stores; made if missing.
         embedder: The embedder that it is given; the offline one if None. Its language model is the
             one in DSPy's settings at the time of a call.
+        texts: The texts that it lets one set, by name; None if it has none.
 
     Raises:
         SystemFailedError: It does not start; or, from a method, it failed.
@@ -76,6 +77,7 @@ class System:
         settings: Mapping[str, Any],
         folder: Path,
         embedder: Embedder | None = None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.folder = folder.absolute()
@@ -94,6 +96,7 @@ class System:
         self._proxy = Proxy(embedder)
         self._settings = {
             **settings,
+            "texts": dict(texts or {}),
             "url": self._proxy.url,
             "key": self._proxy.key,
             "lm": CHAT_MODEL,

@@ -291,6 +291,57 @@ def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
     assert snippet_evaluation["context"]["hits"] == 5
 
 
+# --- docs/compile_systems.md ----------------------------------------------------------------
+
+COMPILE_SYSTEMS = Page("compile_systems.md")
+BETTER_RULES = "Keep every line. Write one fact a line."
+
+
+def reply_of_obedient_model(kind: str, text: str, number: int) -> str:
+    """Answer for the store and the adapter of the page: by what the rules say to keep."""
+    if "```" in text:
+        # The adapter of gepa has better texts proposed, which stand between these marks.
+        return f"```\n{BETTER_RULES}\n```"
+    if "Answer in a few words" in text:
+        return text
+    return text if BETTER_RULES in text else "nothing"
+
+
+def test_every_code_block_of_the_page_on_compiling_systems_is_tested() -> None:
+    python_blocks = set(COMPILE_SYSTEMS.blocks_of("python"))
+    assert python_blocks == set(COMPILE_SYSTEMS.files.values())
+
+
+@pytest.mark.slow
+def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_path: Path) -> None:
+    """On the command line the store runs in a process of its own, and gets its texts there.
+
+    Of the four test questions of the command, those count that are not adversarial.
+    """
+    COMPILE_SYSTEMS.write(tmp_path)
+    [command, _] = COMPILE_SYSTEMS.commands
+
+    results = COMPILE_SYSTEMS.run([command, "python compile_notes.py"], tmp_path, tmp_path)
+
+    compiled = results[command]
+    assert compiled["before"]["failures"] == 0
+    assert 0 < compiled["before"]["n"] <= 4
+    assert compiled["candidates"]
+
+
+@pytest.mark.slow
+def test_an_adapter_of_gepa_tunes_texts_by_our_metric(
+    scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = scripted(reply_of_obedient_model)
+    monkeypatch.setattr(mempiler, "language_model", lambda name: lm)
+    COMPILE_SYSTEMS.write(tmp_path)
+
+    results = COMPILE_SYSTEMS.run(["python tune_notes.py"], tmp_path, tmp_path)
+
+    assert results["python tune_notes.py"] == {"rules": BETTER_RULES}
+
+
 # --- docs/dspy_program.md -------------------------------------------------------------------
 
 DSPY_PROGRAM = Page("dspy_program.md")

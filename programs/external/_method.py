@@ -1,7 +1,8 @@
 """A memory system or an agent as a method.
 
 The memory is the history itself, so memories stay values. A store is written when the memory of its
-history is finalized.
+history is finalized. If the system has texts that can be set, the memory holds them too, and is
+searched in the store that was written with them.
 """
 
 from __future__ import annotations
@@ -12,25 +13,28 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 import dspy
+from pydantic import Field
 
 from ...errors import UserError
 from ...memory.entry import Entry
 from ...memory.memory import Memory, turn_entries
 from ...memory.search.timing import timed_search
 from ...records import AnyItem, Context, History, Hit, Item, Query
+from ...records.frozen import FrozenDict, FrozenMapping
 from ...records.shared_by_copies import SharedByCopies
 from ..method import Method
 from ..pending import PendingItems
 from ..reader import Reader
 from ..recalled import Recalled
-from ..recording import ExternalError
+from ..recording import ExternalError, record_call_of_system
 from ..settings import Settings
 from ..writer import RecentItems, Update, Writer
 from ._answers import Answer, hits_of, read_answer
 from ._calls import FunctionCalls
 from ._settings import ExternalSettings
-from ._stores import Stores
+from ._stores import AddingCall, StoreContent, Stores
 from .target import KINDS_PASSED_BY_NAME, POSITIONAL_KINDS, parameters
+from .texts import TextPredictor, TextPredictors
 
 ANSWER_KEY = "external_answer"
 """Under which name a query carries the answer of a system to the task."""
@@ -52,12 +56,19 @@ class HistoryMemory(Memory):
     names_sources = False
     """Only the system knows what it makes of the items."""
     items: tuple[AnyItem, ...] = ()
+    texts: FrozenMapping[str, str] = Field(default_factory=FrozenDict[str, str])
+    """The texts of the system with which the store is written; empty before that."""
 
     @cached_property
     def history(self) -> History:
         """The items as a history; its id is made of their digest."""
         digest = History(id="", items=self.items).digest
         return History(id=digest[:12], items=self.items)
+
+    @property
+    def store_content(self) -> StoreContent:
+        """What is in the store of a finalized memory."""
+        return StoreContent(self.history, self.texts)
 
     def entries(self) -> tuple[Entry, ...]:
         entries: list[Entry] = []
@@ -71,10 +82,17 @@ class HistoryWriterSettings(Settings):
 
     system: str
     recent: RecentItems
+    default_texts: dict[str, str]
+    """The texts of the system that can be set, with their defaults."""
 
 
 class HistoryWriter(Writer[HistoryMemory, None]):
-    """Keep every item; write the store of the history, if there is one, when it is finalized."""
+    """Keep every item; write the store of the history, if there is one, when it is finalized.
+
+    Args:
+        settings: The system, its texts, and what becomes of items after the history.
+        stores: The stores of the system; None if it has none.
+    """
 
     Memory = HistoryMemory
 
@@ -82,6 +100,8 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         super().__init__(settings)
         self.stores = stores
         self.recent_mode = settings.recent
+        self.texts = TextPredictors(settings.default_texts)
+        """The predictors whose instructions are the texts of the system."""
 
     def update(
         self, memory: HistoryMemory, item: Item, extraction: None = None
@@ -89,10 +109,37 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         return Update(memory.replace(items=(*memory.items, item)))
 
     def finalize(self, memory: HistoryMemory) -> Update[HistoryMemory]:
-        """Write the store of the history, if the system has stores; the memory stays as it is."""
-        if self.stores is not None:
-            self.stores.write(memory.history)
-        return Update(memory)
+        """Write the store of the history, if the system has stores, with the present texts."""
+        if self.stores is None:
+            return Update(memory)
+
+        written = memory.replace(texts=FrozenDict(self.texts.present_texts()))
+        adding_calls = self.stores.write(written.store_content)
+        for name, predictor in self.texts.by_name().items():
+            self._record_calls(name, predictor, adding_calls)
+        return Update(written)
+
+    def _record_calls(
+        self, name: str, predictor: TextPredictor, adding_calls: Sequence[AddingCall]
+    ) -> None:
+        """Record the calls in which a text had a part as calls of its predictor.
+
+        These are the calls whose prompts hold the text. A system may put marks between its words,
+        and an empty text stands nowhere. So if no prompt holds it, it may have had a part in any.
+
+        Args:
+            name: The name of the text.
+            predictor: The predictor of the text.
+            adding_calls: The model calls of the system.
+        """
+        calls_with_text = [call for call in adding_calls if name in call.text_names]
+        for adding_call in calls_with_text or adding_calls:
+            inputs = {
+                "added_turns": list(adding_call.turn_ids),
+                "prompt": adding_call.call.prompt,
+            }
+            prediction = dspy.Prediction(completion=adding_call.call.completion)
+            record_call_of_system(predictor, inputs, prediction)
 
     @cached_property
     def calls_model(self) -> bool:
@@ -110,6 +157,10 @@ class SystemSettings(Settings):
     name: str
     """What tables and errors call the system."""
     settings: ExternalSettings
+    default_texts: dict[str, str] = Field(default_factory=dict)
+    """The texts of the system that can be set, with their defaults."""
+    export_template: str = ""
+    """Python code that sets the texts, with `$NAME` in the place of each; "" if there is none."""
 
 
 class ExternalReader(Reader[HistoryMemory]):
@@ -150,8 +201,9 @@ class ExternalReader(Reader[HistoryMemory]):
             return [[] for _ in queries]
 
         history = memory.history
+        content = memory.store_content
         with timed_search():
-            results = [self.stores.call(history, "search", query, k) for query in queries]
+            results = [self.stores.call(content, "search", query, k) for query in queries]
 
         hits_by_query: list[list[Hit]] = []
         for result in results:
@@ -170,7 +222,7 @@ class External(Method):
     """A system with stores, or a function or module that is shown the history with every question.
 
     Args:
-        system: The name of the system in tables and errors, and its settings.
+        system: The name of the system in tables and errors, its settings and its texts.
         stores: Its stores; None for a function or module.
         answerer: The function or module; None for a system with stores.
     """
@@ -191,7 +243,9 @@ class External(Method):
         # the next question. They are searched beside a store that is searched. A store that answers
         # by itself does not get them; a function or module is shown them with the question.
         recent_mode = "searched" if is_searched else "left out"
-        writer_settings = HistoryWriterSettings(system=system.name, recent=recent_mode)
+        writer_settings = HistoryWriterSettings(
+            system=system.name, recent=recent_mode, default_texts=system.default_texts
+        )
 
         super().__init__(
             HistoryWriter(writer_settings, stores),
@@ -200,6 +254,8 @@ class External(Method):
         )
         self.stores = stores
         self.is_searched = is_searched
+        self.export_template = system.export_template
+        """Python code that sets the texts of the system, see `export.export_texts`."""
         self._function_calls = FunctionCalls(system.name, system.settings.timeout)
 
     @classmethod
@@ -211,6 +267,11 @@ class External(Method):
         """The user's own module; None for a store or a function."""
         answerer = self._answerer
         return answerer if isinstance(answerer, dspy.Module) else None
+
+    def present_texts(self) -> dict[str, str]:
+        """Return the present texts of the system by name; none if it has no texts to set."""
+        assert isinstance(self.writer, HistoryWriter)
+        return self.writer.texts.present_texts()
 
     @property
     def writes_stores(self) -> bool:
@@ -269,7 +330,8 @@ class External(Method):
             question = query.search_text
 
         if self.stores is not None:
-            returned = self.stores.call(memory.history, "ask", _with_options(question, query))
+            full_question = _with_options(question, query)
+            returned = self.stores.call(memory.store_content, "ask", full_question)
             return read_answer(returned)
 
         answerer = self._answerer

@@ -43,6 +43,7 @@ from ._settings import (
 from ._stores import Stores
 from .signatures import check_store
 from .target import CANNOT_BE_SCORED, parameters, target_kind
+from .texts import declared_texts
 
 
 def build_external_program(
@@ -173,7 +174,13 @@ def _store_method(
     settings_class = SearchingSettings if target_kind(target) == "search" else AnsweringSettings
     settings = settings_class.from_values(name, config)
     make_system = _system_maker(target, name, embedder)
-    return _method_with_stores(make_system, name, settings, folder)
+    system = SystemSettings(
+        name=name,
+        settings=ExternalSettings(**settings.model_dump()),
+        default_texts=declared_texts(target, name),
+        export_template=str(getattr(target, "EXPORT", "")),
+    )
+    return External(system, Stores(make_system, name, folder, settings.timeout))
 
 
 def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -> External:
@@ -188,23 +195,8 @@ def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -
     settings = EndpointSettings.from_values(url, config)
     # For the method, an endpoint is a store like others: a new `Endpoint` is made per history.
     make_system = partial(Endpoint, url, model=settings.model, timeout=settings.timeout)
-    return _method_with_stores(make_system, url, settings, folder)
-
-
-def _method_with_stores(
-    make_system: Callable[..., Any], name: str, settings: AnsweringSettings, folder: Path | None
-) -> External:
-    """Return a method that keeps every history in a store of the user's system.
-
-    Args:
-        make_system: Makes the system of one history.
-        name: What tables and errors call the system.
-        settings: The settings of the system.
-        folder: Where stores keep their files; a temporary folder if None.
-    """
-    stores = Stores(make_system, name, folder, settings.timeout)
-    system = SystemSettings(name=name, settings=ExternalSettings(**settings.model_dump()))
-    return External(system, stores)
+    system = SystemSettings(name=url, settings=ExternalSettings(**settings.model_dump()))
+    return External(system, Stores(make_system, url, folder, settings.timeout))
 
 
 def _system_maker(target: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:

@@ -13,8 +13,8 @@ from typing import Any
 from ...errors import UserError
 from .target import parameters, target_kind
 
-_PASSED_TO_CONSTRUCTOR = ("folder", "embedder")
-"""What a store may be given when it is made; both are passed by name."""
+_PASSED_TO_CONSTRUCTOR = ("folder", "embedder", "texts")
+"""What a store may be given when it is made; all are passed by name."""
 
 _METHOD_ARGUMENTS = {
     "add": ("session",),
@@ -56,8 +56,9 @@ def _check_constructor(target: Any, name: str) -> None:
             missing.append(parameter.name)
     if missing:
         raise UserError(
-            f"{name}: cannot be made without {', '.join(missing)}; a store is given `folder` and "
-            "`embedder` at most, so set a default, or name a function make(folder) that sets it"
+            f"{name}: cannot be made without {', '.join(missing)}; a store is given `folder`, "
+            "`embedder` and `texts` at most, so set a default, or name a function make(folder) "
+            "that sets it"
         )
 
 

@@ -34,12 +34,22 @@ MAX_DATABASE_BYTES = 2 << 30
 """Kuzu otherwise reserves eight terabytes of addresses, more than a worker may."""
 UNKNOWN_TIME = datetime(1970, 1, 1)
 
+TEXTS = {"custom_extraction_instructions": ""}
+"""The argument of `add_episode`; Graphiti adds it to its prompts for entities and edges."""
+
+EXPORT = """
+# Pass it with every episode, beside your own arguments:
+#     await graphiti.add_episode(..., custom_extraction_instructions=custom_extraction_instructions)
+custom_extraction_instructions = $custom_extraction_instructions
+"""
+
 
 class System:
     """One episode per session; a search finds facts."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
         self.loop = asyncio.new_event_loop()
+        self.texts = settings["texts"]
         self.turn_ids: dict[str, list[str]] = {}
         """The ids of the turns of each episode, by the episode's uuid."""
 
@@ -66,6 +76,9 @@ class System:
                 source=EpisodeType.message,
                 source_description="conversation",
                 reference_time=time.replace(tzinfo=UTC),
+                custom_extraction_instructions=(
+                    self.texts["custom_extraction_instructions"] or None
+                ),
             )
         )
         self.turn_ids[added.episode.uuid] = [turn["id"] for turn in session["turns"]]

@@ -5,6 +5,7 @@ A model that calls no tools leaves the store empty.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
@@ -14,6 +15,22 @@ from langmem import create_memory_store_manager
 NAMESPACE = ("memories",)
 ALL = 1_000_000
 """A limit above the number of memories that there can be."""
+
+PARAMETERS = inspect.signature(create_memory_store_manager).parameters
+
+TEXTS = {"instructions": PARAMETERS["instructions"].default}
+"""LangMem's own instructions, which another text replaces."""
+
+EXPORT = """
+from langmem import create_memory_store_manager
+
+manager = create_memory_store_manager(
+    model,  # your chat model
+    store=store,  # your LangGraph store
+    namespace=("memories",),
+    instructions=$instructions,
+)
+"""
 
 
 class System:
@@ -34,6 +51,7 @@ class System:
             ChatOpenAI(model=settings["lm"], temperature=0, **endpoint),
             namespace=NAMESPACE,
             store=self.store,
+            instructions=settings["texts"]["instructions"],
         )
 
     def add(self, session: dict[str, Any]) -> None:

@@ -13,6 +13,20 @@ from mem0 import Memory
 
 USER = "user"
 
+TEXTS = {"custom_instructions": ""}
+"""The field of mem0's configuration; mem0 adds it to its own extraction prompt."""
+
+EXPORT = """
+from mem0 import Memory
+
+memory = Memory.from_config(
+    {
+        # Beside your own "llm", "embedder" and "vector_store":
+        "custom_instructions": $custom_instructions,
+    }
+)
+"""
+
 
 class System:
     """One user; every session is one `add`."""
@@ -37,6 +51,7 @@ class System:
                 },
                 "vector_store": {"provider": "qdrant", "config": store},
                 "history_db_path": str(Path(folder) / "history.db"),
+                "custom_instructions": settings["texts"]["custom_instructions"] or None,
             }
         )
 

@@ -6,6 +6,7 @@ Settings:
 - `path`: the folders in which modules are found.
 - `records`: the module with `Session`, which the system gets as in any other process.
 - `folder`: whether the class takes a folder to store in.
+- `texts`: the texts by name that the class takes; empty if it takes none.
 
 What the system asks through DSPy goes to the model of the run.
 """
@@ -30,7 +31,12 @@ class System:
         # A system that has not imported DSPy does not ask through it.
         if "dspy" in sys.modules:
             self._configure_dspy(settings)
-        self.system = target(Path(folder)) if settings["folder"] else target()
+        arguments: dict[str, Any] = {}
+        if settings["folder"]:
+            arguments["folder"] = Path(folder)
+        if settings["texts"]:
+            arguments["texts"] = settings["texts"]
+        self.system = target(**arguments)
 
     def _configure_dspy(self, settings: dict[str, Any]) -> None:
         """Make the model of the run DSPy's model, for as long as the process lives."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import dspy
+import mempiler
 import pytest
 from dspy import lm15
 from mempiler.engines.call_context import measure_usage
@@ -23,8 +25,10 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter
 from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine, request_texts
+from mempiler.programs.external._model_calls import heard_model_calls
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
+from mempiler.systems.proxy import Proxy
 
 from .conftest import installed
 
@@ -109,6 +113,96 @@ def test_system_finds_what_it_was_told_and_asks_the_same_prompts_each_time(
     assert asked[0] == asked[1]
 
 
+RULES = "Keep every place that somebody moved to."
+
+
+def test_a_text_that_is_set_reaches_the_prompts_of_the_package(name: str, tmp_path: Path) -> None:
+    """A compiled text would have no effect if the package did not pass it on."""
+    if not SYSTEMS[name].has_texts:
+        pytest.skip(f"{name} has no texts that can be set")
+    make_system = factory(name)
+    texts = dict.fromkeys(make_system.TEXTS, RULES)
+
+    with (
+        dspy.context(lm=scripted_lm()),
+        closing(make_system(tmp_path, embedder=embedder(), texts=texts)) as system,
+        heard_model_calls() as calls,
+    ):
+        system.add(FIRST)
+
+    assert any(RULES in call.prompt for call in calls)
+
+
+CITIES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto")
+
+
+def question(number: int) -> dspy.Example:
+    """Return a question about what one user said."""
+    city = CITIES[number % len(CITIES)]
+    messages = [
+        {"role": "user", "name": "Ann", "content": f"I moved to {city} in spring."},
+        {"role": "user", "name": "Ann", "content": f"My dog is called Rex{number}."},
+    ]
+    return dspy.Example(
+        history=messages, question="Where did Ann move?", answer=city, user=f"user-{number}"
+    )
+
+
+def test_instructions_of_langmem_are_compiled_and_their_export_keeps_the_same(
+    tmp_path: Path,
+) -> None:
+    """The model obeys: it keeps places only if the instructions say so, as GEPA's model proposes.
+
+    The exported code runs in LangMem's environment, without Mempiler; a proxy is its model.
+    """
+    if "langmem" not in CHOSEN:
+        pytest.skip("SYSTEMS does not name langmem")
+    environment = installed(shipped("langmem").environment)
+    lm = MeteredLM("scripted/obedient-1", engine=ObedientEngine(), cache=False)
+
+    result = mempiler.compile(
+        "system:langmem",
+        trainset=[question(number) for number in range(4)],
+        valset=[question(number) for number in range(4, 8)],
+        metric="exact",
+        stage="write",
+        optimizer=mempiler.optimizers.Gepa(max_metric_calls=8),
+        lm=lm,
+        # So few questions give no verdict. Each takes a process that imports LangMem.
+        force=True,
+        progress=False,
+    )
+
+    assert result.before.score == 0.0
+    assert result.after.score == 1.0
+    assert RULES in result.export()
+
+    with dspy.context(lm=lm), closing(Proxy(embedder())) as proxy:
+        proxy.serve_here()
+        script = tmp_path / "exported.py"
+        script.write_text(BEFORE_EXPORT + result.export() + AFTER_EXPORT, encoding="utf-8")
+        command = [str(environment.python()), "-I", str(script), proxy.url, proxy.key]
+        kept = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert kept == "Ann: I moved to Lisbon in spring.\n"
+
+
+BEFORE_EXPORT = """
+import sys
+from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
+
+model = ChatOpenAI(model="task-model", base_url=sys.argv[1], api_key=sys.argv[2])
+store = InMemoryStore()
+"""
+
+AFTER_EXPORT = """
+lines = "Ann: I moved to Lisbon in spring.\\nAnn: My dog is called Rex."
+manager.invoke({"messages": [{"role": "user", "content": lines}]})
+for item in store.search(("memories",)):
+    print(item.value["content"]["content"])
+"""
+
+
 LINE = re.compile(r"\b(Ann|Bob|Gina|Jon)(?: says)?: ([^\n\"\\<]+)")
 WORD = re.compile(r"\b[a-z]{6,}\b")
 
@@ -127,11 +221,19 @@ class ScriptedEngine(OfflineEngine):
         """Answers one request, with calls of tools where there are any."""
         if not request.tools:
             return super().complete(request)
-        parts = _memories(request)
+        parts = self.memories(request)
         usage = lm15.Usage(input_tokens=1, output_tokens=1)
         message = lm15.Message("assistant", tuple(parts) or lm15.Message.assistant("nothing").parts)
         reason = "tool_call" if parts else "stop"
         return lm15.Response(None, request.model, message, finish_reason=reason, usage=usage)
+
+    def memories(self, request: lm15.Request) -> list[lm15.ToolCallPart]:
+        """Return a memory for every line, all at once."""
+        lines = spoken("\n".join(request_texts(request)))
+        return [
+            lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line})
+            for n, line in enumerate(lines)
+        ]
 
     def reply(self, request: lm15.Request) -> str:
         """The first form that the prompt asks for."""
@@ -146,6 +248,28 @@ class ScriptedEngine(OfflineEngine):
         return " ".join(lines) or "none"
 
 
+class ObedientEngine(ScriptedEngine):
+    """Keeps lines as the instructions in the prompt say, and proposes better instructions."""
+
+    def memories(self, request: lm15.Request) -> list[lm15.ToolCallPart]:
+        """Return a memory for each line that the instructions say to keep."""
+        wanted_word = "moved" if RULES in "\n".join(request_texts(request)) else "called"
+        parts: list[lm15.ToolCallPart] = []
+        for part in super().memories(request):
+            if wanted_word in part.input["content"]:
+                parts.append(part)
+        return parts
+
+    def reply(self, request: lm15.Request) -> str:
+        """Return a proposal, or the city in a context."""
+        prompt = "\n".join(request_texts(request))
+        if "new_instruction" in prompt:
+            return json.dumps({"new_instruction": RULES})
+        known_cities = [city for city in CITIES if city in prompt]
+        answer = known_cities[-1] if known_cities else "unknown"
+        return f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]"
+
+
 def scripted_lm(meter: Meter | None = None) -> MeteredLM:
     """The model, counted as any."""
     return MeteredLM(
@@ -156,14 +280,6 @@ def scripted_lm(meter: Meter | None = None) -> MeteredLM:
 def spoken(text: str) -> list[str]:
     """The lines of the conversation in a prompt, each once, with their speakers."""
     return list(dict.fromkeys(f"{who}: {what.strip()}" for who, what in LINE.findall(text)))
-
-
-def _memories(request: lm15.Request) -> list[lm15.ToolCallPart]:
-    """A memory for every line, all at once."""
-    lines = spoken("\n".join(request_texts(request)))
-    return [
-        lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)
-    ]
 
 
 def _facts(lines: list[str], prompt: str) -> dict[str, Any]:

@@ -1,0 +1,92 @@
+"""What the adapter of a shipped system declares of its package: the texts that it lets one set.
+
+    system:langmem ──> inside/declaration.py, in its environment ──> Declaration(texts, export)
+
+The defaults of the texts are the package's own, so they are read from the package.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+
+_SCRIPT = Path(__file__).parent / "inside" / "declaration.py"
+
+_IMPORT_SECONDS = 120
+"""How long a package may take to be imported."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What an adapter declares."""
+
+    texts: Mapping[str, str]
+    """The texts of the package by name, with their defaults."""
+    export: str
+    """Python code that sets the texts, with `$NAME` in the place of each."""
+
+
+@functools.cache
+def read_declaration(name: str, python: Path, file: Path) -> Declaration:
+    """Return what an adapter declares; it is imported in a process of its own, the first time.
+
+    Args:
+        name: The name of the system, for errors.
+        python: The interpreter in the environment of the system.
+        file: The adapter.
+
+    Raises:
+        UserError: The adapter cannot be imported: its environment is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="mempiler-") as folder:
+        answer = Path(folder) / "declaration.json"
+        # With -I, Python looks neither into the folder of the file nor for the user's own packages.
+        command = [str(python), "-I", str(_SCRIPT), str(file), str(answer)]
+        try:
+            subprocess.run(
+                command,
+                env=_variables(folder),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_IMPORT_SECONDS,
+                check=True,
+            )
+            declared = json.loads(answer.read_text(encoding="utf-8"))
+        except (subprocess.SubprocessError, OSError, ValueError) as error:
+            environment = python.parent.parent
+            raise UserError(
+                f"the system {name} cannot be imported ({_reason(error)}); install it anew: "
+                f"rm -r {environment}; mempiler fetch system:{name}"
+            ) from error
+    return Declaration(texts=declared["texts"], export=declared["export"])
+
+
+def _variables(folder: str) -> dict[str, str]:
+    """Return the variables of the process: no key of the user's, and a home that is thrown away."""
+    return {
+        "PATH": os.defpath,
+        "LANG": "C.UTF-8",
+        "HOME": folder,
+        "TMPDIR": folder,
+        "OPENAI_API_KEY": "none",
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+        "ANONYMIZED_TELEMETRY": "False",
+    }
+
+
+def _reason(error: Exception) -> str:
+    """Return why the process failed: the last line that it printed, or else the error."""
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
+        if lines:
+            return lines[-1][:300]
+    return str(error)[:300]

@@ -1,0 +1,175 @@
+"""The texts of a memory system are compiled: the rules by which it writes, without Mempiler's code.
+
+`Notes` is the user's own store. For each session it asks the model which lines to keep, and its
+text "rules" says which. The model obeys: it keeps places only if the rules say so. GEPA asks it for
+better rules, too, and it proposes them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+import mempiler
+import pytest
+from mempiler import Session, Turn, UserError
+from mempiler.optimizers import Gepa
+
+from ..scripted_engine import ScriptedEngine
+
+FIRST_RULES = "Keep what people and animals are called."
+BETTER_RULES = "Keep every place."
+
+CITIES = ["Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto", "Leeds", "Porto"]
+
+
+class Notes:
+    """A store of the lines that its model keeps."""
+
+    TEXTS: ClassVar = {"rules": FIRST_RULES}
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self.rules = texts["rules"]
+        self.notes: list[str] = []
+
+    def add(self, session: Any) -> None:
+        """Keep what the model answers to the rules and the session."""
+        lines = [f"{turn.speaker}: {turn.text}" for turn in session.turns]
+        prompt = "\n".join([self.rules, *lines])
+        [kept] = dspy.settings.lm(prompt)
+        self.notes.extend(kept.splitlines())
+
+    def search(self, query: str, k: int) -> list[str]:
+        """Return the newest notes."""
+        return self.notes[-k:]
+
+
+def reply(kind: str, text: str, number: int) -> str | dict[str, Any]:
+    """Answer as a model that obeys its instructions.
+
+    Args:
+        kind: The first output field; "" for a call of the store, which has no fields.
+        text: The prompt.
+        number: Which call of the kind it is.
+    """
+    if kind == "new_instruction":
+        return json.dumps({"new_instruction": BETTER_RULES})
+    if kind == "answer":
+        known_cities = [city for city in CITIES if city in text]
+        return {"answer": known_cities[-1] if known_cities else "unknown"}
+    return keep_lines(text)
+
+
+def keep_lines(prompt: str) -> str:
+    """Return the lines of a prompt that the rules in it say to keep."""
+    wanted_word = "moved" if BETTER_RULES in prompt else "called"
+    lines = [line for line in prompt.splitlines() if line.startswith("User")]
+    return "\n".join(line for line in lines if wanted_word in line)
+
+
+def obedient_model() -> dspy.LM:
+    """Return the model of these tests."""
+    return dspy.LM("scripted/obedient", engine=ScriptedEngine(reply), cache=False)
+
+
+def question(number: int) -> dspy.Example:
+    """Return a question about the only session of a user."""
+    city = CITIES[number % len(CITIES)]
+    texts = [f"I moved to {city} in May.", "My dog is called Rex."]
+    messages = [
+        {"role": "user", "name": f"User{number}", "content": text, "time": "2024-05-01"}
+        for text in texts
+    ]
+    return dspy.Example(
+        history=messages,
+        question=f"Where did User{number} move?",
+        answer=city,
+        evidence=["D1:1"],
+        user=f"user-{number}",
+    )
+
+
+def questions(count: int, first: int = 0) -> list[dspy.Example]:
+    """Return questions to `count` users."""
+    return [question(number) for number in range(first, first + count)]
+
+
+def compile_notes(store: object = Notes, **options: Any) -> mempiler.CompileResult:
+    """Compile the texts of a store with GEPA."""
+    options = {
+        "optimizer": Gepa(max_metric_calls=12),
+        "stage": "write",
+        "lm": obedient_model(),
+        **options,
+    }
+    return mempiler.compile(
+        store,
+        trainset=questions(9),
+        valset=questions(20, first=9),
+        testset=questions(4, first=29),
+        metric="exact",
+        progress=False,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def result() -> mempiler.CompileResult:
+    """The compiled texts of `Notes`."""
+    return compile_notes()
+
+
+def test_better_rules_raise_the_score(result: mempiler.CompileResult) -> None:
+    assert result.promoted
+    assert result.before.score == 0.0
+    assert result.after.score == 1.0
+    predictors = result.program.all_predictors()
+    assert predictors["method.writer.texts.rules"].signature.instructions == BETTER_RULES
+
+
+def test_a_saved_program_keeps_the_compiled_rules(
+    result: mempiler.CompileResult, tmp_path: Path
+) -> None:
+    result.save(tmp_path / "program")
+
+    program = mempiler.load(tmp_path / "program", allow_code=True)
+
+    predictor = program.all_predictors()["method.writer.texts.rules"]
+    assert predictor.signature.instructions == BETTER_RULES
+    asked = question(50)
+    with dspy.context(lm=obedient_model()):
+        answer = program(history=asked.history, question=asked.question).answer
+    assert answer == asked.answer
+
+
+def test_exported_code_makes_a_store_that_finds_the_same(result: mempiler.CompileResult) -> None:
+    variables: dict[str, Any] = {}
+    exec(result.export(), variables)
+    store = variables["store"]
+
+    session = Session(
+        id="D1", turns=(Turn(id="D1:1", speaker="User1", text="I moved to Oslo in May."),)
+    )
+    with dspy.context(lm=obedient_model()):
+        store.add(session)
+
+    assert store.search("Where did User1 move?", k=5) == ["User1: I moved to Oslo in May."]
+
+
+def test_the_reflection_is_shown_the_calls_of_the_store() -> None:
+    """GEPA's reflection sees the present rules, what the store asked, and what it was answered."""
+    engine = ScriptedEngine(reply)
+
+    compile_notes(lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
+
+    reflections = [text for kind, text in engine.prompts if kind == "new_instruction"]
+    assert FIRST_RULES in reflections[0]
+    assert ": I moved to " in reflections[0]
+    assert "My dog is called Rex." in reflections[0]
+
+
+def test_an_optimizer_of_demos_is_refused_for_texts() -> None:
+    with pytest.raises(UserError, match=r"bootstrap changes no texts; .* optimizer='gepa'"):
+        compile_notes(optimizer="bootstrap")

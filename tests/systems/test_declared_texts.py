@@ -1,0 +1,83 @@
+"""Adapters of other people's systems declare the texts that their packages let one set.
+
+The adapter is the file that runs in the environment of the system. Only there the package can be
+imported, and only the package knows the defaults of its texts.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mempiler.engines.embedders import embedder
+from mempiler.errors import UserError
+from mempiler.systems.catalog import SYSTEMS
+from mempiler.systems.declaration import Declaration, read_declaration
+from mempiler.systems.process import System
+
+from .conftest import write_system
+
+ADAPTER = """
+print("a package greets")
+
+DEFAULT = "Keep names."
+TEXTS = {"rules": DEFAULT}
+EXPORT = "memory = configure(rules=$rules)"
+"""
+
+
+def read(folder: Path, adapter: str) -> Declaration:
+    """Return what an adapter declares; it runs under this interpreter."""
+    file = folder / "adapter.py"
+    file.write_text(adapter, encoding="utf-8")
+    return read_declaration("scripted", Path(sys.executable), file)
+
+
+def test_texts_and_export_are_read_from_the_adapter(tmp_path: Path) -> None:
+    declaration = read(tmp_path, ADAPTER)
+
+    assert declaration.texts == {"rules": "Keep names."}
+    assert declaration.export == "memory = configure(rules=$rules)"
+
+
+def test_a_package_that_cannot_be_imported_is_to_be_installed_anew(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, "import no_such_package")
+
+    message = str(caught.value)
+    assert "the system scripted cannot be imported" in message
+    assert "No module named 'no_such_package'" in message
+    assert message.endswith("mempiler fetch system:scripted")
+
+
+def test_an_adapter_gets_no_key_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+
+    declaration = read(tmp_path, "import os\nTEXTS = dict(os.environ)")
+
+    assert declaration.texts["OPENAI_API_KEY"] == "none"
+
+
+def test_a_system_is_given_its_texts(tmp_path: Path) -> None:
+    file = write_system(
+        tmp_path / "system", "def search(self, query, k): return [self.settings['texts']['rules']]"
+    )
+    folder = tmp_path / "folder"
+    texts = {"rules": "Keep dates."}
+    system = System("scripted", Path(sys.executable), file, {}, folder, embedder(), texts)
+
+    with closing(system):
+        assert system.search("x", k=1) == ["Keep dates."]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_catalog_knows_which_adapters_declare_texts(name: str) -> None:
+    system = SYSTEMS[name]
+
+    declares_texts = "\nTEXTS = {" in system.file.read_text(encoding="utf-8")
+
+    assert declares_texts == system.has_texts
