@@ -213,10 +213,11 @@ def test_no_question_decides_in_two_rounds(
     first = improve(questions, optimizer=no_better)
     second = improve(questions, optimizer=no_better)
 
-    of_first, of_second = decided_by_round(model_name)
-    assert len(of_first) == first.decided_questions
-    assert len(of_second) == second.decided_questions
-    assert not of_first & of_second
+    # Rounds that begin in the same second come in any order.
+    of_one_round, of_other_round = decided_by_round(model_name)
+    counts = sorted([len(of_one_round), len(of_other_round)])
+    assert counts == sorted([first.decided_questions, second.decided_questions])
+    assert not of_one_round & of_other_round
     assert second.new_questions == first.new_questions - first.decided_questions
 
 

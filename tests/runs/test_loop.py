@@ -205,7 +205,7 @@ def test_reviewed_questions_decide_and_a_correction_makes_no_question_new(
 
     first = improve(data=questions, optimizer=WriteInstruction(instruction="Answer politely."))
     ids = [json.loads(line)["id"] for line in questions.read_text().splitlines()]
-    review(page, questions, **{row_id: "another answer" for row_id in ids})
+    review(page, questions, **dict.fromkeys(ids, "another answer"))
     second = improve(data=questions, optimizer=WriteInstruction(instruction="Answer at once."))
 
     assert first.outcome == second.outcome == "kept"
