@@ -28,7 +28,7 @@ from ..engines.meter import Meter
 from ..errors import BrokenRunError, EndpointError, RunInterrupted, UserError
 from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.compile import CompileConfig
-from .artifact import open_program, save
+from .artifact import open_program
 from .compile import run_compile
 from .compile_result import CompileResult
 from .decided_questions import new_round_id, read_decided, record_decided, remove_decided
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 
 OPTIMIZERS_WITHOUT_DEMOS = ("gepa", "copro")
 """Optimizers that change instructions alone. Others put training questions into prompts."""
-
-_KEPT_SCORES = ("difference", "dev", "promoted", "gate")
-"""Scores that the manifest of a registered program keeps: numbers alone."""
 
 
 @dataclass(frozen=True)
@@ -276,11 +273,6 @@ class _Round:
         Raises:
             UserError: The alias was moved meanwhile, or the store cannot be written.
         """
-        manifest = read_manifest(result.folder)
-        scores = {name: manifest.scores[name] for name in _KEPT_SCORES}
-        registered_folder = self.folder / "registered"
-        save(result.program, registered_folder, manifest.model_copy(update={"scores": scores}))
-
         gate_scores = result.gate()
         line = (
             f"improve: dev {gate_scores['score']:.3f} (n = {gate_scores['n']},"
@@ -289,7 +281,7 @@ class _Round:
         )
         self.target.refuse_moved_alias()
         registered = add_version(
-            registered_folder,
+            result.folder,
             result.program,
             self.target.name,
             self.target.alias,
@@ -399,7 +391,7 @@ def _export_questions(store: Store | str | Path, file: Path, tenant: str | None)
 def _round_benchmark(benchmark: JsonlBenchmark, split: RoundSplit) -> JsonlBenchmark:
     """Return a benchmark of the questions of a round, cut as the round cuts them.
 
-    Names of categories are left out: MLflow and the manifest would keep them.
+    Names of categories are left out: MLflow would keep them.
     """
     train = [example.copy(category="all") for example in split.train]
     dev = [example.copy(category="all") for example in split.dev]
