@@ -8,17 +8,27 @@ caches are in use.
 import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import mempiler
 import pytest
 from mempiler import Improvement, Store, build, export_questions
 from mempiler.engines.embedders import embedder
+from mempiler.engines.prices import litellm_module
 from mempiler.runs.decided_questions import read_decided
 from mempiler.runs.results_folder import results_folder
 
+from ..conftest import within
+from ..pages import Page
+from ..scripted_engine import chat_fields
+from ..serving.served import free_port
 from ..stub_server import StubServer
 from .drifting_users import DRIFT, answer_request, fill_store, register_first_version
 from .test_improve import WriteInstruction, files_with, version_of
@@ -212,3 +222,106 @@ def test_reviewed_questions_decide_and_a_correction_makes_no_question_new(
     assert first.decided_questions > 0
     assert second.new_questions == first.new_questions - first.decided_questions
     assert len(read_decided(model_name)) == first.decided_questions + second.decided_questions
+
+
+# --- docs/production/loop.md ------------------------------------------------------------------
+
+LOOP = Page("production/loop.md")
+COUNTRIES = {
+    "Lisbon": "Portugal",
+    "Oslo": "Norway",
+    "Quito": "Ecuador",
+    "Hanoi": "Vietnam",
+    "Dakar": "Senegal",
+    "Perth": "Australia",
+}
+"""Those of the page, by city."""
+PRICES = {"input_cost_per_token": 1e-7, "output_cost_per_token": 1e-7}
+"""US dollars. The page limits costs, for which prices must be known."""
+
+
+# The commands of the page's table stand between backquotes.
+ROLLBACK = re.search(r"`(mempiler publish models:/memory/1 .*?)`", LOOP.text)
+
+
+def answer_with_country(body: dict[str, Any]) -> str:
+    """Answer a request as a model that adds the country only if its instruction says so.
+
+    As the model that proposes instructions, it proposes that one.
+    """
+    system = body["messages"][0]["content"]
+    prompt = body["messages"][-1]["content"]
+    if "`new_instruction`" in system:
+        return json.dumps({"new_instruction": "Answer with the city and its country."})
+
+    context, _, question = prompt.partition("[[ ## question ## ]]")
+    verb = "My office is" if "office" in question else "I live"
+    city = re.findall(rf"{verb} in (\w+)", context)[0]
+    if "country" in system:
+        return chat_fields(answer=f"{city}, {COUNTRIES[city]}")
+    return chat_fields(answer=city)
+
+
+@contextmanager
+def served(command: str, folder: Path, port: int) -> Iterator[str]:
+    """Run a command that serves, in a folder; yield the address of the service."""
+    environment = {
+        **os.environ,
+        "MEMPILER_HOME": str(folder / "runs"),
+        "MEMPILER_PORT": str(port),
+    }
+    words = [sys.executable, "-m", "mempiler", *shlex.split(command)[1:]]
+    process = subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE)
+    address = f"http://localhost:{port}"
+
+    def is_ready() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{address}/ready").is_success
+        return False
+
+    try:
+        assert within(180, is_ready)
+        yield address
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.slow
+def test_the_page_goes_from_a_served_program_to_a_better_one_that_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands run in the order of the page; the review in a browser is done by the test."""
+    assert LOOP.untested() == []
+    assert len(LOOP.commands) == 10
+    first, publish, serve, use, export, evaluate, show, improve, check, serve_again = LOOP.commands
+    assert serve == serve_again
+
+    port = free_port()
+    LOOP.write(tmp_path)
+    users = tmp_path / "users.py"
+    users.write_text(users.read_text().replace("localhost:8000", f"localhost:{port}"))
+
+    with StubServer(answer=answer_with_country) as server:
+        monkeypatch.setenv("MEMPILER_LM", server.model)
+        monkeypatch.setenv("MEMPILER_API_BASE", server.url)
+        monkeypatch.setitem(litellm_module().model_cost, server.model, PRICES)
+
+        LOOP.run([first, publish], tmp_path)
+        with served(serve, tmp_path, port):
+            LOOP.run([use], tmp_path)
+        LOOP.run([export], tmp_path)
+        review(tmp_path / "review.html", tmp_path / "questions.jsonl")
+        results = LOOP.run([evaluate, show, improve, check], tmp_path)
+        with served(serve_again, tmp_path, port) as address, mempiler.Client(address) as client:
+            answer = client.memory("user-0").ask("Where do I live?").answer
+    assert ROLLBACK is not None
+    rolled_back = LOOP.run([ROLLBACK.group(1)], tmp_path)[ROLLBACK.group(1)]
+
+    assert results[evaluate]["n"] == 48
+    assert results[evaluate]["score"] < 1
+    assert results[improve]["outcome"] == "promoted", results[improve]["reason"]
+    assert results[improve]["version_after"] == "2"
+    assert results[check]["passed"]
+    assert answer == "Lisbon, Portugal"
+    assert rolled_back["version"] == "1"
