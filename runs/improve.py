@@ -28,6 +28,8 @@ from ..engines.meter import Meter
 from ..errors import BrokenRunError, EndpointError, RunInterrupted, UserError
 from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.compile import CompileConfig
+from ..programs.identity import writer_digest
+from ..programs.program import MemoryProgram
 from .artifact import open_program
 from .compile import run_compile
 from .compile_result import CompileResult
@@ -203,13 +205,27 @@ class _Round:
         if not result.promoted:
             return self._improvement(result, "kept", _rejection_reason(result), decided)
 
-        obstacle = self._obstacle(result)
+        start = self._open_start(result)
+        obstacle = self._obstacle(result, start)
         if obstacle is not None:
             return self._improvement(result, "kept", obstacle, decided)
 
         version = self._register(result)
         statement = result.promotion.statement
-        return self._improvement(result, "promoted", statement, decided, version)
+        improvement = self._improvement(result, "promoted", statement, decided, version)
+        writer_before = writer_digest(start.method.writer)
+        writer_after = writer_digest(result.program.method.writer)
+        return replace(improvement, needs_rebuild=writer_before != writer_after)
+
+    def _open_start(self, result: CompileResult) -> MemoryProgram:
+        """Open the program that the alias names."""
+        opened = open_program(
+            self.target.pinned_address,
+            allow_code=self.inputs.config.method.allow_code,
+            # Nothing is sent to the embedder here.
+            embedder=read_manifest(result.folder).embedder,
+        )
+        return opened.program
 
     def _compile(self, round_id: str, progress: ProgressFactory, meter: Meter) -> CompileResult:
         """Compile the current program in the folder of the round.
@@ -248,21 +264,15 @@ class _Round:
                     f" try the model with mempiler evaluate {self.target.address}"
                 ) from error
 
-    def _obstacle(self, result: CompileResult) -> str | None:
+    def _obstacle(self, result: CompileResult, start: MemoryProgram) -> str | None:
         """Return why a new program is not registered although it is better; None if it is."""
         if result.model is not None:
             return "The new program needs weights that were trained in the round, and are removed"
         if self.config.allow_user_text:
             return None
 
-        start = open_program(
-            self.target.pinned_address,
-            allow_code=self.inputs.config.method.allow_code,
-            # Nothing is sent to the embedder here.
-            embedder=read_manifest(result.folder).embedder,
-        )
         examples = [*self.split.train, *self.split.dev]
-        user_text = find_user_text(result.program, start.program, examples)
+        user_text = find_user_text(result.program, start, examples)
         if user_text is None:
             return None
         return f"The new program is better, but holds {user_text}; --allow-user-text takes it"

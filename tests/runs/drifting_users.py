@@ -65,9 +65,11 @@ def write_questions(
     return file
 
 
-def register_first_version(name: str, folder: Path, embedder: TextEmbedder | None = None) -> str:
+def register_first_version(
+    name: str, folder: Path, embedder: TextEmbedder | None = None, method: str = "turn-rag"
+) -> str:
     """Register a program that was not compiled; return its address."""
-    program = build("turn-rag", k=20, embedder=embedder)
+    program = build(method, k=20, embedder=embedder)
     save(program, folder, Manifest(method="", task=""))
     return register(folder, name, "prod", force=True).address
 
