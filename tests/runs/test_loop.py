@@ -24,6 +24,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.prices import litellm_module
 from mempiler.runs.decided_questions import read_decided
 from mempiler.runs.results_folder import results_folder
+from mempiler.runs.round_split import MIN_TRAIN, MIN_USERS
+from mempiler.runs.statistics import MIN_N
 
 from ..conftest import within
 from ..pages import Page
@@ -285,6 +287,11 @@ def served(command: str, folder: Path, port: int) -> Iterator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def test_the_page_has_the_limits_of_the_code() -> None:
+    assert f"needs {MIN_N} new questions of {MIN_USERS} users" in LOOP.text
+    assert f"and {MIN_TRAIN} of other users" in LOOP.text
 
 
 @pytest.mark.slow
