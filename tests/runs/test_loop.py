@@ -273,7 +273,7 @@ def served(command: str, folder: Path, port: int) -> Iterator[str]:
         "MEMPILER_PORT": str(port),
     }
     words = [sys.executable, "-m", "mempiler", *shlex.split(command)[1:]]
-    process = subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE)
+    process = subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     address = f"http://localhost:{port}"
 
     def is_ready() -> bool:
@@ -286,7 +286,7 @@ def served(command: str, folder: Path, port: int) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.wait(timeout=30)
 
 
 def test_the_page_has_the_limits_of_the_code() -> None:
