@@ -28,7 +28,9 @@ from ..engines.meter import Meter
 from ..errors import BrokenRunError, EndpointError, RunInterrupted, UserError
 from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.compile import CompileConfig
-from .artifact import open_program, save
+from ..programs.identity import writer_digest
+from ..programs.program import MemoryProgram
+from .artifact import open_program
 from .compile import run_compile
 from .compile_result import CompileResult
 from .decided_questions import new_round_id, read_decided, record_decided, remove_decided
@@ -52,9 +54,6 @@ if TYPE_CHECKING:
 
 OPTIMIZERS_WITHOUT_DEMOS = ("gepa", "copro")
 """Optimizers that change instructions alone. Others put training questions into prompts."""
-
-_KEPT_SCORES = ("difference", "dev", "promoted", "gate")
-"""Scores that the manifest of a registered program keeps: numbers alone."""
 
 
 @dataclass(frozen=True)
@@ -206,13 +205,27 @@ class _Round:
         if not result.promoted:
             return self._improvement(result, "kept", _rejection_reason(result), decided)
 
-        obstacle = self._obstacle(result)
+        start = self._open_start(result)
+        obstacle = self._obstacle(result, start)
         if obstacle is not None:
             return self._improvement(result, "kept", obstacle, decided)
 
         version = self._register(result)
         statement = result.promotion.statement
-        return self._improvement(result, "promoted", statement, decided, version)
+        improvement = self._improvement(result, "promoted", statement, decided, version)
+        writer_before = writer_digest(start.method.writer)
+        writer_after = writer_digest(result.program.method.writer)
+        return replace(improvement, needs_rebuild=writer_before != writer_after)
+
+    def _open_start(self, result: CompileResult) -> MemoryProgram:
+        """Open the program that the alias names."""
+        opened = open_program(
+            self.target.pinned_address,
+            allow_code=self.inputs.config.method.allow_code,
+            # Nothing is sent to the embedder here.
+            embedder=read_manifest(result.folder).embedder,
+        )
+        return opened.program
 
     def _compile(self, round_id: str, progress: ProgressFactory, meter: Meter) -> CompileResult:
         """Compile the current program in the folder of the round.
@@ -251,21 +264,15 @@ class _Round:
                     f" try the model with mempiler evaluate {self.target.address}"
                 ) from error
 
-    def _obstacle(self, result: CompileResult) -> str | None:
+    def _obstacle(self, result: CompileResult, start: MemoryProgram) -> str | None:
         """Return why a new program is not registered although it is better; None if it is."""
         if result.model is not None:
             return "The new program needs weights that were trained in the round, and are removed"
         if self.config.allow_user_text:
             return None
 
-        start = open_program(
-            self.target.pinned_address,
-            allow_code=self.inputs.config.method.allow_code,
-            # Nothing is sent to the embedder here.
-            embedder=read_manifest(result.folder).embedder,
-        )
         examples = [*self.split.train, *self.split.dev]
-        user_text = find_user_text(result.program, start.program, examples)
+        user_text = find_user_text(result.program, start, examples)
         if user_text is None:
             return None
         return f"The new program is better, but holds {user_text}; --allow-user-text takes it"
@@ -276,11 +283,6 @@ class _Round:
         Raises:
             UserError: The alias was moved meanwhile, or the store cannot be written.
         """
-        manifest = read_manifest(result.folder)
-        scores = {name: manifest.scores[name] for name in _KEPT_SCORES}
-        registered_folder = self.folder / "registered"
-        save(result.program, registered_folder, manifest.model_copy(update={"scores": scores}))
-
         gate_scores = result.gate()
         line = (
             f"improve: dev {gate_scores['score']:.3f} (n = {gate_scores['n']},"
@@ -289,7 +291,7 @@ class _Round:
         )
         self.target.refuse_moved_alias()
         registered = add_version(
-            registered_folder,
+            result.folder,
             result.program,
             self.target.name,
             self.target.alias,
@@ -399,7 +401,7 @@ def _export_questions(store: Store | str | Path, file: Path, tenant: str | None)
 def _round_benchmark(benchmark: JsonlBenchmark, split: RoundSplit) -> JsonlBenchmark:
     """Return a benchmark of the questions of a round, cut as the round cuts them.
 
-    Names of categories are left out: MLflow and the manifest would keep them.
+    Names of categories are left out: MLflow would keep them.
     """
     train = [example.copy(category="all") for example in split.train]
     dev = [example.copy(category="all") for example in split.dev]
