@@ -19,7 +19,9 @@ from mempiler.optimizers.compile import CompileConfig, compile_program, plan_job
 from mempiler.optimizers.history import CandidateHistory
 from mempiler.programs.program import MemoryProgram
 from mempiler.records import Session, Turn
+from mempiler.runs.api import make_compilation
 
+from ..command_line import RunCommand
 from .marker_model import MarkerModel
 
 TRAIN_TOPICS = ("jazz", "bread", "chess", "Lisbon", "tulips", "whales", "clocks", "kites")
@@ -158,6 +160,43 @@ def test_a_start_that_recalls_too_much_gives_way_to_what_keeps_the_limit() -> No
     )
 
     assert compile_settings(program, optimizer).config["k"] == 1
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        pytest.param("settings", id="name"),
+        pytest.param(SettingsSearch(num_trials=7), id="object"),
+    ],
+)
+def test_max_context_tokens_of_a_compile_is_the_limit_of_the_search(
+    optimizer: str | SettingsSearch,
+) -> None:
+    compile_config = make_compilation(optimizer, max_context_tokens=500)
+
+    search = compile_config.make_optimizer()
+
+    assert isinstance(search, SettingsSearch)
+    assert search.max_context_tokens == 500
+    assert compile_config.recorded_settings()["max_context_tokens"] == 500
+
+
+def test_max_context_tokens_decides_over_the_setting_of_a_file() -> None:
+    settings = {"max_context_tokens": 500, "num_trials": 7}
+
+    compile_config = make_compilation("settings", settings, max_context_tokens=300)
+
+    assert compile_config.settings == {"max_context_tokens": 300, "num_trials": 7}
+
+
+def test_max_context_tokens_is_refused_with_another_optimizer(cli: RunCommand) -> None:
+    code, _, err = cli(
+        "compile", "turn-rag", "--benchmark", "locomo", "--max-context-tokens", "500"
+    )
+
+    assert code == 2
+    assert "max_context_tokens: bootstrap does not limit what is recalled" in err
+    assert "take --optimizer settings" in err
 
 
 # Several objectives.
