@@ -358,31 +358,30 @@ def test_settings_of_a_module_of_the_user_are_refused() -> None:
 # A whole run.
 
 
-@pytest.fixture
-def tune() -> Any:
-    """A function that tunes `search.speaker` by the words of the answer in what is recalled."""
+def tune(**options: Any) -> mempiler.CompileResult:
+    """Tune `search.speaker` by the words of the answer in what is recalled."""
+    return mempiler.compile(
+        build("turn-rag", **BLIND),
+        trainset=QUESTIONS,
+        valset=DEV_QUESTIONS,
+        metric="support",
+        optimizer=SettingsSearch(names=["search.speaker"], num_trials=10),
+        lm="offline",
+        min_n=8,
+        progress=False,
+        **options,
+    )
 
-    def run(**options: Any) -> mempiler.CompileResult:
-        return mempiler.compile(
-            build("turn-rag", **BLIND),
-            trainset=QUESTIONS,
-            valset=DEV_QUESTIONS,
-            metric="support",
-            optimizer=SettingsSearch(names=["search.speaker"], num_trials=10),
-            lm="offline",
-            min_n=8,
-            progress=False,
-            **options,
-        )
 
-    return run
+@pytest.fixture(scope="module")
+def result() -> mempiler.CompileResult:
+    """The result of a whole run."""
+    return tune()
 
 
 def test_a_tuned_program_is_kept_by_the_dev_questions_and_loads_with_its_settings(
-    tune: Any,
+    result: mempiler.CompileResult,
 ) -> None:
-    result = tune()
-
     assert result.promoted
     assert (result.before.score, result.after.score) == (0.0, 1.0)
     assert result.usage["calls"]["task"] == 0
@@ -393,18 +392,16 @@ def test_a_tuned_program_is_kept_by_the_dev_questions_and_loads_with_its_setting
     assert recalled_ids(loaded, DEV_QUESTIONS[0]) == ["ann"]
 
 
-def test_a_resumed_run_comes_to_the_same_program(tune: Any) -> None:
-    first = tune()
+def test_a_resumed_run_comes_to_the_same_program(result: mempiler.CompileResult) -> None:
+    resumed = tune(resume=result.run.name)
 
-    resumed = tune(resume=first.run.name)
-
-    assert resumed.program.config == first.program.config
-    assert resumed.frontier == first.frontier
+    assert resumed.program.config == result.program.config
+    assert resumed.frontier == result.frontier
 
 
-def test_the_page_of_the_run_shows_the_settings_of_each_candidate(tune: Any) -> None:
-    result = tune()
-
+def test_the_page_of_the_run_shows_the_settings_of_each_candidate(
+    result: mempiler.CompileResult,
+) -> None:
     page = (result.run / "report.html").read_text(encoding="utf-8")
 
     points = [point for point in result.frontier if point.settings]
