@@ -41,6 +41,7 @@ from .announce import announce
 from .check import AnyModel, CheckModels, Subjects, run_check
 from .check_result import Check
 from .choice import Choice
+from .choice_plan import plan_choice as make_choice_plan
 from .choose import run_choose
 from .comparison import Comparison, compare_evaluations
 from .compile import KeepOptions, run_compile
@@ -468,6 +469,38 @@ def plan(
     # Only now: if an argument does not fit, its error is the only line that is printed.
     if options.get("progress", True):
         announce(inputs, program, part)
+    return estimate
+
+
+def plan_choice(
+    programs: Sequence[object],
+    testset: Examples | None = None,
+    *,
+    metric: Metric | None = None,
+    share: float = DEFAULT_SHARE,
+    split: Part = "all",
+    **options: Unpack[RunOptions],
+) -> Plan:
+    """Estimate the calls, tokens and cost of a choice before anything is paid for.
+
+    Args:
+        programs: As `choose` takes them, and so are the other arguments.
+        testset: As for `choose`.
+        metric: As for `choose`.
+        share: As for `choose`.
+        split: As for `choose`.
+        **options: See `RunOptions`.
+
+    Raises:
+        UserError: What a program takes cannot be known in advance, or an argument does not fit.
+    """
+    _refuse_options(options, UNAVAILABLE_OPTIONS["choose"], "choose")
+    questions = Questions(testset=testset, metric=metric)
+    inputs = _inputs_for(plan_choice, options, questions)
+    estimate = make_choice_plan(programs, inputs, share, split)
+    # Only now: if an argument does not fit, its error is the only line that is printed.
+    if options.get("progress", True):
+        announce(inputs, part=split)
     return estimate
 
 

@@ -16,6 +16,7 @@ import mempiler
 import pytest
 from mempiler.errors import BrokenRunError, UnknownNameError, UserError
 from mempiler.runs.folder import RunFolder
+from mempiler.runs.planning import Plan
 from mempiler.runs.tracking.store import client
 
 RIGHT = "42"
@@ -214,6 +215,51 @@ def test_two_objects_of_one_class_are_told_apart_by_a_number() -> None:
     choice = choose(Agent("no idea"), Agent(RIGHT))
 
     assert choice.leader.endswith("Agent #2")
+
+
+# --- plans -------------------------------------------------------------------------------------
+
+
+def plan(*programs: str) -> Plan:
+    """Plan a choice as `choose` makes it."""
+    return mempiler.plan_choice(
+        programs, make_examples(), metric="exact", lm="offline", progress=False
+    )
+
+
+def test_a_plan_has_the_first_round_at_least_and_the_whole_budget_at_most() -> None:
+    """Three methods are asked 7 of 50 questions first, and 45 of 150 answers at most."""
+    methods = ("turn-rag", "session-rag", "no-memory")
+
+    planned = plan(*methods)
+
+    assert (planned.calls.low, planned.calls.high) == (21, 45)
+    assert 21 <= choose(*methods).usage["calls"]["task"] <= 45
+
+
+def test_a_plan_counts_the_memories_that_are_written() -> None:
+    """Those of two users at least, and of four at most: 7 and 19 questions, five to each user."""
+    writing = plan("turn-rag", "fact-store", "no-memory").phases["writing memories"]
+
+    # Each memory has one session. A spread of 0.8 to 1.25 is for what the sample does not show.
+    assert writing.high / writing.low == pytest.approx((4 * 1.25) / (2 * 0.8))
+
+
+def test_the_command_prints_a_plan_and_asks_nothing(
+    cli: Callable[..., tuple[int, str, str]],
+) -> None:
+    """LoCoMo's sample has 136 questions that count, so of 272 answers 13 are asked for."""
+    options = ("--benchmark", "locomo", "--share", "0.05", "--plan", "--json")
+
+    code, out, _ = cli("choose", "turn-rag", "no-memory", *options)
+
+    assert code == 0
+    assert json.loads(out)["calls"] == {"low": 12, "high": 13}
+
+
+def test_a_system_whose_calls_are_not_known_is_not_planned() -> None:
+    with pytest.raises(UserError, match="how many calls it makes is not known before it runs"):
+        plan("turn-rag", "http://localhost:1/v1")
 
 
 # --- order of the questions -----------------------------------------------------------------
