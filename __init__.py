@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .runs.api import evaluate as evaluate
     from .runs.api import improve as improve
     from .runs.api import plan as plan
+    from .runs.api import plan_choice as plan_choice
     from .runs.api import plan_training as plan_training
     from .runs.api import train as train
     from .runs.artifact import load as load
@@ -147,6 +148,7 @@ _MODULES = {
     "evaluate": ".runs.api",
     "improve": ".runs.api",
     "plan": ".runs.api",
+    "plan_choice": ".runs.api",
     "plan_training": ".runs.api",
     "train": ".runs.api",
     "load": ".runs.artifact",

@@ -9,8 +9,8 @@ import click
 
 from ..runs.config import UNAVAILABLE_OPTIONS
 from .config import FileOption
-from .options import JSON, parse_run_options, run_options
-from .printing import print_result
+from .options import JSON, PLAN, parse_run_options, run_options
+from .printing import print_plan, print_result
 from .progress import quiet_output
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     default="all",
     help="which part of compile's questions",
 )
+@PLAN
 @JSON
-def command(programs: tuple[str, ...], share: float, split: Part, **values: Any) -> None:
+def command(
+    programs: tuple[str, ...], share: float, split: Part, planned: bool, **values: Any
+) -> None:
     """Choose between PROGRAMs: methods, saved programs, or systems of your own.
 
     All are asked a few questions of the benchmark. The worse half leaves, and so does whoever is
@@ -49,6 +52,10 @@ def command(programs: tuple[str, ...], share: float, split: Part, **values: Any)
 
     metric: str | None = values["metric"]
     options = parse_run_options(values)
+    if planned:
+        print_plan(api.plan_choice(programs, metric=metric, share=share, split=split, **options))
+        return
+
     with quiet_output():
         choice = api.choose(programs, metric=metric, share=share, split=split, **options)
 

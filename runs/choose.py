@@ -80,9 +80,9 @@ def run_choose(
             share is out of range.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    entrants = _entrants_of(targets)
-    _check_share(share)
-    questions = _questions_that_count(inputs, split)
+    entrants = entrants_of(targets)
+    check_share(share)
+    questions = questions_that_count(inputs, split)
 
     names = [entrant.label for entrant in entrants]
     settings = {"part": split, "share": share}
@@ -98,7 +98,8 @@ def run_choose(
             open_methods.enter_context(closing(candidate.program.method))
             candidates.append(candidate)
 
-        contest = _Contest(candidates, _in_order(inputs, questions, candidates))
+        writes_with_model = any(candidate.writes_with_model for candidate in candidates)
+        contest = _Contest(candidates, in_order(inputs, questions, writes_with_model))
         min_n = inputs.config.execution.min_n
         logged = {**_parameters(names, inputs), **settings}
         with run.tracked("choose", inputs.benchmark.name, logged) as tracker:
@@ -113,7 +114,7 @@ def run_choose(
     return choice
 
 
-def _check_share(share: float) -> None:
+def check_share(share: float) -> None:
     """Raise a UserError if a share is not above 0 and up to 1."""
     check_number("share", share, 0, 1)
     if share == 0:
@@ -121,7 +122,7 @@ def _check_share(share: float) -> None:
 
 
 @dataclass(frozen=True)
-class _Entrant:
+class Entrant:
     """A method as the user named it."""
 
     number: int
@@ -131,7 +132,7 @@ class _Entrant:
     target: object
 
 
-def _entrants_of(targets: Sequence[object]) -> list[_Entrant]:
+def entrants_of(targets: Sequence[object]) -> list[Entrant]:
     """Return the methods with names by which tables tell them apart.
 
     Raises:
@@ -142,7 +143,7 @@ def _entrants_of(targets: Sequence[object]) -> list[_Entrant]:
         raise UserError(f"there is nothing to choose from: {names}; name two methods or more")
 
     counts: Counter[str] = Counter()
-    entrants: list[_Entrant] = []
+    entrants: list[Entrant] = []
     for number, target in enumerate(targets, 1):
         name = name_in_tables(target)
         if isinstance(target, str) and target.endswith(ANSWER_FILE_ENDINGS):
@@ -155,11 +156,11 @@ def _entrants_of(targets: Sequence[object]) -> list[_Entrant]:
             raise UserError(f"{name}: is named twice; name each method once")
         # Two objects of one class have the same name.
         label = name if counts[name] == 1 else f"{name} #{counts[name]}"
-        entrants.append(_Entrant(number, label, target))
+        entrants.append(Entrant(number, label, target))
     return entrants
 
 
-def _questions_that_count(inputs: RunInputs, split: Part) -> list[dspy.Example]:
+def questions_that_count(inputs: RunInputs, split: Part) -> list[dspy.Example]:
     """Return the questions that count for the score.
 
     Raises:
@@ -286,7 +287,7 @@ class _Opening:
         # Methods that write alike share their memories.
         self._memories = MemoryCache(run.folder.store.memories)
 
-    def open(self, entrant: _Entrant) -> _Candidate:
+    def open(self, entrant: Entrant) -> _Candidate:
         """Return the program of a method, with a part of the run for its evaluation.
 
         Raises:
@@ -303,7 +304,7 @@ class _Opening:
         evaluator = Evaluator(run, benchmark, self._progress, target)
         return _Candidate(entrant.label, run, parent, program, evaluator)
 
-    def _folder(self, entrant: _Entrant) -> RunFolder:
+    def _folder(self, entrant: Entrant) -> RunFolder:
         """Return the folder for the evaluation of a method; it is there if the run is resumed."""
         settings = {
             "command": "evaluate",
@@ -320,19 +321,24 @@ class _Opening:
         return self._run.folder.child(f"{short_name}-{mark}-{entrant.number}", settings)
 
 
-def _in_order(
-    inputs: RunInputs, questions: Sequence[dspy.Example], candidates: Sequence[_Candidate]
+def in_order(
+    inputs: RunInputs, questions: Sequence[dspy.Example], writes_with_model: bool
 ) -> list[dspy.Example]:
     """Return the questions in the order in which they are asked; the seed decides it.
 
     Where no method asks a model to write, the first questions are about as many conversations as
     possible. Otherwise one conversation follows the other: the first question about one takes its
     whole memory, for every method, and the further ones cost little.
+
+    Args:
+        inputs: The benchmark and the seed.
+        questions: The questions that count.
+        writes_with_model: Whether any of the methods asks a model to write.
     """
     benchmark = inputs.benchmark
     shuffled = list(questions)
     random.Random(inputs.config.data.seed).shuffle(shuffled)
-    if not any(candidate.writes_with_model for candidate in candidates):
+    if not writes_with_model:
         return benchmark.interleave(shuffled)
 
     by_conversation: dict[str, list[dspy.Example]] = {}

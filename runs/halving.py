@@ -110,7 +110,7 @@ def halve(
         min_n: With fewer questions in common, two candidates are not told apart.
     """
     contest = _Contest(score_questions, groups, candidate_count, min_n)
-    budget = _budget(candidate_count, len(groups), share)
+    budget = answer_budget(candidate_count, len(groups), share)
     rounds_left = count_rounds(candidate_count)
 
     while rounds_left > 0 and len(contest.active) > 1:
@@ -142,11 +142,22 @@ def count_rounds(candidate_count: int) -> int:
 
 def first_round_size(candidate_count: int, question_count: int, share: float) -> int:
     """Return how many questions every candidate is asked in the first round."""
-    budget = _budget(candidate_count, question_count, share)
+    budget = answer_budget(candidate_count, question_count, share)
     return budget // (count_rounds(candidate_count) * candidate_count)
 
 
-def _budget(candidate_count: int, question_count: int, share: float) -> int:
+def most_questions(candidate_count: int, question_count: int, share: float) -> int:
+    """Return how many questions a candidate is asked at most.
+
+    That is the case if all but two candidates leave after the first round.
+    """
+    first_count = first_round_size(candidate_count, question_count, share)
+    answers_left = answer_budget(candidate_count, question_count, share)
+    answers_left -= first_count * candidate_count
+    return min(question_count, first_count + answers_left // 2)
+
+
+def answer_budget(candidate_count: int, question_count: int, share: float) -> int:
     """Return how many answers may be asked for."""
     # 0.3 * 300 is a little less than 90 in floating point.
     return math.floor(share * candidate_count * question_count + TIE_TOLERANCE)

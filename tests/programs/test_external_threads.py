@@ -782,12 +782,12 @@ def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_
     make_history: MakeHistory,
 ) -> None:
     """It cannot wait for the task that writes the store, and writes a second store instead."""
-    content = StoreContent(make_history(sessions=6, turns=6))
+    history = make_history(sessions=6, turns=6)
     all_lines = str(6 * 6)
     stores = Stores(SlowLines, name="slow", folder=None, timeout=60.0)
 
     def ask_how_many() -> str:
-        return stores.call(content, "ask", "How many?")
+        return stores.call(StoreContent(history), "ask", "How many?")
 
     async def ask_three_times() -> list[str]:
         awaited_question = asyncio.create_task(run_bridged(ask_how_many))
