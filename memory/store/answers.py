@@ -190,7 +190,7 @@ def insert_answers(
 def write_feedback(
     transaction: Transaction, owner: Owner, feedback: Sequence[StoredFeedback]
 ) -> None:
-    """Store feedback on kept answers, in place of earlier feedback on them.
+    """Store feedback on kept answers; it replaces earlier feedback on them.
 
     The user's row must be locked.
     """
