@@ -477,7 +477,7 @@ def test_only_one_process_improves_a_model_at_a_time(improve: Round, questions: 
     improve(questions, optimizer=WriteInstruction(before=start_another_round))
 
     assert len(messages) == 1
-    assert "another process improves it" in messages[0]
+    assert "another process is improving it" in messages[0]
 
 
 def test_a_round_registers_nothing_if_the_alias_was_moved_meanwhile(
