@@ -671,8 +671,11 @@ def test_the_present_memory_is_scored() -> None:
 FEEDBACK = Page("production/feedback.md")
 
 
+PRINTED_ROW = FEEDBACK.blocks_of("text")[0]
+
+
 def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path) -> None:
-    assert FEEDBACK.untested() == []
+    assert FEEDBACK.untested(PRINTED_ROW) == []
 
     results = FEEDBACK.run(FEEDBACK.commands, FEEDBACK.write(tmp_path))
 
@@ -680,6 +683,15 @@ def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path)
     assert (export["questions"], export["corrected"]) == (1, 1)
     assert evaluation["n"] == 1
     assert evaluation["score"] > 0
+    row = json.loads((tmp_path / "questions.jsonl").read_text(encoding="utf-8"))
+    assert without_id_and_time(row) == without_id_and_time(json.loads(PRINTED_ROW))
+
+
+def without_id_and_time(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of feedback on one session without what differs from run to run."""
+    (session,) = row["history"]["items"]
+    del row["id"], session["time"]
+    return row
 
 
 def test_the_page_on_feedback_has_the_limits_of_the_code() -> None:
