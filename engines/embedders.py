@@ -208,6 +208,10 @@ class TextEmbedder(SharedByCopies):
         if isinstance(self.reranker, FastEmbedReranker):
             self.reranker.check()
 
+    def stop_disk_cache(self) -> None:
+        """Neither read nor write vectors on the disk from now on."""
+        self._cached_vectors = None
+
     def clear(self) -> None:
         """Drop all texts and words in memory: those of a forgotten user may be among them."""
         with self._lock:

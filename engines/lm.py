@@ -121,6 +121,7 @@ def language_model(
         answers=answers,
         prices=config.prices,
         replay=replay,
+        uses_shared_cache=config.uses_shared_cache,
     )
     if loaded is None:
         loaded = LoadedModels()

@@ -51,6 +51,8 @@ class Metering:
     """US dollars per token, for answers that come without a cost."""
     replay: Callable[[Call], CallResult] | None = None
     """Gives the answer to a call instead of any model; see `runs.replay`."""
+    uses_shared_cache: bool = True
+    """Whether DSPy's cache, which all runs share, may hold the answers."""
 
 
 class MeteredLM(dspy.LM):
@@ -82,6 +84,7 @@ class MeteredLM(dspy.LM):
         self.answers = metering.answers
         self.prices = metering.prices
         self.replay = metering.replay
+        self.uses_shared_cache = metering.uses_shared_cache
         super().__init__(model, **settings)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
@@ -103,7 +106,9 @@ class MeteredLM(dspy.LM):
         if self.replay is not None:
             step = pipeline.WithinLimits(self, pipeline.Replay(self.replay))
         else:
-            step = pipeline.Cache(self, pipeline.WithinLimits(self, pipeline.Engine(self)))
+            step = pipeline.WithinLimits(self, pipeline.Engine(self))
+            if self.uses_shared_cache:
+                step = pipeline.Cache(self, step)
         if self.answers is not None:
             step = pipeline.RunAnswers(self, self.answers, step)
         return step

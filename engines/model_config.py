@@ -38,6 +38,9 @@ class ModelConfig:
     cache: bool | None = None
     """Whether DSPy's LM cache is used. None means yes, except for `offline`, which is faster
     than the cache. Local models are never cached, because their weights may change."""
+    uses_shared_cache: bool = True
+    """Whether DSPy's LM cache, which all runs share, may hold the answers. If not, equal calls of a
+    run share one answer all the same (see `cache`), but only the run keeps it."""
     repeat: int = 0
     """Which repetition of a run it is. From 1 on, a model with a temperature samples answers anew
     instead of taking those of an earlier repetition from a cache."""

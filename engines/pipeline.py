@@ -2,6 +2,7 @@
 
     RunAnswers -> Cache -> WithinLimits -> Engine        a call of a run
                            WithinLimits -> Replay        a call of a run that is replayed
+    RunAnswers ----------> WithinLimits -> Engine        a call of a run that leaves no text behind
 
 Every step has `complete(call)`. It returns the result itself, or that of the step after it:
 

@@ -128,6 +128,11 @@ def answer_id_of_turn(tenant: str, user: str, turn_id: str) -> str:
     return f"ans_{hashlib.sha256(names.encode()).hexdigest()[:32]}"
 
 
+def is_answer_id(text: str) -> bool:
+    """Return whether a text has the form of an id of an answer."""
+    return _ANSWER_ID.fullmatch(text) is not None
+
+
 def check_answer_id(answer_id: str) -> str:
     """Return the id of an answer if it has the form of one.
 
@@ -135,7 +140,7 @@ def check_answer_id(answer_id: str) -> str:
         UserError: It has another form.
     """
     # Callers without type checks may pass anything.
-    if not _ANSWER_ID.fullmatch(str(answer_id)):
+    if not is_answer_id(str(answer_id)):
         raise UserError(
             f"answer {answer_id!a:.100} is no id of an answer; give the `answer_id` of an answer,"
             " ans_ and 32 hexadecimal digits"

@@ -546,8 +546,8 @@ class _CompileJob:
         summary = result.to_dict()
         changes: dict[str, Any] = {
             "scores": {
-                "before": summary["before"],
-                "after": summary["after"],
+                "before": result.before.published_figures(),
+                "after": result.after.published_figures(),
                 "difference": summary["difference"],
                 "dev": summary["dev"],
                 "promoted": summary["promoted"],

@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 
 import dspy
 
+from ..memory.answers import is_answer_id
 from ..records import History
 from .tracking.store import client, store_errors
 
@@ -38,12 +39,22 @@ _DIGESTS_PER_TAG = 400
 def question_digest(example: dspy.Example) -> str:
     """Return the digest by which rounds know a question again.
 
-    It covers the user, the first item of the history, the question and the answer. The later items
-    are left out: the history of a user grows, and the question stays the same. The first item makes
-    it hard to guess the question from the digest.
+    A question from feedback has the id of its answer, which stays when the user or a reviewer
+    corrects the answer. The digest of any other question covers the user, the first item of the
+    history, the question and the answer.
     """
+    example_id = str(example.get("id", ""))
+    if is_answer_id(example_id):
+        return _digest_of([example_id])
+
     history: History = example.history
-    values = [history.id, history.prefixes[0], str(example.question), str(example.answer)]
+    # The later items are left out: the history of a user grows, and the question stays the same.
+    # The first item makes it hard to guess the question from the digest.
+    first_item = history.prefixes[0]
+    return _digest_of([history.id, first_item, str(example.question), str(example.answer)])
+
+
+def _digest_of(values: list[str]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:DIGEST_LENGTH]
 
 

@@ -28,7 +28,9 @@ from ..engines.meter import Meter
 from ..errors import BrokenRunError, EndpointError, RunInterrupted, UserError
 from ..optimizers.catalog import OPTIMIZERS
 from ..optimizers.compile import CompileConfig
-from .artifact import open_program, save
+from ..programs.identity import writer_digest
+from ..programs.program import MemoryProgram
+from .artifact import open_program
 from .compile import run_compile
 from .compile_result import CompileResult
 from .decided_questions import new_round_id, read_decided, release_questions, reserve_questions
@@ -55,9 +57,6 @@ OPTIMIZERS_WITHOUT_DEMOS = ("gepa", "copro", "settings")
 
 The others add demos to prompts: training questions with their answers.
 """
-
-_KEPT_SCORES = ("difference", "dev", "promoted", "gate")
-"""Scores that the manifest of a registered program keeps. They hold numbers and no text."""
 
 
 @dataclass(frozen=True)
@@ -210,13 +209,27 @@ class _Round:
         if not result.promoted:
             return self._improvement(result, "kept", _rejection_reason(result), decided)
 
-        refusal = self._refuse_registration(result)
+        current_program = self._open_current_program(result)
+        refusal = self._refuse_registration(result, current_program)
         if refusal is not None:
             return self._improvement(result, "kept", refusal, decided)
 
         version = self._register(result)
         statement = result.promotion.statement
-        return self._improvement(result, "promoted", statement, decided, version)
+        improvement = self._improvement(result, "promoted", statement, decided, version)
+        writer_before = writer_digest(current_program.method.writer)
+        writer_after = writer_digest(result.program.method.writer)
+        return replace(improvement, needs_rebuild=writer_before != writer_after)
+
+    def _open_current_program(self, result: CompileResult) -> MemoryProgram:
+        """Open the program that the alias names."""
+        opened = open_program(
+            self.target.pinned_address,
+            allow_code=self.inputs.config.method.allow_code,
+            # Nothing is sent to the embedder here.
+            embedder=read_manifest(result.folder).embedder,
+        )
+        return opened.program
 
     def _compile(self, round_id: str, progress: ProgressFactory, meter: Meter) -> CompileResult:
         """Compile the current program in the folder of the round.
@@ -255,7 +268,9 @@ class _Round:
                     f" try the model with mempiler evaluate {self.target.address}"
                 ) from error
 
-    def _refuse_registration(self, result: CompileResult) -> str | None:
+    def _refuse_registration(
+        self, result: CompileResult, current_program: MemoryProgram
+    ) -> str | None:
         """Return why a better program must not be registered; None if it may be."""
         has_trained_weights = result.model is not None
         if has_trained_weights:
@@ -263,14 +278,8 @@ class _Round:
         if self.config.allow_user_text:
             return None
 
-        current_program = open_program(
-            self.target.pinned_address,
-            allow_code=self.inputs.config.method.allow_code,
-            # Nothing is sent to the embedder here.
-            embedder=read_manifest(result.folder).embedder,
-        )
         examples = [*self.split.train, *self.split.dev]
-        user_text = find_user_text(result.program, current_program.program, examples)
+        user_text = find_user_text(result.program, current_program, examples)
         if user_text is None:
             return None
         return (
@@ -284,11 +293,6 @@ class _Round:
         Raises:
             UserError: The alias was moved meanwhile, or the store cannot be written.
         """
-        manifest = read_manifest(result.folder)
-        scores = {name: manifest.scores[name] for name in _KEPT_SCORES}
-        registered_folder = self.folder / "registered"
-        save(result.program, registered_folder, manifest.model_copy(update={"scores": scores}))
-
         gate_scores = result.gate()
         line = (
             f"improve: dev {gate_scores['score']:.3f} (n = {gate_scores['n']},"
@@ -297,7 +301,7 @@ class _Round:
         )
         self.target.refuse_moved_alias()
         registered = add_version(
-            registered_folder,
+            result.folder,
             result.program,
             self.target.name,
             self.target.alias,
@@ -417,7 +421,7 @@ def _export_questions(store: Store | str | Path, file: Path, tenant: str | None)
 def _round_benchmark(benchmark: JsonlBenchmark, split: RoundSplit) -> JsonlBenchmark:
     """Return a benchmark whose train and dev questions are those of a round's split.
 
-    All questions get the category "all". MLflow and the manifest would keep the users' own names of
+    All questions get the category "all", because MLflow would keep the users' own names of
     categories.
     """
     train = [example.copy(category="all") for example in split.train]

@@ -37,6 +37,9 @@ class Improvement:
     """The score of the current program on the deciding questions."""
     score_after: float | None = None
     """The score of the new program on the deciding questions; None if it was not scored."""
+    needs_rebuild: bool = False
+    """Whether stored memories must be written anew for the new version. They must if its writing
+    prompts are others, because a service refuses memories that another program wrote."""
     usage: dict[str, Any] | None = None
     """Calls, tokens and cost of the round; None without a compile."""
 
@@ -59,6 +62,7 @@ class Improvement:
             "trained_questions": self.trained_questions,
             "score_before": self.score_before,
             "score_after": self.score_after,
+            "needs_rebuild": self.needs_rebuild,
             "promotion": None if self.promotion is None else self.promotion.to_dict(),
             "usage": self.usage,
         }
@@ -67,4 +71,10 @@ class Improvement:
         version = f"version {self.version_after}"
         if self.is_promoted:
             version = f"version {self.version_before} -> {self.version_after}"
-        return f"{self.address}: {self.outcome} ({version}): {self.reason}"
+        line = f"{self.address}: {self.outcome} ({version}): {self.reason}"
+        if self.needs_rebuild:
+            line += (
+                "; it writes memories with other prompts: run"
+                f" mempiler memories rebuild {self.address} --store STORE before you serve it"
+            )
+        return line

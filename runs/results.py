@@ -49,8 +49,36 @@ _DATA_FRAME_COLUMNS = {
 }
 """What a data frame has of every row, beside the parts of its score and its evidence recall."""
 
-# Groups of rows may be ids of users, and saved programs are published with this JSON.
+# Groups of rows may be ids of users.
 _LEFT_OUT_OF_JSON = {"rows", "names", "expected", "writing_tokens"}
+
+_PUBLISHED_FIGURES = (
+    "lm",
+    "embedder",
+    "judge",
+    "comparable",
+    "run_id",
+    "stopped",
+    "n",
+    "score",
+    "interval",
+    "interval_unit",
+    "metrics",
+    "retrieval",
+    "context",
+    "prompt_tokens",
+    "failures",
+    "write_failures",
+    "failure_rate",
+    "broken",
+    "calls",
+    "tokens",
+    "cost",
+    "seconds",
+)
+"""What a manifest says of an evaluation. Manifests are published with their programs, so names of
+categories and classes are left out, and messages of failures, which may quote an answer or name a
+user."""
 
 _FAILED_WRITES = "writes failed"
 
@@ -420,6 +448,11 @@ class Evaluation(BaseModel, frozen=True):
             "answering": asdict(self.answering_usage),
             "seconds": round(self.seconds, 3),
         }
+
+    def published_figures(self) -> dict[str, Any]:
+        """Return the part of `to_dict` that holds no text of the questions, answers or users."""
+        figures = self.to_dict()
+        return {name: figures[name] for name in _PUBLISHED_FIGURES}
 
 
 def refuse_broken(evaluation: Evaluation, run: str | None, note: str = "") -> None:

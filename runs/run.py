@@ -68,9 +68,10 @@ class Parent:
     cache: MemoryCache | None = None
     """Memories of all parts; None where each part has its own."""
     numbers_only: bool = False
-    """Whether MLflow gets numbers and settings, but no text of a question, answer or prompt.
+    """Whether only the folder of the run gets the text of a question, answer or prompt.
 
-    Such a run cannot be resumed: its folder is removed at its end.
+    MLflow gets numbers and settings, and the caches that all runs share get nothing. Such a run
+    cannot be resumed: its folder is removed at its end.
     """
 
 
@@ -167,7 +168,7 @@ class Run:
 
     @property
     def is_numbers_only(self) -> bool:
-        """Whether MLflow gets no text of a question, answer or prompt."""
+        """Whether only the folder of the run gets the text of a question, answer or prompt."""
         return self.parent is not None and self.parent.numbers_only
 
     @contextmanager
@@ -268,7 +269,15 @@ class Run:
     @property
     def models(self) -> RunModels:
         """What makes the models of the run."""
-        return RunModels(self.inputs, self.meter, self.guard, self.folder, self.loaded, self.replay)
+        return RunModels(
+            self.inputs,
+            self.meter,
+            self.guard,
+            self.folder,
+            self.loaded,
+            self.replay,
+            uses_shared_caches=not self.is_numbers_only,
+        )
 
     def model(self, role: Role = "task") -> MeteredLM:
         """Return the language model of a role, with the limits and the store of the run.

@@ -49,6 +49,11 @@ class RunModels:
     """Models in this process, which all roles share."""
     replay: Replay | None
     """The run whose answers are given in the place of any call."""
+    uses_shared_caches: bool = True
+    """Whether answers and vectors may be kept in the caches that all runs share.
+
+    If not, only the folder of the run has them.
+    """
 
     @property
     def config(self) -> RunConfig:
@@ -208,6 +213,8 @@ class RunModels:
                 execution.timeout, execution.retries, execution.lm_deadline
             )
             embedder.account.open(self.meter, self.guard)
+        if not self.uses_shared_caches:
+            embedder.stop_disk_cache()
         return recording_embedder(embedder, self.folder)
 
     def _check_embedder(self, embedder: TextEmbedder) -> None:
@@ -234,6 +241,7 @@ class RunModels:
             timeout=config.execution.timeout,
             retries=config.execution.retries,
             deadline=config.execution.lm_deadline,
+            uses_shared_cache=self.uses_shared_caches,
             repeat=repeat,
             # A model that llama.cpp serves here works on as many prompts as there are threads.
             slots=config.execution.threads,

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mempiler import build, save
+from mempiler import Store, build, save
 from mempiler.data.memory_env import NOTHING, VALUES, Conversation
+from mempiler.engines.embedders import TextEmbedder
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.publish import register
+
+from ..scripted_engine import ScriptedEngine
 
 NO_DRIFT: Mapping[str, str] = {}
 DRIFT = {"city": "town", "colour": "hue", "pet": "companion"}
@@ -50,13 +53,10 @@ def write_questions(
             history["items"].append({"id": "D5", "turns": [turn], "kind": "session"})
 
         for example in conversation.questions():
-            question = example.question
-            for old_word, new_word in words.items():
-                question = question.replace(old_word, new_word)
             row = {
                 "user": f"{user_prefix}{number}",
                 "history": history,
-                "question": question,
+                "question": _with_new_words(example.question, words),
                 "answer": example.answer,
                 "category": category,
             }
@@ -65,11 +65,23 @@ def write_questions(
     return file
 
 
-def register_first_version(name: str, folder: Path) -> str:
+def register_first_version(
+    name: str, folder: Path, embedder: TextEmbedder | None = None, method: str = "turn-rag"
+) -> str:
     """Register a program that was not compiled; return its address."""
-    program = build("turn-rag", k=20)
+    program = build(method, k=20, embedder=embedder)
     save(program, folder, Manifest(method="", task=""))
     return register(folder, name, "prod", force=True).address
+
+
+def answer_request(body: dict[str, Any]) -> str:
+    """Answer a request to a stub server as a `DriftingModel`."""
+    from dspy.lm15 import request_from_openai_chat
+
+    model = DriftingModel()
+    model.engine = ScriptedEngine(model)
+    request = request_from_openai_chat({name: body[name] for name in ("model", "messages")})
+    return model.engine.complete(request).message.text or ""
 
 
 class DriftingModel:
@@ -103,7 +115,8 @@ class DriftingModel:
 
         answer = NOTHING
         for turn_id in sorted(set(re.findall(r"\[(D\d+:\d+)\]", prompt))):
-            line = re.search(rf"\[{turn_id}\] (\w+): (.*)", prompt)
+            # Turns of a store have a date: "[D1:1] (3 January 2024) Ann: my pet is a ferret".
+            line = re.search(rf"\[{turn_id}\](?: \(.*?\))? (\w+): (.*)", prompt)
             if line is None or line.group(1) != speaker or key not in line.group(2):
                 continue
             answer = NOTHING
@@ -124,3 +137,46 @@ class DriftingModel:
                 explanations.append(explanation)
                 is_learning = False
         return "Answer from the context: " + ", ".join(explanations)
+
+
+def fill_store(
+    store: Store,
+    users: Iterable[int],
+    words: Mapping[str, str] = NO_DRIFT,
+    *,
+    user_prefix: str = "user-",
+    sentences: Mapping[int, str] | None = None,
+) -> None:
+    """Let simulated users talk to a served program, ask questions, and correct every answer.
+
+    The offline engine answers them.
+
+    Args:
+        store: Gets what the users say, the answers, and their feedback.
+        users: The numbers of the users.
+        words: New words of the questions, by the old ones.
+        user_prefix: The name of a user is this and the number.
+        sentences: What some users say in a last session, by their numbers.
+    """
+    program = build("turn-rag", k=20)
+    for number in users:
+        memory = program.memory(store, f"{user_prefix}{number}", lm="offline", feedback=True)
+        conversation = Conversation.make(seed=0, number=number, sessions=4)
+        for session in conversation.history.items:
+            messages: list[dict[str, str]] = []
+            for turn in session.turns:
+                messages.append({"role": "user", "name": turn.speaker, "content": turn.text})
+            memory.add(messages, id=session.id)
+        sentence = (sentences or {}).get(number)
+        if sentence is not None:
+            memory.add([{"role": "user", "name": "Zoe", "content": sentence}], id="D5")
+
+        for example in conversation.questions():
+            answer = memory.ask(_with_new_words(example.question, words))
+            memory.feedback(answer.answer_id, correction=example.answer)
+
+
+def _with_new_words(question: str, words: Mapping[str, str]) -> str:
+    for old_word, new_word in words.items():
+        question = question.replace(old_word, new_word)
+    return question

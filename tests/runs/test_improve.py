@@ -173,6 +173,53 @@ def test_the_default_optimizer_explains_the_new_words(
     assert " means " in instruction_of(address)
 
 
+def write_blue_questions(file: Path) -> Path:
+    """Write two questions to each of twenty users, whose right answer is "blue"."""
+    lines: list[str] = []
+    for user in range(20):
+        for colour in ("hue", "tint"):
+            message = {"role": "user", "content": f"My {colour} is blue, says {user}."}
+            row = {
+                "user": f"user-{user}",
+                "messages": [message],
+                "question": f"What is my {colour}?",
+                "answer": "blue",
+            }
+            lines.append(json.dumps(row))
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(("method", "needs_rebuild"), [("fact-store", True), ("turn-rag", False)])
+def test_a_round_says_whether_memories_have_to_be_written_anew(
+    scripted: Any, model_name: str, tmp_path: Path, method: str, needs_rebuild: bool
+) -> None:
+    """The optimizer changes all prompts. Of the two methods, only one writes with a model."""
+
+    def reply(kind: str, text: str, number: int) -> dict[str, Any]:
+        if kind != "answer":
+            return {kind: []}
+        return {"answer": "blue" if EXPLANATIONS in lm.engine.system else "no idea"}
+
+    lm = scripted(reply)
+    address = register_first_version(model_name, tmp_path / "first-version", method=method)
+
+    improvement = mempiler.improve(
+        address,
+        data=write_blue_questions(tmp_path / "blue.jsonl"),
+        lm=lm,
+        metric="exact",
+        threads=1,
+        optimizer=WriteInstruction(),
+        progress=False,
+    )
+
+    assert improvement.outcome == "promoted"
+    assert improvement.needs_rebuild is needs_rebuild
+    rebuild = f"run mempiler memories rebuild {address} --store STORE"
+    assert (rebuild in str(improvement)) is needs_rebuild
+
+
 def test_a_program_that_is_no_better_is_not_registered(
     improve: Round, address: str, questions: Path
 ) -> None:
@@ -213,10 +260,11 @@ def test_no_question_decides_in_two_rounds(
     first = improve(questions, optimizer=no_better)
     second = improve(questions, optimizer=no_better)
 
-    of_first, of_second = decided_by_round(model_name)
-    assert len(of_first) == first.decided_questions
-    assert len(of_second) == second.decided_questions
-    assert not of_first & of_second
+    # Rounds that begin in the same second come in any order.
+    of_one_round, of_other_round = decided_by_round(model_name)
+    counts = sorted([len(of_one_round), len(of_other_round)])
+    assert counts == sorted([first.decided_questions, second.decided_questions])
+    assert not of_one_round & of_other_round
     assert second.new_questions == first.new_questions - first.decided_questions
 
 

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import mempiler
 import numpy as np
 import pytest
 from mempiler import __version__, build, load, save
@@ -31,7 +32,9 @@ from mlflow.exceptions import MlflowException
 
 from ..run_inputs import run_inputs
 from ..scripted_engine import chat_fields
+from .drifting_users import write_questions
 from .evaluations import refusal
+from .test_improve import WriteInstruction, files_with
 
 PROD = "models:/m@prod"
 """The address of the current program, in tests of the gate alone."""
@@ -165,6 +168,37 @@ def test_an_alias_follows_the_better_program(make_program, model_name):
     assert better.scope == SCOPE
     assert better.summary()["scope"] == SCOPE
     assert tags_of(better.address)["mempiler.scope"] == SCOPE
+
+
+@pytest.mark.slow
+def test_a_version_has_no_text_of_users(scripted, tmp_path, model_name):
+    """The notes of the model cannot be read, and the messages of these failures quote them."""
+
+    def reply(kind: str, text: str, number: int) -> str | dict[str, Any]:
+        return {"answer": "Oslo"} if kind == "answer" else "the secret wombat"
+
+    questions = write_questions(
+        tmp_path / "q.jsonl", range(12), user_prefix="zebedee-", category="quokka"
+    )
+    result = mempiler.compile(
+        "fact-store",
+        benchmark="jsonl",
+        data=questions,
+        lm=scripted(reply),
+        optimizer=WriteInstruction(),
+        max_failure_rate=1,
+        progress=False,
+    )
+
+    registered = register(result.folder, model_name, force=True)
+
+    failures = json.dumps(result.to_dict()["before"]["failed_writes"])
+    assert "zebedee" in failures
+    assert "wombat" in failures
+    version_folder = model_folder(registered.address)
+    assert files_with('"score"', [version_folder])
+    for text in ("zebedee", "wombat", "quokka"):
+        assert files_with(text, [version_folder]) == []
 
 
 def test_a_worse_program_is_refused(make_program, model_name):
