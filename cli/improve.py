@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     "--min-users",
     type=click.IntRange(1),
     default=6,
-    help="users whose new questions decide, at least; with fewer than 6 the verdict holds only for"
-    " them",
+    help="how many users must ask the questions that decide; with fewer than 6 the result applies"
+    " only to these users",
 )
 @click.option(
     "--allow-user-text",
     is_flag=True,
-    help="also take a program whose prompts hold demos or passages of users",
+    help="register a program even if its prompts contain text of users",
 )
 @JSON
 def command(
@@ -67,10 +67,11 @@ def command(
 ) -> None:
     """Improve the program at ADDRESS, models:/NAME@ALIAS, on new questions of its users.
 
-    The questions come from the feedback in --store, or from a file of questions (--data). Half of
-    the users decide, and the optimizer learns from the others. A round decides only on questions
-    that no earlier round decided on. If the new program is significantly better, it becomes a new
-    version, and ALIAS points to it. The exit code is 0, whether or not it does.
+    The questions come from the feedback in --store, or from a file of questions (--data). The
+    questions of half of the users are held out: they decide. The optimizer learns from the others.
+    A round decides only on questions that no earlier round decided on. If the new program is
+    significantly better, it becomes a new version, and ALIAS is moved to it. The exit code is 0 in
+    both cases.
     """
     from ..runs import api
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def command(
     store: str, out: Path, tenant: str | None, review: Path | None, overwrite: bool
 ) -> None:
-    """Write what users said about answers as questions, from which a program can be compiled.
+    """Write the feedback of users as questions with right answers, to compile a program from.
 
-    STORE is a path or postgresql://... A question has the past as it was when it was asked, and the
-    right answer as its user knows it.
+    STORE is a path or postgresql://... Each question has what was stored when it was asked, and the
+    right answer: the correction of its user, or the answer that its user called right.
     """
     from ..runs.feedback_questions import export_questions
 
@@ -48,7 +48,7 @@ def command(
 
 
 def _lines(export: QuestionsExport) -> list[str]:
-    """Return what the command prints without `--json`."""
+    """Return the lines that the command prints without `--json`."""
     lines = [
         f"{export.questions} questions of {export.users} users: {export.right} answers were right, "
         f"{export.corrected} were corrected"
@@ -56,7 +56,7 @@ def _lines(export: QuestionsExport) -> list[str]:
     left_out = {
         "the right answer is not known": export.without_answer,
         "nothing was stored before the question": export.without_history,
-        "an entry that the answer rests on was changed since": export.changed,
+        "the user deleted or reworded an entry that the right answer may quote": export.changed,
     }
     for reason, count in left_out.items():
         if count:
@@ -66,6 +66,7 @@ def _lines(export: QuestionsExport) -> list[str]:
         lines.append(f"written to {export.path}")
     else:
         lines.append(
-            f"open {export.review} in a browser, and put what you download there at {export.path}"
+            f"{export.path} was not written: open {export.review} in a browser, and put the file"
+            f" that you download there at {export.path}"
         )
     return lines

@@ -4,6 +4,9 @@ Nothing is kept unless somebody asked for it (`UserMemory(..., feedback=True)`, 
 a tenant). `memory.store.answers` stores these values. `runs.feedback_questions` turns them into
 questions, from which a program can be compiled.
 
+A turn is one message of a session, and a memory is made of entries. The sources of an entry or an
+answer are the turns that it was made from.
+
 Texts of users are hostile input, so everything has a limit: the number of answers, the lengths of
 texts, and the number of entries and turns that are named.
 """
@@ -29,15 +32,15 @@ MAX_ANSWER_LENGTH = 20_000
 MAX_CORRECTION_LENGTH = MAX_ENTRY_LENGTH
 """The most characters of a correction."""
 MAX_RECALLED_ENTRIES = 200
-"""The most entries of an answer that are kept, those that were recalled first."""
+"""The most entries that are kept with an answer: those that were recalled first."""
 MAX_SOURCES = 1_000
-"""The most turns that are kept as what an answer, or an entry, rests on."""
+"""The most turns that are kept as sources of an answer or an entry."""
 MAX_ENTRY_ID_LENGTH = 2 * MAX_ID_LENGTH
 """The longest id of an entry that is kept, in characters."""
 MAX_USEFUL_ENTRIES = 100
 """The most entries that one feedback names."""
 MAX_OPEN_SESSIONS = 1_000
-"""The most open sessions that are kept of the moment of an answer."""
+"""The most open sessions, those that have not ended, that are kept with an answer."""
 
 ANSWER_ID_PATTERN = r"^ans_[0-9a-f]{32}$"
 """The form of the id of an answer."""
@@ -54,7 +57,7 @@ _Number = Annotated[int, Field(ge=0, lt=_MAX_NUMBER)]
 
 @dataclass(frozen=True)
 class EntrySources:
-    """An entry of a memory, and the turns that it rests on."""
+    """An entry of a memory, and the turns that it was made from."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -75,18 +78,18 @@ class KeptAnswer:
     memory_version: Annotated[StorableText, Field(max_length=MAX_ID_LENGTH)]
     """The version of the memory that was asked."""
     position: _Number
-    """The position of the last item that was stored then; 0 if there was none."""
+    """The position of the last stored item that the memory was made from; 0 if there was none."""
     open_turns: Annotated[dict[_Id, _Number], Field(max_length=MAX_OPEN_SESSIONS)] = field(
         default_factory=dict[str, int]
     )
-    """How many turns each session had that was open then, by its id. The question itself does not
-    count, nor does what follows it."""
+    """How many turns each open session had before the question, by the id of the session."""
     entries: Annotated[tuple[EntrySources, ...], Field(max_length=MAX_RECALLED_ENTRIES)] = ()
     """The entries that were recalled, best first."""
     sources: Annotated[tuple[_Id, ...], Field(max_length=MAX_SOURCES)] = ()
-    """Ids of all turns that the answer rests on. If one is forgotten, so is the answer."""
+    """Ids of the turns that the answer was made from. If one is forgotten, so is the answer."""
     rests_on_all: bool = False
-    """Whether it may rest on any turn, e.g. on a summary of all. Then `sources` is empty."""
+    """Whether the answer may have been made from any turn, e.g. from a summary of all of them.
+    Then `sources` is empty."""
     at: datetime | None = None
     """When it was given, in UTC without a zone."""
 

@@ -1,8 +1,9 @@
 """The questions on which earlier rounds of `mempiler improve` decided, kept in the model registry.
 
 A round decides by its dev questions whether a new program is promoted. If the next rounds decided
-on the same questions, one of many candidates would pass by chance. So each round takes questions
-that no earlier round decided on, and writes down which.
+on the same questions, one of many candidates would pass by chance. So each round reserves its dev
+questions before it decides, and no later round decides on them. A round that did not decide
+releases them again.
 
 The registered model has a tag for each round, or several for a large one:
 
@@ -63,7 +64,7 @@ def new_round_id() -> str:
 
 
 def read_decided(model_name: str) -> frozenset[str]:
-    """Return the digests of all questions on which rounds of a registered model decided.
+    """Return the digests of all questions that rounds of a registered model have reserved.
 
     Raises:
         UserError: The registry cannot be reached, or has no such model.
@@ -75,19 +76,21 @@ def read_decided(model_name: str) -> frozenset[str]:
     for name, value in tags.items():
         if not name.startswith(TAG_PREFIX):
             continue
+        # A tag holds many digests of the same length, one after the other.
         for start in range(0, len(value), DIGEST_LENGTH):
             decided.add(value[start : start + DIGEST_LENGTH])
     return frozenset(decided)
 
 
-def record_decided(model_name: str, round_id: str, digests: Iterable[str]) -> None:
-    """Write down the questions on which a round decides; call it before the decision is known.
+def reserve_questions(model_name: str, round_id: str, digests: Iterable[str]) -> None:
+    """Record the dev questions of a round, so that no later round decides on them.
 
     Raises:
         UserError: The registry cannot be reached or written.
     """
     all_digests = sorted(digests)
     mlflow_client = client()
+    # One tag cannot hold the digests of a large round.
     for start in range(0, len(all_digests), _DIGESTS_PER_TAG):
         part = start // _DIGESTS_PER_TAG
         value = "".join(all_digests[start : start + _DIGESTS_PER_TAG])
@@ -97,8 +100,8 @@ def record_decided(model_name: str, round_id: str, digests: Iterable[str]) -> No
             )
 
 
-def remove_decided(model_name: str, round_id: str) -> None:
-    """Give the questions of a round back, because no candidate was scored on them.
+def release_questions(model_name: str, round_id: str) -> None:
+    """Delete the record of a round's questions, so that later rounds may decide on them.
 
     Raises:
         UserError: The registry cannot be reached or written.
@@ -107,5 +110,6 @@ def remove_decided(model_name: str, round_id: str) -> None:
     with store_errors():
         tags = mlflow_client.get_registered_model(model_name).tags
         for name in tags:
-            if name.startswith(f"{TAG_PREFIX}{round_id}."):
+            is_of_round = name.startswith(f"{TAG_PREFIX}{round_id}.")
+            if is_of_round:
                 mlflow_client.delete_registered_model_tag(model_name, name)

@@ -3,12 +3,13 @@
     export = export_questions("memories.sqlite", "questions.jsonl")
     print(export.questions, "questions of", export.users, "users")
 
-A row has the question, the past as it was when the question was asked, and the right answer: the
-correction of the user, or the answer itself if the user said that it was right. The turns behind
-the entries that the user called useful are its evidence. `docs/questions.md` describes the form.
+A row has the question, what was stored when it was asked (its history), and the right answer: the
+user's correction, or the answer itself if the user said that it was right. Its evidence is the
+turns of the entries that the user called useful. `docs/questions.md` describes the form.
 
-Nothing comes out of what was forgotten, and nothing of what a user deleted. Turns that the user
-reworded have their new words.
+What a user has forgotten, deleted or reworded is not exported. Histories lack deleted turns, and
+have the new words of reworded turns. A right answer may quote an entry, so a question is left out
+if the user changed an entry of it after giving the right answer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,37 +35,41 @@ from .pages.review import ReviewedQuestion, render_review_page
 from .results_folder import refuse_foreign_file
 
 ROW_MARK = '{"id":"ans_'
-"""The beginning of every file of ours. A reviewed file begins otherwise: it is a person's work, and
-is not overwritten without being asked."""
+"""The beginning of every exported file.
+
+A file of reviewed rows has another beginning. It holds a person's work, so it is not overwritten
+unless the caller asks for that.
+"""
 
 _OWNER_ONLY = 0o600
-"""The rights of the files: only their owner may read what users said."""
+"""The permissions of the files: only their owner may read what users said."""
 _MAX_TRIES = 5
-"""How often the store is read again because somebody was forgotten meanwhile."""
+"""How often the store is read, at most, if users are forgotten while it is read."""
 
 
 @dataclass(frozen=True)
 class QuestionsExport:
-    """What came of the feedback in a store."""
+    """How many questions were exported from a store, and how many were left out."""
 
     path: Path
-    """Where the rows are; with a review page, where the reviewed rows should go."""
+    """The file of the rows. With a review page it is not written, but the reviewer's work."""
     review: Path | None = None
-    """The review page; then `path` is not written."""
+    """The review page, if one was asked for."""
     questions: int = 0
     """How many rows there are."""
     users: int = 0
     """How many users they are from."""
     right: int = 0
-    """Rows whose answer the user called right."""
+    """Rows whose answer was right, as the user said."""
     corrected: int = 0
-    """Rows with a correction of the user."""
+    """Rows whose answer is the user's correction."""
     without_answer: int = 0
-    """Feedback without a row: the right answer is not known."""
+    """Questions left out because the right answer is not known."""
     without_history: int = 0
-    """Feedback without a row: nothing is stored that was said before the question."""
+    """Questions left out because nothing is stored from before the question."""
     changed: int = 0
-    """Feedback without a row: the user has since changed an entry that the answer rests on."""
+    """Questions left out because the user deleted or reworded an entry that the right answer may
+    quote."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and paths as JSON data."""
@@ -75,7 +81,7 @@ class QuestionsExport:
 
 @dataclass
 class _Collection:
-    """The rows of all users so far, and the feedback that gave none."""
+    """The rows of all users so far, and counts of the questions that were left out."""
 
     rows: list[ReviewedQuestion] = field(default_factory=list[ReviewedQuestion])
     users: int = 0
@@ -101,7 +107,7 @@ def export_questions(
         review: An HTML page in which a person accepts, corrects or drops each row. If it is given,
             only the page is written. The person downloads the accepted rows, and puts them at
             `out`.
-        overwrite: Whether files may be overwritten that this function did not write.
+        overwrite: Whether to overwrite a file that this function did not write.
 
     Raises:
         UserError: There is no such store, or a file cannot be written.
@@ -171,10 +177,10 @@ def _write_rows(path: Path, questions: Sequence[ReviewedQuestion]) -> None:
 
 
 def _collect_without_forgotten(store: Store, tenant: str | None) -> _Collection:
-    """Return the rows of all users, none of whom was forgotten while the store was read.
+    """Return the rows of all users. If a user is forgotten meanwhile, read the store again.
 
     Raises:
-        ConflictError: Somebody is forgotten all the time.
+        ConflictError: During each of several tries a user was forgotten.
     """
     for _ in range(_MAX_TRIES):
         forget_count = store.forgetting.count()
@@ -185,28 +191,28 @@ def _collect_without_forgotten(store: Store, tenant: str | None) -> _Collection:
 
 
 def _collect(store: Store, tenant: str | None) -> _Collection:
-    """Return the rows of all users of a tenant, or of all tenants."""
+    """Return the rows of all users of a tenant, or of all tenants if it is None."""
     collection = _Collection()
     for owner in store.answers.owners_with_feedback(tenant):
         row_count = len(collection.rows)
-        history = _VisibleHistory(store.transfer.dump(owner))
-        # With one tenant, its name says nothing. With several, two may have a user of one name.
-        user = owner.user if tenant is not None else _name_of(owner)
-        history.add_rows(collection, user)
+        feedback = _UserFeedback(store.transfer.dump(owner))
+        # Users of different tenants may have the same name.
+        user = owner.user if tenant is not None else _unique_name(owner)
+        feedback.add_rows(collection, user)
         if len(collection.rows) > row_count:
             collection.users += 1
     return collection
 
 
-def _name_of(owner: Owner) -> str:
-    """Return a name for a user that is another one in every tenant."""
+def _unique_name(owner: Owner) -> str:
+    """Return a name for a user that no user of another tenant has."""
     if owner.tenant == "default":
         return owner.user
     return f"{owner.tenant}/{owner.user}"
 
 
-class _VisibleHistory:
-    """What a user said, as it may be shown: without deleted turns, others perhaps reworded.
+class _UserFeedback:
+    """Makes rows from the feedback of one user, without what the user has deleted.
 
     Args:
         dump: Everything that is stored of the user.
@@ -215,11 +221,11 @@ class _VisibleHistory:
     def __init__(self, dump: UserDump) -> None:
         self._dump = dump
         self._amendments = Amendments(active_amendments(dump.amendments))
-        # Most questions have most items in their past, so each item is written as JSON once.
+        # Most items belong to the histories of many questions, so their JSON is kept.
         self._whole_items: dict[int, dict[str, Any] | None] = {}
 
     def add_rows(self, collection: _Collection, user: str) -> None:
-        """Add a row for each feedback of the user that gives one; count the others.
+        """Add a row for each rated answer of the user, or count why there is none.
 
         Args:
             collection: The rows and counts are added to it.
@@ -235,9 +241,9 @@ class _VisibleHistory:
                 collection.without_answer += 1
                 continue
 
-            # What was answered may quote what the user has deleted since. A correction does not.
-            is_changed = self._has_changed_since(answer)
-            if is_changed and feedback.correction is None:
+            given_at = answer.at if feedback.correction is None else feedback.at
+            if self._is_any_source_changed_after(given_at, answer, feedback):
+                # The right answer may quote what the user has deleted or reworded.
                 collection.changed += 1
                 continue
 
@@ -254,29 +260,41 @@ class _VisibleHistory:
                 "category": "right" if feedback.correction is None else "corrected",
                 "history": {"id": user, "items": items},
             }
-            given_answer = "" if is_changed else answer.answer
+            # A correction may be newer than the change, but what was answered is older.
+            is_answer_outdated = self._is_any_source_changed_after(answer.at, answer, feedback)
+            given_answer = "" if is_answer_outdated else answer.answer
             collection.rows.append(ReviewedQuestion(row, given_answer))
 
-    def _has_changed_since(self, answer: KeptAnswer) -> bool:
-        """Return whether the user has changed an entry that an answer rests on, since then."""
+    def _is_any_source_changed_after(
+        self, time: datetime | None, answer: KeptAnswer, feedback: StoredFeedback
+    ) -> bool:
+        """Return whether the user changed an entry of a question after a time.
+
+        The entries of a question are those that its answer was made from, and those that its user
+        called useful. To change an entry is to delete or reword it.
+        """
+        turn_ids = set(answer.sources)
+        for entry in feedback.useful_entries:
+            turn_ids.update(entry.sources)
+
         for amendment in self._amendments.active:
-            is_later = answer.at is None or amendment.at is None or amendment.at >= answer.at
-            shares_turns = not set(amendment.sources).isdisjoint(answer.sources)
-            if is_later and (answer.rests_on_all or shares_turns):
+            common_turn_ids = turn_ids.intersection(amendment.sources)
+            is_of_question = answer.rests_on_all or len(common_turn_ids) > 0
+            if is_of_question and _may_be_later(amendment.at, time):
                 return True
         return False
 
     def _items_before(self, answer: KeptAnswer) -> list[dict[str, Any]]:
         """Return the items that were stored when a question was asked, as JSON data.
 
-        Of a session that was open then, only the turns before the question are returned.
+        If a session was still open at that time, only its turns before the question are returned.
         """
         items: list[dict[str, Any] | None] = []
         for stored in self._dump.items:
             if stored.position <= answer.position:
                 items.append(self._whole_item(stored.position, stored.item))
             elif stored.item.id in answer.open_turns:
-                # The session has ended since then.
+                # The session was open when the question was asked, and has ended.
                 items.append(self._visible_item(stored.item, answer.open_turns[stored.item.id]))
         for session in self._dump.open:
             if session.id in answer.open_turns:
@@ -284,12 +302,17 @@ class _VisibleHistory:
         return [item for item in items if item is not None]
 
     def _whole_item(self, position: int, item: Item) -> dict[str, Any] | None:
+        """Return all visible turns of an item as JSON data; None if there are none."""
         if position not in self._whole_items:
             self._whole_items[position] = self._visible_item(item, len(item.turns))
         return self._whole_items[position]
 
     def _visible_item(self, item: Item, turn_count: int) -> dict[str, Any] | None:
-        """Return the first turns of an item as JSON data; None if no turn may be shown."""
+        """Return the first turns of an item as JSON data, without those that the user deleted.
+
+        Returns:
+            The item with those of its first `turn_count` turns that are left; None if none is.
+        """
         turns: list[Turn] = []
         for turn in item.turns[:turn_count]:
             visible_turn = self._visible_turn(turn)
@@ -303,17 +326,35 @@ class _VisibleHistory:
         return visible_item.model_dump(mode="json", exclude_none=True)
 
     def _visible_turn(self, turn: Turn) -> Turn | None:
-        """Return a turn as it may be shown; None if its words were deleted."""
+        """Return a turn with the words that its user gave it last; None if it must not be shown.
+
+        It must not be shown if the user deleted it, or deleted an entry that was made from it.
+        """
         amended_turn = self._amendments.amended_turn(turn)
-        if amended_turn is None or turn.id not in self._amendments.hidden_turn_ids:
+        if amended_turn is None:
+            return None
+
+        is_reworded = amended_turn is not turn
+        if is_reworded:
             return amended_turn
-        # An entry that rests on the turn was deleted, or the turn has new words.
-        has_new_words = amended_turn is not turn
-        return amended_turn if has_new_words else None
+        # A turn with its old words is hidden if an entry that was made from it was deleted.
+        is_hidden = turn.id in self._amendments.hidden_turn_ids
+        return None if is_hidden else turn
+
+
+def _may_be_later(change: datetime | None, time: datetime | None) -> bool:
+    """Return whether a change may have been made after a time.
+
+    Answers and feedback are dated in whole seconds, and None is an unknown time. In doubt the
+    result is True: it is better to leave a question out than to export what its user deleted.
+    """
+    if change is None or time is None:
+        return True
+    return change >= time
 
 
 def _correct_answer(answer: KeptAnswer, feedback: StoredFeedback) -> str:
-    """Return the right answer to a question as far as it is known; "" if it is not."""
+    """Return the right answer to a question; "" if it is not known."""
     if feedback.correction is not None:
         return feedback.correction.strip()
     if feedback.right:
@@ -322,9 +363,14 @@ def _correct_answer(answer: KeptAnswer, feedback: StoredFeedback) -> str:
 
 
 def _evidence(feedback: StoredFeedback, items: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the ids of the turns behind the useful entries, as far as some items have them."""
-    shown_ids = {turn["id"] for item in items for turn in item["turns"]}
+    """Return the ids of the turns of the useful entries, without turns that no item has."""
+    shown_ids: set[str] = set()
+    for item in items:
+        shown_ids.update(turn["id"] for turn in item["turns"])
+
     evidence: list[str] = []
     for entry in feedback.useful_entries:
-        evidence.extend(turn_id for turn_id in entry.sources if turn_id in shown_ids)
-    return list(dict.fromkeys(evidence))
+        for turn_id in entry.sources:
+            if turn_id in shown_ids and turn_id not in evidence:
+                evidence.append(turn_id)
+    return evidence

@@ -2,16 +2,16 @@
 
     1. export                   the questions, from a store with feedback, or from a file
     2. split by user            new questions of a half of the users decide (`round_split.py`)
-    3. record the questions     that decide, before the decision is known (`decided_questions.py`)
-    4. compile                  from the program that the alias names, on the other users
-    5. decide                   by the paired verdict of any compile (`promotion.py`)
+    3. reserve the questions    that decide, before the decision is known (`decided_questions.py`)
+    4. compile                  the program that the alias names, on the other users' questions
+    5. decide                   with the same test as any compile (`promotion.py`)
     6. register                 the new program as a version, and move the alias to it
 
 A round works in a folder of its own, which is removed at its end, and MLflow gets only its numbers.
-So nothing of a user outlives the round but what the registered program holds (`user_text.py`).
+So only the registered program could keep text of a user; `user_text.py` looks for such text.
 
-Only one process of a results folder improves a model at a time. A round that finds the alias moved
-at its end registers nothing.
+Of the processes that share a results folder, only one improves a model at a time. If somebody moves
+the alias during a round, the round registers nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..programs.program import MemoryProgram
 from .artifact import open_program
 from .compile import run_compile
 from .compile_result import CompileResult
-from .decided_questions import new_round_id, read_decided, record_decided, remove_decided
+from .decided_questions import new_round_id, read_decided, release_questions, reserve_questions
 from .evaluate import ProgressFactory, no_progress
 from .folder import RunFolder
 from .gate import GateDecision
@@ -52,22 +52,25 @@ from .user_text import find_user_text
 if TYPE_CHECKING:
     from ..memory.store.store import Store
 
-OPTIMIZERS_WITHOUT_DEMOS = ("gepa", "copro")
-"""Optimizers that change instructions alone. Others put training questions into prompts."""
+OPTIMIZERS_WITHOUT_DEMOS = ("gepa", "copro", "settings")
+"""Optimizers that change only instructions or settings of the method.
+
+The others add demos to prompts: training questions with their answers.
+"""
 
 
 @dataclass(frozen=True)
 class ImproveConfig:
-    """What a round takes beside the inputs of a run."""
+    """Where the questions of a round come from, and what the round needs and allows."""
 
     store: Store | str | Path | None = None
     """The store whose feedback becomes questions; None if the inputs name a file of questions."""
     tenant: str | None = None
     """Only questions of this tenant of the store; None for all."""
     min_users: int = MIN_USERS
-    """Users whose questions decide, at least."""
+    """The least number of users whose questions must decide."""
     allow_user_text: bool = False
-    """Whether a program is registered although its prompts hold text of users."""
+    """Whether to register a program even if its prompts contain text of users."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +91,16 @@ class _Target:
         """
         name, _, alias = address.removeprefix(REGISTRY_PREFIX).partition("@")
         if not address.startswith(REGISTRY_PREFIX) or not alias:
-            raise UserError(f"{address}: an alias is moved; write models:/NAME@ALIAS")
+            raise UserError(f"{address} names no alias of a model; write models:/NAME@ALIAS")
         return cls(address, name, alias, str(find_version(address).version))
 
     @property
     def pinned_address(self) -> str:
-        """The address of the version."""
+        """The address of the version, e.g. "models:/memory/3"."""
         return f"{REGISTRY_PREFIX}{self.name}/{self.version}"
 
     def refuse_moved_alias(self) -> None:
-        """Raise a UserError if the alias names another version by now."""
+        """Raise a UserError if the alias was moved to another version since the round began."""
         version = str(find_version(self.address).version)
         if version != self.version:
             raise UserError(
@@ -138,7 +141,7 @@ def run_improve(
     with round_folder(target.name) as folder:
         benchmark = _read_questions(inputs, config, folder)
         if benchmark is None:
-            return _without_round(target, split_nothing(min_questions, config.min_users))
+            return _too_few_questions(target, split_nothing(min_questions, config.min_users))
         split = split_round(
             benchmark,
             read_decided(target.name),
@@ -147,7 +150,7 @@ def run_improve(
             seed=inputs.config.data.seed,
         )
         if split.shortage is not None:
-            return _without_round(target, split)
+            return _too_few_questions(target, split)
 
         round_inputs = replace(inputs, user_benchmark=_round_benchmark(benchmark, split))
         check_models(round_inputs)
@@ -155,8 +158,8 @@ def run_improve(
         return current_round.run(progress, meter or Meter())
 
 
-def _without_round(target: _Target, split: RoundSplit) -> Improvement:
-    """Return the result if there are too few questions for a round."""
+def _too_few_questions(target: _Target, split: RoundSplit) -> Improvement:
+    """Return the result of a round that ended at once, because it has too few questions."""
     return Improvement(
         address=target.address,
         outcome="too few questions",
@@ -187,37 +190,38 @@ class _Round:
         round_id = new_round_id()
         # Before the decision: if the process dies after it, the next round must not decide on the
         # same questions again.
-        record_decided(name, round_id, self.split.dev_digests)
+        reserve_questions(name, round_id, self.split.dev_digests)
         try:
             result = self._compile(round_id, progress, meter)
         except EndpointError:
-            # Nothing was decided, and nobody chose the moment.
-            remove_decided(name, round_id)
+            # Nothing was decided. And the failure does not depend on the scores, so deciding on the
+            # same questions later is no second try.
+            release_questions(name, round_id)
             raise
 
         has_compared = result.is_changed and result.dev[1] is not None
         if not has_compared:
             # No other program was scored on these questions, so the next round may decide on them.
-            remove_decided(name, round_id)
+            release_questions(name, round_id)
             return self._improvement(result, "kept", _rejection_reason(result), decided=0)
 
         decided = len(self.split.dev)
         if not result.promoted:
             return self._improvement(result, "kept", _rejection_reason(result), decided)
 
-        start = self._open_start(result)
-        obstacle = self._obstacle(result, start)
-        if obstacle is not None:
-            return self._improvement(result, "kept", obstacle, decided)
+        current_program = self._open_current_program(result)
+        refusal = self._refuse_registration(result, current_program)
+        if refusal is not None:
+            return self._improvement(result, "kept", refusal, decided)
 
         version = self._register(result)
         statement = result.promotion.statement
         improvement = self._improvement(result, "promoted", statement, decided, version)
-        writer_before = writer_digest(start.method.writer)
+        writer_before = writer_digest(current_program.method.writer)
         writer_after = writer_digest(result.program.method.writer)
         return replace(improvement, needs_rebuild=writer_before != writer_after)
 
-    def _open_start(self, result: CompileResult) -> MemoryProgram:
+    def _open_current_program(self, result: CompileResult) -> MemoryProgram:
         """Open the program that the alias names."""
         opened = open_program(
             self.target.pinned_address,
@@ -264,18 +268,24 @@ class _Round:
                     f" try the model with mempiler evaluate {self.target.address}"
                 ) from error
 
-    def _obstacle(self, result: CompileResult, start: MemoryProgram) -> str | None:
-        """Return why a new program is not registered although it is better; None if it is."""
-        if result.model is not None:
-            return "The new program needs weights that were trained in the round, and are removed"
+    def _refuse_registration(
+        self, result: CompileResult, current_program: MemoryProgram
+    ) -> str | None:
+        """Return why a better program must not be registered; None if it may be."""
+        has_trained_weights = result.model is not None
+        if has_trained_weights:
+            return "The new program needs the weights that the round trained, and these are removed"
         if self.config.allow_user_text:
             return None
 
         examples = [*self.split.train, *self.split.dev]
-        user_text = find_user_text(result.program, start, examples)
+        user_text = find_user_text(result.program, current_program, examples)
         if user_text is None:
             return None
-        return f"The new program is better, but holds {user_text}; --allow-user-text takes it"
+        return (
+            f"The new program is better, but its prompts contain {user_text};"
+            " --allow-user-text would register it"
+        )
 
     def _register(self, result: CompileResult) -> str:
         """Register the new program, move the alias to it, and return its version.
@@ -334,7 +344,7 @@ class _Round:
 
 
 def _rejection_reason(result: CompileResult) -> str:
-    """Return why the program that was compiled is not taken."""
+    """Return why the compiled program does not replace the current one."""
     _, compiled_on_dev = result.dev
     if compiled_on_dev is not None and not result.is_changed:
         return "The optimizer found no better program"
@@ -345,26 +355,33 @@ def _rejection_reason(result: CompileResult) -> str:
 
 
 def _refuse_optimizer(compile_config: CompileConfig, allow_user_text: bool) -> None:
-    """Refuse an optimizer whose result could not be registered, before anything is paid for.
+    """Refuse an optimizer whose programs a round never registers, before anything is paid for.
 
-    Of an optimizer of the user's own, only the result can tell (`_obstacle`).
+    Such an optimizer trains weights, or it adds demos to prompts. Demos are questions and answers
+    of users, so they are allowed only with `allow_user_text`.
 
     Raises:
-        UserError: It trains weights, or it puts questions into prompts and that is not allowed.
+        UserError: The optimizer is refused.
     """
     name = compile_config.optimizer
     if name == "finetune":
         raise UserError(
-            f"--optimizer {name} trains weights, which a round does not keep; take another one,"
+            f"--optimizer {name} trains weights, which a round does not keep; use another one,"
             " or run mempiler compile and publish"
         )
-    if allow_user_text or name not in OPTIMIZERS:
+    if allow_user_text:
+        return
+
+    # It is not known what a user's own optimizer adds. Its program is checked before it is
+    # registered (`_refuse_registration`).
+    is_users_own = name not in OPTIMIZERS
+    if is_users_own:
         return
     if name not in OPTIMIZERS_WITHOUT_DEMOS:
         allowed_names = " or ".join(OPTIMIZERS_WITHOUT_DEMOS)
         raise UserError(
             f"--optimizer {name} puts questions of users into prompts, where forgetting a user does"
-            f" not reach them; take {allowed_names}, or give --allow-user-text"
+            f" not reach them; use {allowed_names}, or give --allow-user-text"
         )
 
 
@@ -377,7 +394,9 @@ def _read_questions(
         UserError: Neither or both are named, or the questions cannot be read.
     """
     file = inputs.config.data.file
-    if (file is None) == (config.store is None):
+    has_file = file is not None
+    has_store = config.store is not None
+    if has_file == has_store:
         raise UserError(
             "improve takes its questions from a store or a file; give one of --store and --data"
         )
@@ -385,7 +404,8 @@ def _read_questions(
     if config.store is not None:
         exported_file = folder / "questions.jsonl"
         _export_questions(config.store, exported_file, config.tenant)
-        if not exported_file.read_bytes().strip():
+        is_empty = exported_file.stat().st_size == 0
+        if is_empty:
             return None
         file = str(exported_file)
     return JsonlBenchmark.load(file, **inputs.config.data.benchmark_settings)
@@ -399,9 +419,10 @@ def _export_questions(store: Store | str | Path, file: Path, tenant: str | None)
 
 
 def _round_benchmark(benchmark: JsonlBenchmark, split: RoundSplit) -> JsonlBenchmark:
-    """Return a benchmark of the questions of a round, cut as the round cuts them.
+    """Return a benchmark whose train and dev questions are those of a round's split.
 
-    Names of categories are left out: MLflow would keep them.
+    All questions get the category "all", because MLflow would keep the users' own names of
+    categories.
     """
     train = [example.copy(category="all") for example in split.train]
     dev = [example.copy(category="all") for example in split.dev]

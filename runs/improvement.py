@@ -8,7 +8,8 @@ from typing import Any, Literal
 from .promotion import Promotion
 
 Outcome = Literal["promoted", "kept", "too few questions"]
-"""How a round ended: with a new version, with the old one, or before it began."""
+"""How a round ended: the alias names a new version; it names the old one; or the round did not
+begin."""
 
 
 @dataclass(frozen=True)
@@ -16,29 +17,29 @@ class Improvement:
     """The result of a round."""
 
     address: str
-    """What was improved, e.g. "models:/memory@prod"."""
+    """The address of the program, e.g. "models:/memory@prod"."""
     outcome: Outcome
     reason: str
-    """Why, in one sentence."""
+    """Why the round ended so, in one sentence."""
     version_before: str
     """The version that the alias named when the round began."""
     version_after: str
-    """The version that it names now."""
+    """The version that the alias names after the round."""
     new_questions: int
     """Questions that no earlier round decided on."""
     decided_questions: int
-    """Questions on which this round decided; 0 if it compared no program with the current one."""
+    """Questions on which this round decided; 0 if it did not compare two programs."""
     trained_questions: int
     """Questions that the optimizer could learn from."""
     promotion: Promotion | None = None
-    """What the deciding questions say; None without a compile."""
+    """The comparison of the two programs on the deciding questions; None without a compile."""
     score_before: float | None = None
     """The score of the current program on the deciding questions."""
     score_after: float | None = None
-    """The score of the new program there, promoted or not."""
+    """The score of the new program on the deciding questions; None if it was not scored."""
     needs_rebuild: bool = False
-    """Whether stored memories must be written anew for the new version: its writing prompts are
-    others, and a service refuses memories that another program wrote."""
+    """Whether stored memories must be written anew for the new version. They must if its writing
+    prompts are others, because a service refuses memories that another program wrote."""
     usage: dict[str, Any] | None = None
     """Calls, tokens and cost of the round; None without a compile."""
 

@@ -17,7 +17,9 @@ from .results_folder import create_folder, results_folder
 
 @contextmanager
 def round_folder(model_name: str) -> Iterator[Path]:
-    """Make an empty folder that no other round uses, and remove it at the end.
+    """Create an empty folder for a round of a model; remove it after the block.
+
+    The folder is locked, so that only one process improves a model at a time.
 
     Raises:
         UserError: Another process improves the model.
@@ -33,10 +35,11 @@ def round_folder(model_name: str) -> Iterator[Path]:
         lock.acquire()
     except Timeout as error:
         raise UserError(
-            f"models:/{model_name}: another process improves it; wait for its end, or stop it"
+            f"models:/{model_name}: another process is improving it, so nothing was done;"
+            " wait until it ends, or stop it"
         ) from error
     try:
-        # A round that was killed has left its folder.
+        # A killed round leaves its folder behind.
         _remove_folder(folder)
         folder.mkdir(mode=0o700)
         yield folder
@@ -46,9 +49,9 @@ def round_folder(model_name: str) -> Iterator[Path]:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder, if it is there.
+    """Remove a folder if it exists.
 
-    An error is not ignored: text of users would stay.
+    An error is raised and not ignored, because texts of users are still there.
     """
     if folder.exists():
         shutil.rmtree(folder)

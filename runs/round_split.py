@@ -1,11 +1,11 @@
-"""Cut the questions of a round of `mempiler improve`: some decide, others are learned from.
+"""Split the questions of a round of `mempiler improve` into train and dev questions.
 
-    new questions of a half of the users      dev: they decide
-    all questions of the other users          train: the optimizer learns from them
+    dev      new questions of half of the users: they decide whether the new program is promoted
+    train    all questions of the other users: the optimizer learns from them
 
-A question is new if no earlier round decided on it. Users stay whole: what an optimizer has learned
-from one user must not help with the questions that decide. Old questions of the users of dev are
-left out of the round.
+A question is new if no earlier round decided on it. No user is in both parts: what an optimizer
+learns from a user would help it with other questions of the same user. The old questions of dev
+users are in neither part.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .decided_questions import question_digest
 from .statistics import MIN_GROUPS
 
 MIN_USERS = MIN_GROUPS
-"""Users whose questions decide, by default: with fewer, a verdict does not speak of other users."""
+"""The least number of dev users, by default. With fewer, the result applies only to these users."""
 MIN_TRAIN = 10
-"""Questions that an optimizer needs to learn from."""
+"""The least number of train questions."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class RoundSplit:
     new_questions: int
     """Questions that no earlier round decided on, in both parts."""
     shortage: str | None
-    """What is missing for a round, e.g. "8 more new questions"; None if nothing is."""
+    """What is missing for a round, e.g. "8 more users with such questions"; None if nothing is."""
 
     @property
     def dev_digests(self) -> frozenset[str]:
-        """The digests of the questions that decide."""
+        """The digests of the dev questions."""
         return frozenset(question_digest(example) for example in self.dev)
 
 
 def split_nothing(min_questions: int, min_users: int) -> RoundSplit:
-    """Return the split of a round that has no question at all; see `split_round`."""
+    """Return the split of a round without any question; see `split_round`."""
     shortage = _describe_shortage(min_questions, min_users, MIN_TRAIN)
     return RoundSplit(train=(), dev=(), new_questions=0, shortage=shortage)
 
@@ -54,8 +54,9 @@ class _User:
     """The questions of one user."""
 
     new_questions: list[dspy.Example]
-    """Those that no earlier round decided on."""
+    """Questions that no earlier round decided on."""
     old_questions: list[dspy.Example]
+    """Questions that an earlier round decided on."""
 
 
 def split_round(
@@ -65,22 +66,22 @@ def split_round(
     min_users: int,
     seed: int,
 ) -> RoundSplit:
-    """Cut the questions of a round.
+    """Split the questions of a round.
 
-    Dev takes users in random order until it has half of the new questions, `min_questions` of them,
-    and `min_users` users. The other users are for train.
+    Users are added to dev in random order until it has half of the new questions, and at least
+    `min_questions` of them and `min_users` users. All other users are for train.
 
     Args:
-        benchmark: Holds the questions. Those that do not count for its score are left out.
+        benchmark: Has the questions. Those that do not count for its score are left out.
         decided: Digests of the questions on which earlier rounds decided.
-        min_questions: New questions that dev needs.
-        min_users: Users that dev needs.
-        seed: Chooses the users.
+        min_questions: The least number of dev questions.
+        min_users: The least number of dev users.
+        seed: Decides on the order of the users.
     """
     users = _group_by_user(benchmark, decided)
     with_new_questions = [name for name, user in users.items() if user.new_questions]
     new_questions = sum(len(user.new_questions) for user in users.values())
-    # Each round chooses anew, and the same round always chooses the same.
+    # The order is another one in every round, but the same one if a round is repeated.
     random.Random(f"{seed} {len(decided)}").shuffle(with_new_questions)
 
     dev: list[dspy.Example] = []
@@ -98,7 +99,7 @@ def split_round(
         if name not in dev_users:
             new_train.extend(user.new_questions)
             old_train.extend(user.old_questions)
-    # A size that the user asks for cuts the end off, where the old questions are.
+    # `--train N` keeps the first N questions. So the new questions come first.
     train = [*benchmark.interleave(new_train), *benchmark.interleave(old_train)]
 
     return RoundSplit(
@@ -114,7 +115,7 @@ def split_round(
 
 
 def _group_by_user(benchmark: Benchmark, decided: Collection[str]) -> dict[str, _User]:
-    """Return the questions of each user, by the user."""
+    """Return the questions of each user, by the name of the user."""
     users: dict[str, _User] = {}
     for example in benchmark.examples:
         if not benchmark.in_headline(example):
@@ -130,7 +131,7 @@ def _group_by_user(benchmark: Benchmark, decided: Collection[str]) -> dict[str, 
 def _describe_shortage(
     missing_questions: int, missing_users: int, missing_train: int
 ) -> str | None:
-    """Return what is missing for a round; None if no number is above 0."""
+    """Say what is missing for a round; None if nothing is. Numbers below 1 mean: enough."""
     parts: list[str] = []
     if missing_questions > 0:
         parts.append(f"{missing_questions} more questions that no earlier round decided on")

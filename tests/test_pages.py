@@ -30,6 +30,9 @@ from mempiler.memory.answers import (
     MAX_SOURCES,
     MAX_USEFUL_ENTRIES,
 )
+from mempiler.runs.improve import OPTIMIZERS_WITHOUT_DEMOS
+from mempiler.runs.round_split import MIN_TRAIN, MIN_USERS
+from mempiler.runs.statistics import MIN_N
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.worker.writers import write_all_queued
 
@@ -684,8 +687,11 @@ def test_the_present_memory_is_scored() -> None:
 FEEDBACK = Page("production/feedback.md")
 
 
+PRINTED_ROW = FEEDBACK.blocks_of("text")[0]
+
+
 def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path) -> None:
-    assert FEEDBACK.untested() == []
+    assert FEEDBACK.untested(PRINTED_ROW) == []
 
     results = FEEDBACK.run(FEEDBACK.commands, FEEDBACK.write(tmp_path))
 
@@ -693,6 +699,15 @@ def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path)
     assert (export["questions"], export["corrected"]) == (1, 1)
     assert evaluation["n"] == 1
     assert evaluation["score"] > 0
+    row = json.loads((tmp_path / "questions.jsonl").read_text(encoding="utf-8"))
+    assert without_id_and_time(row) == without_id_and_time(json.loads(PRINTED_ROW))
+
+
+def without_id_and_time(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of feedback on one session without what differs from run to run."""
+    (session,) = row["history"]["items"]
+    del row["id"], session["time"]
+    return row
 
 
 def test_the_page_on_feedback_has_the_limits_of_the_code() -> None:
@@ -703,6 +718,38 @@ def test_the_page_on_feedback_has_the_limits_of_the_code() -> None:
     assert f"A correction has at most {MAX_CORRECTION_LENGTH:,}" in section
     assert f"{MAX_USEFUL_ENTRIES} entries" in section
     assert f"more than {MAX_SOURCES:,} turns" in FEEDBACK.text
+
+
+# --- docs/production/improve.md -------------------------------------------------------------
+
+IMPROVE = Page("production/improve.md")
+
+
+def test_the_page_on_improving_has_the_numbers_of_the_code() -> None:
+    needed = {"--min-n": MIN_N, "--min-users": MIN_USERS}
+
+    for option, number in needed.items():
+        assert f"| `{option}` | {number} |" in IMPROVE.text
+    assert f"| | {MIN_TRAIN} | questions of other users" in IMPROVE.text
+    # The users who decide, and one other user to learn from.
+    questions = MIN_N + MIN_TRAIN
+    assert f"at least {questions} questions of {MIN_USERS + 1} users" in IMPROVE.text
+    assert f"at least {questions} of at least {MIN_USERS + 1} users" in FEEDBACK.text
+
+
+def test_the_page_on_improving_names_the_optimizers_that_are_not_refused() -> None:
+    _, _, section = IMPROVE.text.partition("- **The optimizer.**")
+    paragraph, _, _ = section.partition("\n- **Demos.**")
+
+    for name in OPTIMIZERS_WITHOUT_DEMOS:
+        assert f"`{name}`" in paragraph
+
+
+def test_the_page_on_improving_quotes_the_message_about_another_process() -> None:
+    message = "another process is improving it, so nothing was done"
+
+    assert f"`{message}`" in IMPROVE.text
+    assert message in (ROOT / "runs" / "round_folder.py").read_text(encoding="utf-8")
 
 
 # --- docs/production/troubleshooting.md -----------------------------------------------------

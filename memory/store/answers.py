@@ -4,9 +4,14 @@
     store.answers.rate(ada, StoredFeedback(answer.id, right=False, correction="Porto"))
     store.transfer.dump(ada).feedback                 # what Ada said
 
-An answer quotes what users said, so it goes where that goes. Forgetting a user deletes all answers
-and feedback of the user. Forgetting a session deletes the answers that rest on a turn of it, or
-may: nothing says which turns a summary rests on. Feedback goes with its answer.
+An answer may quote turns, that is, messages of its user. So it is deleted with them:
+
+* Forgetting a user deletes all answers of the user.
+* Forgetting a session deletes the answers that were made from a turn of the session (`sources`),
+  and those that were made from a summary, because nothing says which turns that came from
+  (`rests_on_all`).
+
+Feedback is deleted with its answer.
 """
 
 from __future__ import annotations
@@ -47,18 +52,18 @@ class KeptAnswers:
         self._database = database
 
     def keep(self, owner: Owner, answer: KeptAnswer, forget_count: int) -> bool:
-        """Store an answer; older ones than the newest `MAX_ANSWERS` of the user are deleted.
+        """Store an answer, and delete the oldest answers beyond `MAX_ANSWERS`.
 
-        An answer that has the same id is replaced, and the feedback on it is deleted.
+        An answer with the same id is replaced, and the feedback on it is deleted.
 
         Args:
             owner: The user who asked.
             answer: The answer.
-            forget_count: `Forgetting.count()` when the memory was read from which it was answered.
+            forget_count: `Forgetting.count()` when the memory was read.
 
         Returns:
-            Whether it was stored. If not, nothing is stored of the user, or a session of the user
-            was forgotten since: the answer may rest on it.
+            Whether it was stored. It is not if nothing is stored of the user, or if a session of
+            the user was forgotten since the memory was read: the answer may quote the session.
 
         Raises:
             ConflictError: The user was forgotten since the memory was read.
@@ -91,20 +96,21 @@ class KeptAnswers:
         Raises:
             StoreError: The row is damaged.
         """
-        with self._database.read_without_transaction() as transaction:
-            return _read_answer(transaction, owner, answer_id)
+        # One statement needs no transaction.
+        with self._database.read_without_transaction() as connection:
+            return _read_answer(connection, owner, answer_id)
 
     def rate(self, owner: Owner, feedback: StoredFeedback, forget_count: int | None = None) -> bool:
-        """Store what a user said about an answer; it replaces earlier feedback on the answer.
+        """Store feedback on an answer. It replaces earlier feedback on the same answer.
 
         Args:
             owner: The user.
             feedback: The feedback.
-            forget_count: `Forgetting.count()` when the caller looked for the useful entries; by
+            forget_count: `Forgetting.count()` when the caller looked up the useful entries. By
                 default the count as it is now.
 
         Returns:
-            Whether it was stored. If not, there is no such answer.
+            Whether it was stored. It is not if there is no such answer.
 
         Raises:
             ConflictError: The user, or a session of the user, was forgotten since the caller began.
@@ -121,17 +127,18 @@ class KeptAnswers:
                 )
             if _read_answer(transaction, owner, feedback.answer) is None:
                 return False
-            insert_feedback(transaction, owner, [feedback])
+            write_feedback(transaction, owner, [feedback])
             return True
 
     def owners_with_feedback(self, tenant: str | None = None) -> list[Owner]:
         """Return the users who rated an answer, in the order of their tenants and names.
 
         Args:
-            tenant: The users of this tenant; of all tenants if None.
+            tenant: Only users of this tenant; users of all tenants if None.
         """
-        with self._database.read_without_transaction() as transaction:
-            rows = transaction.execute("select_owners_with_feedback").all()
+        # One statement needs no transaction.
+        with self._database.read_without_transaction() as connection:
+            rows = connection.execute("select_owners_with_feedback").all()
         owners = [Owner.stored(row.user, row.tenant) for row in rows]
         return [owner for owner in owners if tenant in (None, owner.tenant)]
 
@@ -147,7 +154,7 @@ def read_answers(transaction: Transaction, owner: Owner) -> list[KeptAnswer]:
 
 
 def read_feedback(transaction: Transaction, owner: Owner) -> list[StoredFeedback]:
-    """Return what a user said about answers, oldest first.
+    """Return all feedback of a user, oldest first.
 
     Raises:
         StoreError: A row is damaged.
@@ -180,10 +187,13 @@ def insert_answers(
     transaction.execute_many("insert_answer", owner, rows)
 
 
-def insert_feedback(
+def write_feedback(
     transaction: Transaction, owner: Owner, feedback: Sequence[StoredFeedback]
 ) -> None:
-    """Store feedback on answers that are kept. The user's row must be locked."""
+    """Store feedback on kept answers; it replaces earlier feedback on them.
+
+    The user's row must be locked.
+    """
     rows: list[dict[str, object]] = []
     for rating in feedback:
         rows.append(
@@ -198,32 +208,43 @@ def insert_feedback(
     transaction.execute_many("upsert_feedback", owner, rows)
 
 
-def delete_unfounded_answers(transaction: Transaction, owner: Owner) -> None:
-    """Delete answers that rest on a turn which is not stored any more, or may; and their feedback.
+def delete_answers_from_deleted_turns(transaction: Transaction, owner: Owner) -> None:
+    """Delete the answers that may quote a deleted turn, and the feedback on them.
 
-    Call it after turns of the user were deleted. A correction may quote what the useful entries
-    say, so their turns count as well.
+    Call it after turns of the user were deleted.
 
     Raises:
         StoreError: A row is damaged.
     """
     answers = read_answers(transaction, owner)
-    sources_by_answer = {answer.id: set(answer.sources) for answer in answers}
-    for rating in read_feedback(transaction, owner):
-        for entry in rating.useful_entries:
-            sources_by_answer[rating.answer].update(entry.sources)
+    turn_ids_by_answer = _turn_ids_by_answer(answers, read_feedback(transaction, owner))
+    all_turn_ids = set[str]().union(*turn_ids_by_answer.values())
+    stored_ids = _stored_turn_ids(transaction, owner, all_turn_ids)
 
-    all_sources = set[str]().union(*sources_by_answer.values())
-    stored_ids = _stored_turn_ids(transaction, owner, all_sources)
     for answer in answers:
-        is_founded = stored_ids.issuperset(sources_by_answer[answer.id])
-        if answer.rests_on_all or not is_founded:
+        deleted_ids = turn_ids_by_answer[answer.id] - stored_ids
+        # An answer that may rest on any turn may rest on one that was deleted.
+        if deleted_ids or answer.rests_on_all:
             transaction.execute("delete_answer", owner, id=answer.id)
     transaction.execute("delete_feedback_without_answer", owner)
 
 
+def _turn_ids_by_answer(
+    answers: Sequence[KeptAnswer], feedback: Sequence[StoredFeedback]
+) -> dict[str, set[str]]:
+    """Return the ids of the turns that each answer or its correction may quote, by the answer."""
+    turn_ids_by_answer: dict[str, set[str]] = {}
+    for answer in answers:
+        turn_ids_by_answer[answer.id] = set(answer.sources)
+    for rating in feedback:
+        # A correction may quote the entries that the user called useful.
+        for entry in rating.useful_entries:
+            turn_ids_by_answer[rating.answer].update(entry.sources)
+    return turn_ids_by_answer
+
+
 def _stored_turn_ids(transaction: Transaction, owner: Owner, turn_ids: set[str]) -> set[str]:
-    """Return which of some ids belong to stored turns of a user."""
+    """Return those of some ids that belong to stored turns of a user."""
     rows = transaction.select_in_batches("select_turn_ids", owner, sorted(turn_ids))
     return {row.turn for row in rows}
 
@@ -235,6 +256,11 @@ def _last_number(transaction: Transaction, owner: Owner) -> int:
 
 
 def _read_answer(transaction: Transaction, owner: Owner, answer_id: str) -> KeptAnswer | None:
+    """Return a kept answer of a user; None if there is none with this id.
+
+    Raises:
+        StoreError: The row is damaged.
+    """
     row = transaction.execute("select_answer", owner, id=answer_id).first()
     if row is None:
         return None
@@ -242,7 +268,12 @@ def _read_answer(transaction: Transaction, owner: Owner, answer_id: str) -> Kept
 
 
 def _parse_answer(row: Row[Any]) -> KeptAnswer:
-    """Return the answer of a row; a damaged row raises a `ValueError` or the like."""
+    """Return the answer of a row.
+
+    Raises:
+        ValueError: A column holds no JSON, or a value that no answer has.
+        TypeError: A column holds a value of another type.
+    """
     return _ANSWER.validate_python(
         {
             "id": row.id,
@@ -260,7 +291,12 @@ def _parse_answer(row: Row[Any]) -> KeptAnswer:
 
 
 def _parse_feedback(row: Row[Any]) -> StoredFeedback:
-    """Return the feedback of a row; a damaged row raises a `ValueError` or the like."""
+    """Return the feedback of a row.
+
+    Raises:
+        ValueError: A column holds no JSON, or a value that no feedback has.
+        TypeError: A column holds a value of another type.
+    """
     return _FEEDBACK.validate_python(
         {
             "answer": row.answer,

@@ -42,7 +42,7 @@ from ...errors import StoreError
 from ..names import valid_name
 from ..results import Receipt
 from .amendments import delete_unfounded_amendments
-from .answers import delete_unfounded_answers
+from .answers import delete_answers_from_deleted_turns
 from .database import Database, Transaction
 from .forget_log import (
     any_session_key,
@@ -218,7 +218,7 @@ def delete_session_rows(transaction: Transaction, owner: Owner, session_id: str)
     transaction.execute("delete_vectors", owner)
     transaction.execute("delete_metadata_of_session", owner, session=session_id)
     delete_unfounded_amendments(transaction, owner)
-    delete_unfounded_answers(transaction, owner)
+    delete_answers_from_deleted_turns(transaction, owner)
     record_forgotten(transaction, [key, any_session_key(owner)])
     return True
 

@@ -1,4 +1,7 @@
-"""Times as columns of a database hold them: seconds since 1970, and 0 for an unknown time."""
+"""Convert times to and from the numbers that a database column holds.
+
+Such a number is seconds since 1970. 0 means that the time is unknown.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from datetime import UTC, datetime
 
 
 def to_timestamp(time: datetime | None) -> float:
-    """Return a time of UTC in seconds since 1970; 0 stands for an unknown time."""
+    """Return a time in UTC, without a zone, as seconds since 1970; None becomes 0."""
     if time is None:
         return 0.0
     return time.replace(tzinfo=UTC).timestamp()
 
 
 def from_timestamp(seconds: float) -> datetime | None:
-    """Return the time of UTC, without a zone, that `to_timestamp` has stored."""
+    """Return seconds since 1970 as a time in UTC, without a zone; 0 becomes None."""
     if seconds == 0:
         return None
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)

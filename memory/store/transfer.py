@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...errors import ConflictError
 from .amendments import insert_amendments, read_amendments
-from .answers import insert_answers, insert_feedback, read_answers, read_feedback
+from .answers import insert_answers, read_answers, read_feedback, write_feedback
 from .database import Database, Transaction
 from .document_rows import check_text, read_document, read_head
 from .documents import ChangeLog
@@ -155,4 +155,4 @@ def _insert_user(transaction: Transaction, dump: UserDump, forget_count: int) ->
         write_document(transaction, owner, renamed_document)
     insert_amendments(transaction, owner, dump.amendments)
     insert_answers(transaction, owner, dump.answers)
-    insert_feedback(transaction, owner, dump.feedback)
+    write_feedback(transaction, owner, dump.feedback)

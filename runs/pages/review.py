@@ -1,4 +1,4 @@
-"""The page on which a person reviews questions before they count, as one HTML file.
+"""The page on which a person reviews questions before they are used, as one HTML file.
 
 The page shows each question with the answer that was given and the right answer as the user knows
 it. The person accepts it, corrects it or drops it, and downloads the accepted rows as JSON lines.
@@ -27,26 +27,24 @@ class ReviewedQuestion:
     row: dict[str, Any]
     """The row of the benchmark `jsonl`."""
     given_answer: str
-    """What was answered; "" if that is not to be shown."""
+    """What was answered; "" if it must not be shown."""
 
 
 def render_review_page(questions: Sequence[ReviewedQuestion], file_name: str) -> str:
     """Return the page as HTML.
 
     Args:
-        questions: What is reviewed.
+        questions: The questions to review.
         file_name: The name of the file that the person downloads.
     """
-    # `Markup` says that a text is not to be escaped. These are our own files, in which nothing ends
-    # an element, and `json_for_script` escapes by itself.
+    # `Markup` marks a text that must not be escaped. The two files are our own, and contain nothing
+    # that ends their HTML element; `json_for_script` has escaped the data.
     style = Markup(read_page_file("review.css"))
     script = Markup(read_page_file("review.js"))
-    data = {
-        "file": file_name,
-        "questions": [
-            {"row": question.row, "given": question.given_answer} for question in questions
-        ],
-    }
+    question_data = [
+        {"row": question.row, "given": question.given_answer} for question in questions
+    ]
+    data = {"file": file_name, "questions": question_data}
     html = (
         templates()
         .get_template("review.html")

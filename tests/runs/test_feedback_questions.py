@@ -6,12 +6,14 @@ is the first turn of the session "a".
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import mempiler
 import pytest
 from mempiler import QuestionsExport, Store, UserError, UserMemory, build, export_questions
+from mempiler.memory.incoming_items import utc_now
 from mempiler.runs import feedback_questions
 
 LISBON = "I moved to Lisbon."
@@ -54,6 +56,17 @@ def export(store: Store, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
         return read_rows(path)
 
     return export_rows
+
+
+@pytest.fixture
+def after_a_minute(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A function after whose call feedback is dated a minute later."""
+
+    def set_clock() -> None:
+        later = utc_now() + timedelta(minutes=1)
+        monkeypatch.setattr("mempiler.serving.memories.user_answers.utc_now", lambda: later)
+
+    return set_clock
 
 
 # Rows.
@@ -215,9 +228,54 @@ def test_an_answer_that_rests_on_a_turn_deleted_since_is_no_gold_answer(
     assert (export.questions, export.changed) == (0, 1)
 
 
-def test_a_reworded_turn_has_its_new_words(ada: UserMemory, export: Any) -> None:
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Porto")
+@pytest.mark.parametrize("change", ["delete", "reword"])
+def test_a_correction_from_before_an_entry_of_it_was_changed_is_no_gold_answer(
+    ada: UserMemory, store: Store, tmp_path: Path, change: str
+) -> None:
+    """The correction may repeat what the user wanted to be gone."""
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Lisbon")
+    if change == "delete":
+        say(ada, "I like tea.", "b")
+        ada.entries.delete("a:1")
+    else:
+        ada.entries.update("a:1", PORTO)
+
+    export = export_questions(store, tmp_path / "questions.jsonl")
+
+    assert (export.questions, export.changed) == (0, 1)
+    assert "Lisbon" not in export.path.read_text(encoding="utf-8")
+
+
+def test_a_correction_may_quote_a_useful_entry_that_was_not_recalled(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    say(ada, PORTO, "b")
+    ada.feedback(answer_id, correction="Porto", useful_entries=["b:1"])
+    ada.entries.delete("b:1")
+
+    export = export_questions(store, tmp_path / "questions.jsonl")
+
+    assert (export.questions, export.changed) == (0, 1)
+
+
+def test_an_undone_deletion_brings_the_question_back(ada: UserMemory, export: Any) -> None:
+    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Lisbon")
+    ada.entries.delete("a:1")
+    ada.entries.undo("a:1")
+
+    (row,) = export()
+
+    assert row["answer"] == "Lisbon"
+
+
+def test_a_reworded_turn_has_its_new_words(
+    ada: UserMemory, export: Any, after_a_minute: Callable[[], None]
+) -> None:
+    answer_id = ada.ask("Where did Ada move?").answer_id
     ada.entries.update("a:1", PORTO)
+    after_a_minute()
+    ada.feedback(answer_id, correction="Porto")
 
     (row,) = export()
 
@@ -327,13 +385,16 @@ def test_a_review_page_holds_hostile_texts_as_data(
 
 
 def test_what_was_answered_is_not_on_the_page_if_the_user_has_changed_an_entry_of_it(
-    ada: UserMemory, store: Store, tmp_path: Path
+    ada: UserMemory, store: Store, tmp_path: Path, after_a_minute: Callable[[], None]
 ) -> None:
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Porto")
+    answer_id = ada.ask("Where did Ada move?").answer_id
     ada.entries.update("a:1", PORTO)
+    after_a_minute()
+    ada.feedback(answer_id, correction="Porto")
 
-    export_questions(store, tmp_path / "q.jsonl", review=tmp_path / "review.html")
+    export = export_questions(store, tmp_path / "q.jsonl", review=tmp_path / "review.html")
 
+    assert export.questions == 1
     assert "Lisbon" not in (tmp_path / "review.html").read_text(encoding="utf-8")
 
 

@@ -24,7 +24,7 @@ import pytest
 from mempiler import Improvement, Limits
 from mempiler.errors import EndpointError, RunInterrupted, UserError
 from mempiler.optimizers.optimizer import Optimizer
-from mempiler.runs.decided_questions import TAG_PREFIX, read_decided, record_decided
+from mempiler.runs.decided_questions import TAG_PREFIX, read_decided, reserve_questions
 from mempiler.runs.model_registry import find_version
 from mempiler.runs.promotion import DevResults, judge_candidate
 from mempiler.runs.results_folder import results_folder
@@ -316,7 +316,7 @@ def test_a_round_with_too_few_questions_says_how_many_are_missing_and_asks_nothi
     assert lm.engine.prompts == []
 
 
-def test_the_questions_are_recorded_before_the_decision(
+def test_the_questions_are_reserved_before_the_decision(
     improve: Round, model_name: str, questions: Path
 ) -> None:
     """The optimizer fails, as a process does that is killed. Somebody may have seen scores."""
@@ -330,7 +330,7 @@ def test_the_questions_are_recorded_before_the_decision(
     assert len(read_decided(model_name)) >= 20
 
 
-def test_the_questions_are_given_back_if_the_endpoint_fails(
+def test_the_questions_are_released_if_the_endpoint_fails(
     improve: Round, model_name: str, questions: Path, stub: Any
 ) -> None:
     server = stub()
@@ -347,7 +347,7 @@ def test_the_questions_are_given_back_if_the_endpoint_fails(
     assert read_decided(model_name) == frozenset()
 
 
-def test_the_questions_are_given_back_if_the_budget_ends_before_a_program_is_compared(
+def test_the_questions_are_released_if_the_budget_ends_before_a_program_is_compared(
     improve: Round, model_name: str, questions: Path
 ) -> None:
     improvement = improve(questions, limits=Limits(max_calls=3))
@@ -357,7 +357,7 @@ def test_the_questions_are_given_back_if_the_budget_ends_before_a_program_is_com
     assert read_decided(model_name) == frozenset()
 
 
-def test_the_questions_are_given_back_if_the_optimizer_changes_nothing(
+def test_the_questions_are_released_if_the_optimizer_changes_nothing(
     improve: Round, address: str, model_name: str, questions: Path
 ) -> None:
     unchanged = WriteInstruction(instruction=instruction_of(address))
@@ -375,6 +375,14 @@ def test_an_optimizer_that_makes_demos_is_refused(improve: Round, questions: Pat
     assert message.startswith("--optimizer bootstrap puts questions of users into prompts")
 
 
+def test_an_optimizer_that_tunes_settings_is_not_refused(improve: Round, tmp_path: Path) -> None:
+    few_questions = write_questions(tmp_path / "few.jsonl", users=range(2), words=DRIFT)
+
+    improvement = improve(few_questions, optimizer="settings")
+
+    assert improvement.outcome == "too few questions"
+
+
 def test_an_optimizer_that_trains_weights_is_refused(improve: Round, questions: Path) -> None:
     message = refusal(improve, questions, optimizer="finetune", allow_user_text=True)
 
@@ -387,7 +395,7 @@ def test_a_program_with_demos_is_not_registered(
     improvement = improve(questions, optimizer=AddDemo())
 
     assert improvement.outcome == "kept"
-    assert "holds 1 demos, which are questions of users" in improvement.reason
+    assert "contain 1 demos, which are questions of users" in improvement.reason
     assert version_of(address) == "1"
 
 
@@ -412,7 +420,7 @@ def test_a_program_that_quotes_a_user_is_not_registered(
     improvement = improve(questions, optimizer=WriteInstruction(instruction=quoting))
 
     assert improvement.outcome == "kept"
-    assert "holds 8 words in a row of a user" in improvement.reason
+    assert "contain 8 words in a row of a user" in improvement.reason
     assert version_of(address) == "1"
 
 
@@ -475,7 +483,7 @@ def test_a_round_that_is_stopped_says_that_nothing_changed(
 def test_the_registry_keeps_more_digests_than_fit_into_a_tag(address: str, model_name: str) -> None:
     digests = {f"{number:012x}" for number in range(900)}
 
-    record_decided(model_name, "round", digests)
+    reserve_questions(model_name, "round", digests)
 
     assert read_decided(model_name) == digests
     tags = client().get_registered_model(model_name).tags
@@ -517,7 +525,7 @@ def test_only_one_process_improves_a_model_at_a_time(improve: Round, questions: 
     improve(questions, optimizer=WriteInstruction(before=start_another_round))
 
     assert len(messages) == 1
-    assert "another process improves it" in messages[0]
+    assert "another process is improving it" in messages[0]
 
 
 def test_a_round_registers_nothing_if_the_alias_was_moved_meanwhile(
@@ -540,7 +548,7 @@ def test_an_address_without_an_alias_is_refused(
 ) -> None:
     message = refusal(mempiler.improve, wrong.format(name=model_name), data=questions)
 
-    assert message.endswith("an alias is moved; write models:/NAME@ALIAS")
+    assert message.endswith("names no alias of a model; write models:/NAME@ALIAS")
 
 
 @pytest.fixture
