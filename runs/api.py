@@ -37,7 +37,7 @@ from ..optimizers.logo_grpo.training_config import TrainingConfig
 from ..optimizers.optimizer import Optimizer
 from ..programs.staging import Stage
 from .announce import announce
-from .check import AnyModel, CheckModels, Subjects, run_check
+from .check import AnyModel, CheckModels, CheckPrograms, run_check
 from .check_result import Check
 from .choice import Choice
 from .choose import run_choose
@@ -256,7 +256,7 @@ def check(
     Both programs answer the same questions. The check fails if `program` is significantly worse
     than `against`, by the paired verdict of `compare`, or if a figure is below its floor. It also
     fails with fewer than `min_n` questions. A difference that is not told apart passes, and the
-    result says which loss would have been noticed.
+    result says which loss would have been detected.
 
     Args:
         program: The program that is checked, as `evaluate` takes it. Settings in `set` are meant
@@ -284,15 +284,15 @@ def check(
     _refuse_options(options, UNAVAILABLE_OPTIONS["check"], "check")
     checked_models = _checked_models(lms, options.get("lm"))
     check_model_option("against_lm", against_lm)
-    subjects = Subjects.pinned(program, against)
+    programs = CheckPrograms.with_pinned_versions(program, against)
     default_model = dspy.settings.lm or "offline"
-    models = CheckModels.choose(subjects.reference, checked_models, against_lm, default_model)
+    models = CheckModels.choose(programs.reference, checked_models, against_lm, default_model)
 
     questions = Questions(testset=testset, metric=metric)
     reference_options: RunOptions = {**options, "lm": models.reference}
     inputs = _inputs_for(check, reference_options, questions)
-    with _show_progress(options, inputs, subjects.reference, split) as (start_phase, meter):
-        return run_check(subjects, models, inputs, split, floors, start_phase, meter)
+    with _show_progress(options, inputs, programs.reference, split) as (start_phase, meter):
+        return run_check(programs, models, inputs, split, floors, start_phase, meter)
 
 
 def _checked_models(lms: Sequence[AnyModel], lm: AnyModel | None) -> list[AnyModel]:
