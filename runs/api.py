@@ -165,22 +165,22 @@ def choose(
 ) -> Choice:
     """Find out which of several methods suits the questions best, with few calls.
 
-    All methods are asked some of the questions. The worse half leaves, and so does whoever is
-    clearly behind the leader; those that stay are asked further ones, until two are left.
+    All methods are asked the same few questions. Then the worse half drops out, and so do those
+    that are clearly behind the best one. The others are asked further questions, until two remain.
 
     Args:
         programs: Two methods or more, each in a form that `evaluate` takes, except for files of
             answers.
         testset: As `evaluate` takes it.
         metric: As `compile` takes it.
-        share: The share of all answers, each method on each question, that is asked for at most:
-            above 0, up to 1.
+        share: How much is asked at most: 1 would be every question to every method, 0.3 is 30 %
+            of that; above 0.
         split: Which questions of a benchmark: "all", or a part of the split that `compile` uses.
         **options: Models, limits and everything else that runs share; see `RunOptions`. The limits
             hold for all methods together.
 
     Returns:
-        The methods, the best first, with their scores and what they take, and whether the first
+        The methods, the best first, with their scores and costs, and whether the first
         one is told apart from the second one.
 
     Raises:

@@ -192,8 +192,8 @@ class _Contest:
     def ask(self, new_questions: int) -> bool:
         """Ask every active candidate further questions, and rank the candidates.
 
-        Return False if a limit was reached. The scores up to there are kept for the result, but
-        nobody is ranked by them: some candidates were asked more questions than others.
+        Return False if a limit was reached. The scores up to there are kept for the result, but the
+        round does not count: some candidates were asked more of its questions than others.
         """
         self._round_size = len(self.active)
         stop = self.next_question + new_questions
@@ -222,7 +222,7 @@ class _Contest:
     def drop_worse_half(self) -> None:
         """Drop the last candidates until half of the round's candidates remain, but at least two.
 
-        Of two candidates neither drops out here: between them only a significant difference decides.
+        Of two candidates neither drops out here: between two only a significant difference decides.
         """
         places = max(2, math.ceil(self._round_size / 2))
         for candidate in self.active[places:]:

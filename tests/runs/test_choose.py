@@ -113,7 +113,7 @@ def test_the_table_names_the_winner_and_what_a_question_takes(
     assert "winner: tests.runs.test_choose:knows_everything, better than" in text
     assert "scope: other conversations" in text
     assert "120 of 800 answers" in text
-    assert "round 1: clearly behind" in text
+    assert "after round 1: clearly behind" in text
     assert "seconds" in text
 
 
@@ -180,7 +180,7 @@ def test_the_cheapest_of_those_that_are_not_told_apart_is_named() -> None:
 
     assert choice.verdict == "not told apart"
     assert choice.cheapest == "turn-rag"
-    assert "the cheapest of the last is turn-rag" in choice.statement()
+    assert "the cheapest method left is turn-rag" in choice.statement()
 
 
 def test_a_small_first_round_is_noted() -> None:
@@ -265,7 +265,7 @@ def test_a_limit_holds_for_all_methods_together_and_the_run_can_be_resumed() -> 
 
     assert stopped.stopped == "max-calls 80"
     assert stopped.usage["calls"]["task"] == 80
-    assert f"--resume {stopped.run.name} goes on" in str(stopped)
+    assert f"to resume: --resume {stopped.run.name}" in str(stopped)
 
     resumed = choose("turn-rag", "session-rag", resume=stopped.run.name, **options)
 
@@ -308,7 +308,11 @@ def test_a_broken_method_that_loses_is_noted() -> None:
     [
         (["turn-rag"], {}, "nothing to choose from: turn-rag; name two methods or more"),
         (["turn-rag", "turn-rag"], {}, "turn-rag: is named twice; name each method once"),
-        (["turn-rag", "answers.jsonl"], {}, "answers.jsonl: the answers of a file are there"),
+        (
+            ["turn-rag", "answers.jsonl"],
+            {},
+            "answers.jsonl: the answers in this file were paid for",
+        ),
         (["turn-rag", "no-memory"], {"share": 0}, "share = 0: no question would be asked"),
         (["turn-rag", "no-memory"], {"share": 1.5}, "share = 1.5: give a finite number, 0 to 1"),
         (["turn-rag", "no-memory"], {"workers": 2}, "workers: choose does not take it"),
