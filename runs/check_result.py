@@ -29,7 +29,7 @@ from .results import Evaluation, difference, pair_rows
 from .statistics import MIN_N, Difference, bootstrap_interval
 from .tables import ResultTable
 
-COLUMN_NAMES = ("program", "LM", "n", "score", "difference", "verdict", "smallest detectable loss")
+COLUMN_NAMES = ("program", "LM", "n", "score", "difference", "verdict", "detectable loss")
 """The columns of the table of a check."""
 
 
