@@ -305,7 +305,7 @@ def _table_line(row: ChoiceRow) -> list[str]:
         ]
     dropout = "-"
     if row.dropout is not None:
-        dropout = f"after round {row.dropout.round}: {row.dropout.reason}"
+        dropout = f"round {row.dropout.round}: {row.dropout.reason}"
     return [
         row.program,
         str(row.questions),

@@ -113,7 +113,7 @@ def test_the_table_names_the_winner_and_what_a_question_takes(
     assert "winner: tests.runs.test_choose:knows_everything, better than" in text
     assert "scope: other conversations" in text
     assert "120 of 800 answers" in text
-    assert "after round 1: clearly behind" in text
+    assert "round 1: clearly behind" in text
     assert "seconds" in text
 
 
