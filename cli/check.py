@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..runs.evaluate import Part
 
 _DEFAULT_BENCHMARK = "jsonl"
-"""What --data is read as: mostly it is a file of one's own questions."""
+"""The benchmark that reads --data: most users check with a file of their own questions."""
 
 _OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -59,15 +59,15 @@ class _RepeatedModel(FileOption):
 )
 @click.option(
     "--against-lm",
-    help="the model in use, of the reference"
-    " [default: the one that --against was compiled with, else the first --lm]",
+    help="the model in use, which the --against program is asked with"
+    " [default: the one that it was compiled with, else the first --lm]",
 )
 @click.option(
     "--floor",
     "floor_pairs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="least value of a figure of PROGRAM, e.g. recall@20=.7 or score=.5; may be repeated",
+    help="fixed minimum of a figure of PROGRAM, e.g. recall@20=.7 or score=.5; may be repeated",
 )
 @run_options(without=(*UNAVAILABLE_OPTIONS["check"], "benchmark", "lm"))
 @click.option(
@@ -75,7 +75,7 @@ class _RepeatedModel(FileOption):
     cls=FileOption,
     file_key="data.benchmark",
     default=_DEFAULT_BENCHMARK,
-    help="what the questions are; jsonl reads a file of your own",
+    help="the benchmark that asks; jsonl reads a file of your own questions",
 )
 @click.option(
     "--split",
@@ -83,10 +83,13 @@ class _RepeatedModel(FileOption):
     file_key="evaluation.split",
     type=click.Choice(["all", "train", "dev", "test"]),
     default="all",
-    help="which part of compile's questions",
+    help="which questions: all, or the train, dev or test part that compile makes of them",
 )
 @click.option(
-    "--markdown", "markdown_path", type=_OUTPUT_FILE, help="write a summary for a job's page"
+    "--markdown",
+    "markdown_path",
+    type=_OUTPUT_FILE,
+    help="write a summary for the page of a CI job",
 )
 @click.option("--junit", "junit_path", type=_OUTPUT_FILE, help="write JUnit XML")
 @OVERWRITE
@@ -106,10 +109,11 @@ def command(
     """Check PROGRAM against the one in use: end with code 1 if it is worse, or below a floor.
 
     Both are asked the questions of --data, as `evaluate` does it. Code 0 means that nothing worse
-    was found; the last lines say which loss would have been noticed. Code 1 means worse, below a
-    floor, or too few questions (--min-n). Other codes are errors.
+    was found; the last lines say which loss would have been detected. Code 1 means worse, below a
+    floor, or too few questions (--min-n); the lines that begin with "failed:" say which. Other
+    codes are errors.
 
-    With several --lm, PROGRAM is asked with each: may we move to the cheaper model?
+    With several --lm, PROGRAM is asked with each, so that you see whether a cheaper model will do.
     """
     from ..runs import api
     from ..runs.check_files import JUNIT_MARK, MARKDOWN_MARK

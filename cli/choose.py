@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--share",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.3,
-    help="ask for at most this share of all answers, each method on each question",
+    help="how much to ask at most: 1 would be every question to every PROGRAM, 0.3 is 30% of that",
 )
 @click.option(
     "--split",
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     file_key="evaluation.split",
     type=click.Choice(["all", "train", "dev", "test"]),
     default="all",
-    help="which part of compile's questions",
+    help="which questions: all, or the train, dev or test part that compile makes of them",
 )
 @PLAN
 @JSON
@@ -44,9 +44,9 @@ def command(
 ) -> None:
     """Choose between PROGRAMs: methods, saved programs, or systems of your own.
 
-    All are asked a few questions of the benchmark. The worse half leaves, and so does whoever is
-    clearly behind the leader; those that stay are asked further questions, until two are left. If
-    the leader is not told apart from the next best one, there is no winner. See docs/choose.md.
+    All are asked the same few questions. Then the worse half drops out, and so do those that are
+    clearly behind the best one. Those that remain are asked further questions, until two are left.
+    If the last two cannot be told apart, there is no winner. See docs/choose.md.
     """
     from ..runs import api
 
@@ -65,13 +65,14 @@ def command(
 
 
 def _choice_lines(choice: Choice) -> Iterator[RenderableType]:
-    """Yield the table, the lines below it, and where the runs are."""
+    """Yield what the command prints: the result, and then the commands that show more of it."""
     from ..runs.console import table
 
     result_table = choice.table()
     yield result_table.title
     yield table(result_table.column_names, result_table.rows)
     yield from result_table.notes
+
     yield f"the best two, question by question: mempiler show {choice.run.name}"
     for row in choice.rows:
         yield f"{row.program}: mempiler show {row.run.name}"

@@ -1,13 +1,18 @@
 """Simulate checks, and count how many are red: `mempiler check` in 200 CI jobs.
 
-Turn RAG answers questions about conversations that are made here. Searching, writing and prompts
-are real. The model is scripted: it obeys the prompt, and gives the line's own words if it finds
-the answer there. Each version of the program is scored once on a pool of questions. Every check
-then draws conversations from the pool, and adds the chance of a model that samples its answers: on
-both sides one answer in ten turns out otherwise.
+The program in use is the method turn-rag: it searches the turns of a conversation, and shows the
+best `k` of them to a model, which answers. A *version* is this program with one change, for example
+a smaller `k`. Each version answers all questions about a *pool* of 60 made-up conversations, once.
+Every simulated check then draws 20 conversations from the pool, and compares the version with the
+program in use on their 200 questions. A check is *red* if it fails.
+
+The program is real: it writes, searches and builds prompts as always. Only the model is a script
+(`ScriptedModel`): it does what its prompt tells it, and finds every answer that the prompt shows. A
+real model sometimes answers otherwise when it is asked again. So each check turns one answer in ten
+around, right to wrong or wrong to right, on both sides.
 
 Usage:
-    $ python perf/checks.py                     # minutes
+    $ python perf/checks.py                     # about a minute
     $ python perf/checks.py --checks 40
 
 Sample output:
@@ -15,20 +20,21 @@ Sample output:
     the same program                                         0.990    2.5%
     k = 5                                                    0.788   97.0%
 
-Every line is a version of the program that is checked against the first one:
-    the same program          no regression: at most 5 % may be red
-    k = 5                     recalls 5 turns in the place of 10
+Every line is a version that is checked against the program in use, which has k = 10:
+    the same program          no change: at most 5 % may be red
+    k = 8, k = 7, k = 5       shows fewer turns to the model
     no rule of brevity        its prompt lost the rule to give only the answer itself
     no rule of wording        its prompt lost the rule to use the words of the line
     every fifth turn lost     its writer drops every fifth turn
 
 Columns:
-    score    mean score on the whole pool, before chance is added
-    red      the share of checks that fail; of a regression at least 90 % should
+    score    mean score on the whole pool, before answers are turned around
+    red      the share of checks that fail
 
 How to read it:
-    The shares hold for losses of this size, and for this number of questions: a check prints the
-    smallest loss that it shows. The draws have a seed, so the same version gives the same figures.
+    The shares hold for losses of this size, and for this number of questions: k = 8 loses too
+    little to be noticed by 200 questions. A check prints the smallest loss that it can detect. The
+    draws have a seed, so the same version gives the same figures.
 """
 
 from __future__ import annotations
@@ -63,7 +69,7 @@ QUESTIONS_PER_CONVERSATION = 10
 POOL_SIZE = 60
 """Conversations in the pool."""
 NOISE = 0.1
-"""The share of answers that turn out otherwise by chance."""
+"""The share of answers that are turned around at random."""
 
 THINGS = (
     "anchor", "basket", "candle", "drum", "easel", "flute", "globe", "hammer", "inkwell", "jacket",
@@ -77,65 +83,80 @@ SMALL_TALK = (
     "A {thing} like that is rare.",
 )
 OTHER_WORDS = {"cellar": "basement", "attic": "loft"}
-"""How the model calls some places if it may choose the words."""
+"""What the scripted model calls some places if its prompt lets it choose the words."""
 BREVITY_RULE = "Give only the answer itself"
-"""Stands in the line of the prompt that asks for a short answer."""
+"""A part of the line of the prompt that asks for a short answer."""
 WORDING_RULE = "give it in the same words"
-"""Stands in the line of the prompt that asks for the words of the conversation."""
+"""A part of the line of the prompt that asks for the words of the conversation."""
+CHARACTERS_PER_TOKEN = 4
+"""A rule of thumb for English text. Nothing depends on these token counts."""
 
 
-class ObedientReader:
-    """A model that answers with what stands in its prompt, as the prompt wants it.
+class ScriptedModel:
+    """A fake language model that does what its prompt tells it; a program with rules, no network.
 
-    It looks for a line that says where the thing of the question is, and names the place. If the
-    prompt does not ask for a short answer, it repeats the whole line for every second thing. If
-    the prompt does not ask for the same words, it calls two of eight places by other ones.
+    It looks in its prompt for the line that says where the thing of the question is, and answers
+    with the place. Where the prompt lost a rule, it behaves as a real model might:
+
+    - Without the rule of brevity, it repeats the whole line for every second thing.
+    - Without the rule of wording, it calls two of the eight places by other words.
     """
 
+    # What DSPy asks every model about its abilities.
     supports_function_calling = False
     supports_reasoning = False
     supports_response_schema = False
     supported_params = ("temperature", "max_tokens")
 
     def complete(self, request: Any) -> Any:
-        """Answer a request."""
+        """Answer a request, as DSPy calls every engine of a model."""
         from dspy.lm15 import Message, Response, Usage
 
-        system = request.system if isinstance(request.system, str) else str(request.system)
-        user = "\n".join(message.text for message in request.messages if message.role == "user")
-        text = f"[[ ## answer ## ]]\n{self._answer(system, user)}\n\n[[ ## completed ## ]]"
+        system_prompt = str(request.system)
+        user_prompt = "\n".join(
+            message.text for message in request.messages if message.role == "user"
+        )
+        answer = self._answer(system_prompt, user_prompt)
+        # DSPy's ChatAdapter reads the output field `answer` between these two marks.
+        reply = f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]"
         return Response(
             id=None,
             model=request.model,
-            message=Message.assistant(text),
+            message=Message.assistant(reply),
             finish_reason="stop",
-            usage=Usage(input_tokens=len(user) // 4, output_tokens=len(text) // 4),
+            usage=Usage(
+                input_tokens=len(user_prompt) // CHARACTERS_PER_TOKEN,
+                output_tokens=len(reply) // CHARACTERS_PER_TOKEN,
+            ),
         )
 
-    def _answer(self, system: str, user: str) -> str:
+    def _answer(self, system_prompt: str, user_prompt: str) -> str:
         """Return the answer to the question in a prompt."""
-        question = re.search(r"Where did I put the (\w+)\?", user)
+        question = re.search(r"Where did I put the (\w+)\?", user_prompt)
         assert question is not None, "all questions have this form"
         thing = question[1]
-        line = re.search(rf"the old {thing} now stands in the (\w+)[^\n]*", user)
+        line = re.search(rf"the old {thing} now stands in the (\w+)[^\n]*", user_prompt)
         if line is None:
             return "I do not know"
-        is_talkative = THINGS.index(thing) % 2 == 1
-        if BREVITY_RULE not in system and is_talkative:
+
+        is_second_thing = THINGS.index(thing) % 2 == 1
+        if BREVITY_RULE not in system_prompt and is_second_thing:
             return line[0]
         place = line[1]
-        return place if WORDING_RULE in system else OTHER_WORDS.get(place, place)
+        if WORDING_RULE not in system_prompt:
+            return OTHER_WORDS.get(place, place)
+        return place
 
-    def __deepcopy__(self, memo: object) -> ObedientReader:
-        # DSPy copies the model with a program.
+    def __deepcopy__(self, memo: object) -> ScriptedModel:
+        # DSPy copies a program together with its model, but this model has no state to copy.
         return self
 
 
 class ForgetfulWriter(TurnWriter):
-    """Keeps every turn but each fifth one."""
+    """A writer with a bug: it drops every fifth turn."""
 
     def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Update[TurnMemory]:
-        """Return the memory with the turns of an item that are kept."""
+        """Add a session to the memory, without its fifth turn, its tenth, and so on."""
         kept_turns = [turn for number, turn in enumerate(item.turns, start=1) if number % 5]
         return Update(memory.with_session(item.replace(turns=tuple(kept_turns))))
 
@@ -150,7 +171,7 @@ class ForgetfulRAG(TurnRAG):
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the program, and what it scores on the pool."""
+    """The program with one change, and its answers to all questions of the pool."""
 
     name: str
     evaluation: Evaluation
@@ -172,12 +193,13 @@ def main() -> None:
 
 
 def score_versions(pool_size: int) -> list[Version]:
-    """Score each version of the program on a pool of so many conversations.
+    """Let every version answer all questions of the pool; the program in use is the first one.
 
-    The first version is the program in use.
+    Args:
+        pool_size: How many conversations the pool has.
     """
     benchmark = Benchmark.from_examples(testset=list(make_questions(pool_size)), metric="f1")
-    lm = MeteredLM("scripted/reader", Metering(), engine=ObedientReader(), cache=False)
+    lm = MeteredLM("scripted/reader", Metering(), engine=ScriptedModel(), cache=False)
     versions: list[Version] = []
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
         for name, program in programs().items():
@@ -189,15 +211,17 @@ def score_versions(pool_size: int) -> list[Version]:
 
 
 def programs() -> Mapping[str, MemoryProgram]:
-    """Return the versions of the program by name; the first one is the program in use."""
+    """Return all versions of the program by name; the first one is the program in use."""
     in_use = build("turn-rag", k=10)
-    forgetful = build("turn-rag", k=10)
+    same_task = build("turn-rag", k=10).task
     return {
         "the same program": in_use,
+        "k = 8": build("turn-rag", k=8),
+        "k = 7": build("turn-rag", k=7),
         "k = 5": build("turn-rag", k=5),
         "no rule of brevity": without_rule(BREVITY_RULE),
         "no rule of wording": without_rule(WORDING_RULE),
-        "every fifth turn lost": MemoryProgram(ForgetfulRAG(), forgetful.task),
+        "every fifth turn lost": MemoryProgram(ForgetfulRAG(), same_task),
     }
 
 
@@ -207,30 +231,32 @@ def without_rule(rule: str) -> MemoryProgram:
     (predictor,) = program.task.predictors()
     lines = predictor.signature.instructions.splitlines()
     kept_lines = [line for line in lines if rule not in line]
-    assert len(kept_lines) == len(lines) - 1, "the rule stands in one line"
+    assert len(kept_lines) == len(lines) - 1, "exactly one line has the rule"
     predictor.signature = predictor.signature.with_instructions("\n".join(kept_lines))
     return program
 
 
 def make_questions(conversations: int) -> Iterator[dspy.Example]:
-    """Yield questions about conversations, where people say once where a thing is.
+    """Yield the questions of the pool: where did a user put each of ten things?
 
-    They speak of each thing several times. The more often, the later in the hits of a search comes
-    the line that has the answer: for about a fifth of the things it is the 6th to 10th line, and
-    for one in twenty none of the first ten.
+    In each conversation, one message says where a thing is, and others only mention it. These
+    compete in the search: the more of them, the lower is the rank of the message with the answer.
+    For about a fifth of the things its rank is 6 to 10, so that a program with k = 5 misses it. For
+    one thing in twenty it is even lower.
     """
     for number in range(conversations):
         rng = random.Random(number)
         things = rng.sample(THINGS, QUESTIONS_PER_CONVERSATION)
-        places = {thing: rng.choice(PLACES) for thing in things}
+        place_of_thing = {thing: rng.choice(PLACES) for thing in things}
         messages: list[dict[str, str]] = []
         for thing in things:
-            for _ in range(_mentions(rng)):
-                talk = rng.choice(SMALL_TALK).format(thing=thing)
-                messages.append({"role": "user", "content": talk})
+            for _ in range(_count_of_mentions(rng)):
+                mention = rng.choice(SMALL_TALK).format(thing=thing)
+                messages.append({"role": "user", "content": mention})
+            # This message is longer than a mention, so the search ranks mentions before it.
             fact = (
                 f"After a long day of tidying up with my sister and her two noisy dogs"
-                f" the old {thing} now stands in the {places[thing]}."
+                f" the old {thing} now stands in the {place_of_thing[thing]}."
             )
             messages.append({"role": "user", "content": fact})
         rng.shuffle(messages)
@@ -240,27 +266,30 @@ def make_questions(conversations: int) -> Iterator[dspy.Example]:
                 user=f"user {number}",
                 history=messages,
                 question=f"Where did I put the {thing}?",
-                answer=places[thing],
+                answer=place_of_thing[thing],
             )
 
 
-def _mentions(rng: random.Random) -> int:
-    """Return how often people speak of a thing without saying where it is."""
+def _count_of_mentions(rng: random.Random) -> int:
+    """Draw how many messages mention a thing without saying where it is."""
     chance = rng.random()
     if chance < 0.7:
+        # 70 % of the things: even five hits include the message with the answer.
         return rng.randint(0, 3)
     if chance < 0.95:
+        # 25 %: mostly ten hits include it and five do not.
         return rng.randint(5, 8)
+    # 5 %: ten hits are too few.
     return rng.randint(11, 14)
 
 
 def count_red(in_use: Version, checked: Version, checks: int) -> int:
-    """Return how many of so many checks of a version against the one in use are red."""
+    """Return how many checks of a version against the program in use are red."""
     return sum(is_red(in_use, checked, seed) for seed in range(checks))
 
 
 def is_red(in_use: Version, checked: Version, seed: int) -> bool:
-    """Draw the questions of one check and the chance of the answers; return whether it fails."""
+    """Simulate one check: draw its conversations, turn some answers around, and compare."""
     rng = np.random.default_rng(seed)
     users = sorted({row.group for row in in_use.evaluation.rows})
     drawn_users = set(rng.choice(users, size=CONVERSATIONS, replace=False).tolist())
@@ -272,7 +301,7 @@ def is_red(in_use: Version, checked: Version, seed: int) -> bool:
 
 
 def _with_chance(evaluation: Evaluation, users: set[str], rng: np.random.Generator) -> Evaluation:
-    """Return the rows of some users, of which a share turns out otherwise."""
+    """Return the answers about some users; a share of `NOISE` of them is turned around."""
     rows: list[Row] = []
     for row in evaluation.rows:
         if row.group not in users:

@@ -1,7 +1,8 @@
 """Simulate choices between methods, and count how often `mempiler choose` finds the best one.
 
-Scores of several methods on the same questions are drawn at random, and `halve` chooses as it does
-in a run. What it finds is compared with what all scores say: each method on every question.
+No program runs here. Whether a method is right on a question is drawn at random, and `halve`
+chooses by these scores, as it does in a run. Its choice is compared with the truth: the method that
+scores best if every method is asked every question. `halve` sees only 30 % of these answers.
 
 Usage:
     $ python perf/choices.py                     # minutes
@@ -15,8 +16,10 @@ Every line is a case:
     clear winner of 8     one method is right in 75 % of the questions, and the others in 40 to 58 %
     two close of 6        two methods are right in 65 and 63 %, and the others in 40 to 50 %
     equal, 6              all methods are right in 55 %: there is no best one
+    five points, 2        one method is right in 65 %, and the other in 60 %
     600 in 20 spread      600 questions about 20 conversations, asked round-robin over all of these
-    600 in 20 whole       the same, asked conversation by conversation, as of methods that write
+    600 in 20 whole       the same, asked conversation by conversation, as `mempiler choose` does if
+                          a method writes its memories with a model
 
 Columns:
     best found            the leader is the method with the best score on all questions
@@ -45,7 +48,9 @@ HARDNESS_OF_QUESTIONS = 1.2
 HARDNESS_OF_CONVERSATIONS = 0.5
 """How much conversations differ, for all methods alike."""
 TASTE = 0.3
-"""How much a conversation suits one method and not another."""
+"""How much a conversation suits one method better than another."""
+RATE_CORRECTION = 1.25
+"""Makes up for the spread of the questions, which draws the rates of right answers to a half."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Case:
 
     name: str
     rates: tuple[float, ...]
-    """About how often each method is right."""
+    """The share of questions on which each method is right, about."""
     questions: int
     conversations: int
     whole_conversations: bool
@@ -70,6 +75,7 @@ class Case:
 CLEAR_WINNER = (0.45, 0.58, 0.55, 0.75, 0.52, 0.5, 0.48, 0.4)
 TWO_CLOSE = (0.5, 0.65, 0.45, 0.48, 0.63, 0.4)
 ALL_EQUAL = (0.55,) * 6
+FIVE_POINTS_APART = (0.65, 0.60)
 CASES = (
     Case("clear winner of 8", CLEAR_WINNER, 600, 20, whole_conversations=False),
     Case("clear winner of 8", CLEAR_WINNER, 600, 20, whole_conversations=True),
@@ -83,6 +89,11 @@ CASES = (
     Case("equal, 6", ALL_EQUAL, 600, 20, whole_conversations=True),
     Case("equal, 6", ALL_EQUAL, 200, 10, whole_conversations=False),
     Case("equal, 6", ALL_EQUAL, 200, 10, whole_conversations=True),
+    Case("five points, 2", FIVE_POINTS_APART, 1000, 20, whole_conversations=False),
+    Case("five points, 2", FIVE_POINTS_APART, 2000, 20, whole_conversations=False),
+    Case("five points, 2", FIVE_POINTS_APART, 6000, 20, whole_conversations=False),
+    Case("five points, 2", FIVE_POINTS_APART, 2000, 100, whole_conversations=False),
+    Case("five points, 2", FIVE_POINTS_APART, 6000, 100, whole_conversations=False),
 )
 
 
@@ -107,7 +118,7 @@ class DrawnScores:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was chosen in one draw."""
+    """The scores of one draw, and what was chosen by them."""
 
     drawn: DrawnScores
     result: HalvingResult
@@ -179,9 +190,7 @@ def draw_scores(case: Case, rng: np.random.Generator) -> DrawnScores:
     # conversation, and of the conversation for this method alone.
     rates = np.array(case.rates)
     log_odds_of_methods = np.log(rates / (1 - rates))
-    # Where questions differ much, the rate of right answers is nearer to a half than the log odds
-    # say. This factor makes up for it.
-    log_odds_of_methods *= 1.25
+    log_odds_of_methods *= RATE_CORRECTION
     ease = rng.normal(0, HARDNESS_OF_CONVERSATIONS, case.conversations)[conversations]
     ease += rng.normal(0, HARDNESS_OF_QUESTIONS, case.questions)
     tastes = rng.normal(0, TASTE, (method_count, case.conversations))[:, conversations]

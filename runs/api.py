@@ -38,7 +38,7 @@ from ..optimizers.optimizer import Optimizer
 from ..optimizers.settings_search import SettingsSearch
 from ..programs.staging import Stage
 from .announce import announce
-from .check import AnyModel, CheckModels, Subjects, run_check
+from .check import AnyModel, CheckModels, CheckPrograms, run_check
 from .check_result import Check
 from .choice import Choice
 from .choice_plan import plan_choice as make_choice_plan
@@ -172,22 +172,22 @@ def choose(
 ) -> Choice:
     """Find out which of several methods suits the questions best, with few calls.
 
-    All methods are asked some of the questions. The worse half leaves, and so does whoever is
-    clearly behind the leader; those that stay are asked further ones, until two are left.
+    All methods are asked the same few questions. Then the worse half drops out, and so do those
+    that are clearly behind the best one. The others are asked further questions, until two remain.
 
     Args:
         programs: Two methods or more, each in a form that `evaluate` takes, except for files of
             answers.
         testset: As `evaluate` takes it.
         metric: As `compile` takes it.
-        share: The share of all answers, each method on each question, that is asked for at most:
-            above 0, up to 1.
+        share: How much is asked at most: 1 would be every question to every method, 0.3 is 30 %
+            of that; above 0.
         split: Which questions of a benchmark: "all", or a part of the split that `compile` uses.
         **options: Models, limits and everything else that runs share; see `RunOptions`. The limits
             hold for all methods together.
 
     Returns:
-        The methods, the best first, with their scores and what they take, and whether the first
+        The methods, the best first, with their scores and costs, and whether the first
         one is told apart from the second one.
 
     Raises:
@@ -263,7 +263,7 @@ def check(
     Both programs answer the same questions. The check fails if `program` is significantly worse
     than `against`, by the paired verdict of `compare`, or if a figure is below its floor. It also
     fails with fewer than `min_n` questions. A difference that is not told apart passes, and the
-    result says which loss would have been noticed.
+    result says which loss would have been detected.
 
     Args:
         program: The program that is checked, as `evaluate` takes it. Settings in `set` are meant
@@ -291,15 +291,15 @@ def check(
     _refuse_options(options, UNAVAILABLE_OPTIONS["check"], "check")
     checked_models = _checked_models(lms, options.get("lm"))
     check_model_option("against_lm", against_lm)
-    subjects = Subjects.pinned(program, against)
+    programs = CheckPrograms.with_pinned_versions(program, against)
     default_model = dspy.settings.lm or "offline"
-    models = CheckModels.choose(subjects.reference, checked_models, against_lm, default_model)
+    models = CheckModels.choose(programs.reference, checked_models, against_lm, default_model)
 
     questions = Questions(testset=testset, metric=metric)
     reference_options: RunOptions = {**options, "lm": models.reference}
     inputs = _inputs_for(check, reference_options, questions)
-    with _show_progress(options, inputs, subjects.reference, split) as (start_phase, meter):
-        return run_check(subjects, models, inputs, split, floors, start_phase, meter)
+    with _show_progress(options, inputs, programs.reference, split) as (start_phase, meter):
+        return run_check(programs, models, inputs, split, floors, start_phase, meter)
 
 
 def _checked_models(lms: Sequence[AnyModel], lm: AnyModel | None) -> list[AnyModel]:

@@ -1,14 +1,16 @@
 """Check a program against the one in use: score both on the same questions, and compare.
 
-    subjects = Subjects("my-program", "models:/memory@prod")
-    check = run_check(subjects, CheckModels.choose(...), inputs, floors={"recall@20": 0.7})
+    programs = CheckPrograms(checked="my-program", reference="models:/memory@prod")
+    check = run_check(programs, CheckModels.choose(...), inputs, floors={"recall@20": 0.7})
     check.passed
 
-Every program with every model is an ordinary evaluation, and a part of one run. All parts share
-one store, so a memory is written once, and a model that may be cached is asked once where two
-programs have the same prompt. The folder of the run has a folder for each part under `parts/`.
+Two words are used everywhere: the *checked* program is the new one, and the *reference* is the one
+in use (`--against`). Each is scored with one model or more. Every such combination is an ordinary
+evaluation, and has its own folder under `parts/` in the folder of the run. All share one store, so
+a memory is written once, and a model that may be cached is asked once where two programs have the
+same prompt.
 
-When a run is resumed, the parts that are finished are read, and one that was broken off goes on.
+When a run is resumed, finished evaluations are read, and one that was interrupted is resumed.
 """
 
 from __future__ import annotations
@@ -53,17 +55,18 @@ AnyModel = str | dspy.BaseLM
 
 
 @dataclass(frozen=True)
-class Subjects:
-    """The program that is checked, and the one that it is compared with."""
+class CheckPrograms:
+    """The two programs of a check; each is a name or an object, as `run_evaluate` takes it."""
 
     checked: object
-    """By its name or itself, as `run_evaluate` takes it."""
+    """The new program, which passes or fails."""
     reference: object
+    """The program in use, which the checked one is compared with."""
 
     @classmethod
-    def pinned(cls, checked: object, reference: object) -> Subjects:
-        """Return both programs; an alias is replaced by the version that it names now."""
-        return cls(_pinned(checked), _pinned(reference))
+    def with_pinned_versions(cls, checked: object, reference: object) -> CheckPrograms:
+        """Return both programs; an alias such as `@prod` becomes the version that it names now."""
+        return cls(_pin_version(checked), _pin_version(reference))
 
     @property
     def names(self) -> list[str]:
@@ -80,8 +83,8 @@ class Subjects:
         return has_two_names and self.checked == self.reference
 
 
-def _pinned(program: object) -> object:
-    """Return a program; of an address, the version that it names now."""
+def _pin_version(program: object) -> object:
+    """Return a program; an address is replaced by that of the version that it names now."""
     return pin_address(program) if isinstance(program, str) else program
 
 
@@ -90,7 +93,7 @@ class CheckModels:
     """The language models of a check."""
 
     reference: AnyModel
-    """The model in use."""
+    """The model in use: the first row of the table asks it."""
     checked: tuple[AnyModel, ...]
     """The models that the checked program is asked with; at least one."""
 
@@ -116,17 +119,17 @@ class CheckModels:
         Raises:
             UserError: A model is named twice.
         """
-        in_use = reference_model
-        if in_use is None:
-            in_use = _compiled_model(reference_program, models)
-        if in_use is None:
-            in_use = models[0] if models else default
+        reference = reference_model
+        if reference is None:
+            reference = _compiled_model(reference_program, models)
+        if reference is None:
+            reference = models[0] if models else default
 
         names = [model_name(model) for model in models]
         for position, name in enumerate(names):
             if name in names[:position]:
                 raise UserError(f"--lm {name}: is given twice; name every model once")
-        return cls(in_use, tuple(models) or (in_use,))
+        return cls(reference, tuple(models) or (reference,))
 
     @property
     def all(self) -> tuple[AnyModel, ...]:
@@ -162,14 +165,15 @@ def _compiled_model(program: object, models: Sequence[AnyModel]) -> AnyModel | N
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """A program that is scored with a model: a row of the table."""
+class _Combination:
+    """A program with a model: what one row of the table scores."""
 
     program: object
     model: AnyModel
     inputs: RunInputs
-    """With the model, and the settings that are meant for the program."""
+    """The data and limits of the check, with this model and the settings of this program."""
     is_decisive: bool
+    """Whether its row can make the check fail, which only the checked program can."""
 
     @property
     def title(self) -> str:
@@ -178,7 +182,7 @@ class _Cell:
 
 
 def run_check(
-    subjects: Subjects,
+    programs: CheckPrograms,
     models: CheckModels,
     inputs: RunInputs,
     split: Part = "all",
@@ -192,10 +196,10 @@ def run_check(
     defaults of its method.
 
     Args:
-        subjects: The programs.
+        programs: The checked program and the reference.
         models: The language models.
         inputs: Data, judge, limits, and the settings of the checked program.
-        split: Which questions: all, or a part of the split that compile uses.
+        split: Which questions: all, or those of train, dev or test as compile splits them.
         floors: The least value of figures of the checked program, by name.
         progress: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
@@ -207,12 +211,12 @@ def run_check(
     """
     floors = floors or {}
     check_floor_values(floors)
-    cells = _cells(subjects, models, inputs)
-    for cell in cells:
-        check_models(cell.inputs)
+    combinations = _combinations(programs, models, inputs)
+    for combination in combinations:
+        check_models(combination.inputs)
 
-    settings = _settings(subjects, models, inputs, split)
-    title = f"check-{name_in_tables(subjects.checked)}-{inputs.config.data.benchmark}"
+    settings = _settings_for_resume(programs, models, inputs, split)
+    title = f"check-{name_in_tables(programs.checked)}-{inputs.config.data.benchmark}"
     resume = inputs.config.execution.resume
     if resume is None:
         folder = RunFolder.create(title, settings)
@@ -225,11 +229,11 @@ def run_check(
         in_flight = max(IN_FLIGHT, inputs.config.execution.threads)
         guard = BudgetGuard(inputs.config.limits, in_flight)
         scorer = _Scorer(folder, tracker.run_id, split, meter or Meter(), guard, progress)
-        rows = _score_cells(cells, scorer, floors, inputs.config.execution.min_n)
+        rows = _score_combinations(combinations, scorer, floors, inputs.config.execution.min_n)
         check = Check(
             benchmark=inputs.config.data.benchmark,
             rows=rows,
-            notes=tuple(_training_notes(subjects, inputs, split)),
+            notes=tuple(_training_notes(programs, inputs, split)),
             run=folder.path,
             run_id=tracker.run_id,
         )
@@ -237,65 +241,74 @@ def run_check(
     return check
 
 
-def _cells(subjects: Subjects, models: CheckModels, inputs: RunInputs) -> list[_Cell]:
-    """Return the rows of the table; the first one is the reference with the model in use.
+def _combinations(
+    programs: CheckPrograms, models: CheckModels, inputs: RunInputs
+) -> list[_Combination]:
+    """Return what is scored; the first combination is the reference with the model in use.
 
     The reference is also scored with the other models: that tells the effect of a model from that
     of the program. If both programs are the same one, these rows would repeat others.
     """
     checked_settings = inputs.config.method.settings
-    has_same_programs = subjects.is_same_program and not checked_settings
+    has_same_programs = programs.is_same_program and not checked_settings
     reference_models = models.all[:1] if has_same_programs else models.all
 
-    cells: list[_Cell] = []
+    combinations: list[_Combination] = []
     for model in reference_models:
         reference_inputs = _inputs_with(inputs, model, settings={})
-        cells.append(_Cell(subjects.reference, model, reference_inputs, is_decisive=False))
+        combinations.append(
+            _Combination(programs.reference, model, reference_inputs, is_decisive=False)
+        )
     for model in models.checked:
         checked_inputs = _inputs_with(inputs, model, checked_settings)
-        cells.append(_Cell(subjects.checked, model, checked_inputs, is_decisive=True))
-    return cells
+        combinations.append(_Combination(programs.checked, model, checked_inputs, is_decisive=True))
+    return combinations
 
 
 def _inputs_with(inputs: RunInputs, model: AnyModel, settings: Mapping[str, Any]) -> RunInputs:
-    """Return inputs with another language model and other settings of the method."""
-    user_models = dict(inputs.user_models)
-    user_models.pop("task", None)
-    if not isinstance(model, str):
+    """Return inputs in which `model` answers, and the method has these settings."""
+    # A model that is an object is kept in `user_models`, and the config has its name alone. An
+    # object is used whatever the config names. So that of another combination must not stay here.
+    user_models = {role: lm for role, lm in inputs.user_models.items() if role != "task"}
+    if isinstance(model, dspy.BaseLM):
         user_models["task"] = model
     config = inputs.config.with_options(lm=model_name(model), set=dict(settings))
     return replace(inputs, config=config, user_models=user_models)
 
 
-def _settings(
-    subjects: Subjects, models: CheckModels, inputs: RunInputs, split: Part
+def _settings_for_resume(
+    programs: CheckPrograms, models: CheckModels, inputs: RunInputs, split: Part
 ) -> dict[str, Any]:
-    """Return the settings of the whole run that must be equal when it is resumed."""
+    """Return the settings of the check, by their names in `run.json`.
+
+    They must be equal when the run is resumed, or answers to other questions would be mixed in.
+    """
     settings = {
         "command": "check",
-        "program": name_in_tables(subjects.checked),
-        "against": name_in_tables(subjects.reference),
+        "program": name_in_tables(programs.checked),
+        "against": name_in_tables(programs.reference),
         **resume_key(inputs),
         "lm": [model_name(model) for model in models.checked],
         "against_lm": model_name(models.reference),
+        # All commands record --split by this name.
         "part": split,
     }
     return _as_saved(settings)
 
 
 def _as_saved(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as they are read from a file: with lists in the place of tuples."""
+    """Return settings as they are read from a file: with lists instead of tuples."""
     return json.loads(json.dumps(settings, default=jsonable))
 
 
 @dataclass
 class _Scorer:
-    """Scores the cells of a check, each as a part of one run."""
+    """Scores combinations, each in a folder of its own inside the folder of the check."""
 
     folder: RunFolder
-    """The folder of the whole run."""
+    """The folder of the check."""
     run_id: str
-    """The MLflow run that those of the parts are inside."""
+    """The MLflow run of the check, which contains one run for each combination."""
     split: Part
     meter: Meter
     guard: BudgetGuard
@@ -303,27 +316,27 @@ class _Scorer:
 
     @cached_property
     def _memories(self) -> MemoryCache:
-        """The memories that the parts share."""
+        """The memories that all combinations share."""
         return MemoryCache(self.folder.store.memories)
 
-    def evaluate(self, cell: _Cell) -> Evaluation:
-        """Return the evaluation of a cell; one that is finished is read.
+    def evaluate(self, combination: _Combination) -> Evaluation:
+        """Score a combination; if a resumed run has scored it already, read the result.
 
         Raises:
             BrokenRunError: A limit stopped it before all questions were asked.
         """
-        folder = self._part_folder(cell)
+        folder = self._folder_of(combination)
         if folder.is_finished:
             return load_run(str(folder.path)).evaluation
 
         def start_phase(phase: str) -> Progress | None:
-            return self.progress(f"{cell.title}: {phase}")
+            return self.progress(f"{combination.title}: {phase}")
 
         tags = {"mlflow.parentRunId": self.run_id, "part_of": "check"}
         try:
             evaluation = run_evaluate(
-                cell.program,
-                cell.inputs,
+                combination.program,
+                combination.inputs,
                 self.split,
                 progress=start_phase,
                 meter=self.meter,
@@ -335,20 +348,20 @@ class _Scorer:
             raise self._stopped(evaluation.stopped)
         return evaluation
 
-    def _part_folder(self, cell: _Cell) -> RunFolder:
-        """Return the folder of a cell; it is created unless it is there."""
+    def _folder_of(self, combination: _Combination) -> RunFolder:
+        """Return the folder of a combination; it is created unless it is there."""
         settings = {
             "command": "evaluate",
             # `mempiler show --config` writes no file for a part of a run.
             "part_of": "check",
-            "program": name_in_tables(cell.program),
-            **resume_key(cell.inputs),
+            "program": name_in_tables(combination.program),
+            **resume_key(combination.inputs),
             "part": self.split,
         }
         settings = _as_saved(settings)
-        role = "checked" if cell.is_decisive else "reference"
-        title = file_name_of(f"{role}-{model_name(cell.model)}")[:60]
-        # A part is found again by the settings that decide its result.
+        role = "checked" if combination.is_decisive else "reference"
+        title = file_name_of(f"{role}-{model_name(combination.model)}")[:60]
+        # A resumed run finds the folder again by the settings that decide the result.
         return self.folder.child(f"{title}-{digest(settings)[:12]}", settings)
 
     def _stopped(self, reason: str) -> BrokenRunError:
@@ -356,53 +369,56 @@ class _Scorer:
         self.folder.update(status="stopped")
         name = self.folder.path.name
         return BrokenRunError(
-            f"nothing was decided: {reason}; --resume {name} with a higher limit goes on"
+            f"nothing was decided: {reason}; resume with --resume {name} and a higher limit"
         )
 
 
-def _score_cells(
-    cells: Sequence[_Cell], scorer: _Scorer, floors: Mapping[str, float], min_n: int
+def _score_combinations(
+    combinations: Sequence[_Combination],
+    scorer: _Scorer,
+    floors: Mapping[str, float],
+    min_n: int,
 ) -> tuple[CheckRow, ...]:
-    """Score all cells, and compare each with the first one.
+    """Score all combinations, and compare each with the first one.
 
     Args:
-        cells: The reference, and the others.
-        scorer: Scores a cell.
-        floors: The floors of decisive rows.
+        combinations: The reference with the model in use, and the others.
+        scorer: Scores a combination.
+        floors: The floors of the checked program.
         min_n: With fewer questions there is no verdict.
 
     Raises:
         BrokenRunError: The evaluation of the reference is broken, or a limit was reached.
     """
-    reference_cell, *other_cells = cells
-    reference = scorer.evaluate(reference_cell)
+    reference_combination, *others = combinations
+    reference = scorer.evaluate(reference_combination)
     # There is nothing to compare with: no need to pay for the others.
     refuse_broken(reference, reference.run_id)
 
-    rows = [_row(reference_cell, reference)]
-    for cell in other_cells:
-        row = _row(cell, scorer.evaluate(cell))
-        row_floors = floors if cell.is_decisive else {}
+    rows = [_row(reference_combination, reference)]
+    for combination in others:
+        row = _row(combination, scorer.evaluate(combination))
+        row_floors = floors if combination.is_decisive else {}
         rows.append(compare_with_reference(row, reference, row_floors, min_n))
     return tuple(rows)
 
 
-def _row(cell: _Cell, evaluation: Evaluation) -> CheckRow:
-    """Return the row of a cell, which is compared with nothing yet."""
+def _row(combination: _Combination, evaluation: Evaluation) -> CheckRow:
+    """Return the row of a combination, which is compared with nothing yet."""
     return CheckRow(
-        program=name_in_tables(cell.program),
-        lm=model_name(cell.model),
+        program=name_in_tables(combination.program),
+        lm=model_name(combination.model),
         evaluation=evaluation,
-        is_decisive=cell.is_decisive,
+        is_decisive=combination.is_decisive,
     )
 
 
-def _training_notes(subjects: Subjects, inputs: RunInputs, split: Part) -> list[str]:
+def _training_notes(programs: CheckPrograms, inputs: RunInputs, split: Part) -> list[str]:
     """Return a note on each program that was compiled on questions of the same file."""
     if split != "all":
         return []
     notes: list[str] = []
-    for program in subjects.names:
+    for program in programs.names:
         folder = program_folder(program)
         if folder is not None and compiled_on(folder, inputs.benchmark):
             notes.append(

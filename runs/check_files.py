@@ -15,12 +15,12 @@ from .console import escape_control_characters
 MARKDOWN_MARK = "<!-- written by mempiler check -->"
 """The first line of every Markdown file, by which a file of ours is recognised."""
 JUNIT_MARK = '<testsuite name="mempiler check"'
-"""Stands near the beginning of every JUnit file of ours."""
+"""What every JUnit file of ours has near its beginning."""
 
 _MARKDOWN_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~@&])")
 """Characters with a meaning in Markdown, or in GitHub's form of it, such as mentions."""
 _NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
-"""Characters beside the control characters that XML 1.0 does not allow."""
+"""Characters that XML 1.0 does not allow, apart from control characters."""
 
 
 def markdown_text(
@@ -42,7 +42,7 @@ def markdown_text(
         f"### {_escape_markdown(title)}",
         "",
         _markdown_row(column_names),
-        _markdown_row(["---"] * len(column_names), is_escaped=True),
+        _ruler(len(column_names)),
     ]
     lines.extend(_markdown_row(row) for row in rows)
     lines.append("")
@@ -50,11 +50,15 @@ def markdown_text(
     return "\n".join(lines) + "\n"
 
 
-def _markdown_row(cells: Sequence[str], is_escaped: bool = False) -> str:
-    """Return a row of a table."""
-    if not is_escaped:
-        cells = [_escape_markdown(cell) for cell in cells]
-    return f"| {' | '.join(cells)} |"
+def _markdown_row(cells: Sequence[str]) -> str:
+    """Return a row of a table; marks of Markdown in its cells are shown as they are."""
+    escaped_cells = [_escape_markdown(cell) for cell in cells]
+    return f"| {' | '.join(escaped_cells)} |"
+
+
+def _ruler(column_count: int) -> str:
+    """Return the line between the names of the columns and the rows."""
+    return f"| {' | '.join(['---'] * column_count)} |"
 
 
 def _escape_markdown(text: str) -> str:

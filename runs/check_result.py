@@ -4,9 +4,10 @@
     check.passed
     print(check)
 
-One row is the *reference*: the program in use with the model in use. Every other row is compared
-with it, question by question. The rows of the program that is checked decide: one that is worse
-than the reference, or below a floor, makes the check fail.
+One row is the *reference*: the program in use with the model in use. All other rows are compared
+with it, question by question. Rows of the checked program are *decisive*: the check fails if one of
+them is worse than the reference, has too few questions to tell, or is below a floor. A *floor* is a
+fixed minimum that the user sets for a figure, such as the score. Other rows only inform.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .results import Evaluation, difference, pair_rows
 from .statistics import MIN_N, Difference, bootstrap_interval
 from .tables import ResultTable
 
-COLUMN_NAMES = ("program", "LM", "n", "score", "difference", "verdict", "smallest loss shown")
+COLUMN_NAMES = ("program", "LM", "n", "score", "difference", "verdict", "detectable loss")
 """The columns of the table of a check."""
 
 
@@ -41,15 +42,20 @@ class CheckRow:
     lm: str
     evaluation: Evaluation
     is_decisive: bool = False
-    """Whether it is the program that is checked, so that this row may make the check fail."""
+    """Whether the row is of the checked program, so that it can make the check fail."""
     difference: Difference | None = None
     """The score of this row minus that of the reference; None for the reference itself."""
     detectable_loss: float | None = None
-    """The smallest loss that the comparison shows in 90 % of the cases, in points of the score.
+    """The smallest loss that these questions detect in 90 % of the cases, in points of the score.
 
-    None for the reference, and if the questions would not even show the loss of all points.
+    None for the reference, and if not even the loss of all points would be detected.
     """
     floors: tuple[FloorResult, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The program and its model, as sentences and JUnit name the row."""
+        return f"{self.program} with {self.lm}"
 
     @property
     def is_reference(self) -> bool:
@@ -71,10 +77,11 @@ class CheckRow:
         return self.difference.verdict
 
     @property
-    def regression(self) -> str | None:
+    def comparison_problem(self) -> str | None:
         """Why the comparison makes the check fail, in one line; None if it does not.
 
-        Too few questions for a verdict are a reason: such a check would never fail.
+        The line begins with "worse", "too few to tell" or "broken run". Too few questions are a
+        problem because a check that can never find anything worse would always pass.
         """
         if self.is_broken:
             return f"broken run: {self.evaluation.breakage}"
@@ -94,8 +101,8 @@ class CheckRow:
     def problems(self) -> list[str]:
         """Why the row makes the check fail, a line each; none if it does not."""
         problems: list[str] = []
-        if self.regression is not None:
-            problems.append(self.regression)
+        if self.comparison_problem is not None:
+            problems.append(self.comparison_problem)
         problems.extend(str(floor) for floor in self.missed_floors)
         return problems
 
@@ -149,7 +156,7 @@ def compare_with_reference(
     """Return a row with its difference to the reference, and with its floors.
 
     Args:
-        row: The row.
+        row: A program with a model, which is compared with nothing yet.
         reference: The evaluation of the reference, on the same questions.
         floors: The floors by the name of the figure; none if None.
         min_n: With fewer questions there is no verdict.
@@ -179,7 +186,7 @@ def compare_with_reference(
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a program may take the place of the one in use, and with which models."""
+    """Whether a program may replace the one in use, and with which models."""
 
     benchmark: str
     """The name of the benchmark that asked the questions."""
@@ -204,7 +211,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether no row of the checked program is worse than the reference or below a floor."""
+        """Whether no row of the checked program has a problem."""
         return not any(row.problems for row in self.decisive_rows)
 
     @property
@@ -225,15 +232,12 @@ class Check:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """What the table means, a line each: problems, floors, power and notes."""
+        """What the table means, a line each: what failed first, then what could be detected."""
         sentences: list[str] = []
         for row in self.decisive_rows:
-            name = f"{row.program} with {row.lm}"
-            sentences.extend(f"failed: {name}: {problem}" for problem in row.problems)
-            met_floors = [floor for floor in row.floors if floor.is_met]
-            sentences.extend(f"passed: {name}: {floor}" for floor in met_floors)
+            sentences.extend(_outcome_sentences(row))
         for row in self.decisive_rows:
-            sentences.append(f"{row.program} with {row.lm}: {_power_sentence(row)}")
+            sentences.append(f"{row.name}: {_detectable_loss_sentence(row)}")
             if row.difference is not None and row.difference.warning is not None:
                 sentences.append(row.difference.warning)
         sentences.extend(self.notes)
@@ -278,28 +282,34 @@ class Check:
         return junit_text(cases)
 
 
-def _junit_cases(row: CheckRow, reference_program: str) -> Iterator[JUnitCase]:
-    """Yield a test for the comparison of a row, and one for each of its floors."""
-    group = f"{row.program} with {row.lm}"
-    comparison_name = f"not worse than {reference_program}"
-    if row.is_broken:
-        yield JUnitCase(group, comparison_name, error=row.regression)
-        return
-
-    yield JUnitCase(group, comparison_name, failure=row.regression)
-    for floor in row.floors:
-        failure = None if floor.is_met else str(floor)
-        yield JUnitCase(group, f"{floor.name} of at least {floor.floor:g}", failure)
+def _outcome_sentences(row: CheckRow) -> list[str]:
+    """Return a line for each problem of a row, and for each floor that it is not below."""
+    sentences = [f"failed: {row.name}: {problem}" for problem in row.problems]
+    met_floors = [floor for floor in row.floors if floor.is_met]
+    sentences.extend(f"passed: {row.name}: {floor}" for floor in met_floors)
+    return sentences
 
 
-def _power_sentence(row: CheckRow) -> str:
-    """Return which losses the comparison of a row would have shown."""
+def _detectable_loss_sentence(row: CheckRow) -> str:
+    """Return how large a loss must be for the questions of a row to detect it."""
     difference = row.difference
     question_count = 0 if difference is None else difference.n
     if row.detectable_loss is None:
-        return f"{question_count} questions do not show even the loss of all points; ask more"
-    share = f"{POWER:.0%}"
+        return f"{question_count} questions cannot detect even the loss of all points; ask more"
     return (
-        f"the smallest loss that these {question_count} questions show in {share} of the cases is"
-        f" {row.detectable_loss:.3f}; a smaller one may go unnoticed"
+        f"the smallest loss that these {question_count} questions detect in {POWER:.0%} of the"
+        f" cases is {row.detectable_loss:.3f}; a smaller one may go unnoticed"
     )
+
+
+def _junit_cases(row: CheckRow, reference_program: str) -> Iterator[JUnitCase]:
+    """Yield a test for the comparison of a row, and one for each of its floors."""
+    comparison_name = f"not worse than {reference_program}"
+    if row.is_broken:
+        yield JUnitCase(row.name, comparison_name, error=row.comparison_problem)
+        return
+
+    yield JUnitCase(row.name, comparison_name, failure=row.comparison_problem)
+    for floor in row.floors:
+        failure = None if floor.is_met else str(floor)
+        yield JUnitCase(row.name, f"{floor.name} of at least {floor.floor:g}", failure)

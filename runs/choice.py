@@ -1,4 +1,4 @@
-"""The result of `mempiler.choose`: what each method scored and takes, and which one won."""
+"""The result of `mempiler.choose`: what each method scored and costs, and which one won."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from .tables import ResultTable
 
 @dataclass(frozen=True)
 class MeanUsage:
-    """What one question takes on average: recalling and answering it, and its share of writing."""
+    """What one question costs on average.
+
+    That is recalling and answering it, and its share of writing the memory that it is about.
+    """
 
     calls: float
     tokens: float
@@ -25,20 +28,23 @@ class MeanUsage:
     usd: float | None
     """US dollars; None if the price of a call is not known."""
     seconds: float
-    """Of recalling and answering alone, without waiting for the memory to be written."""
+    """For recalling and answering alone: writing the memory is not in it."""
 
     @classmethod
     def of_evaluation(cls, evaluation: Evaluation) -> MeanUsage | None:
-        """Return the mean over the questions of an evaluation; None if it has none."""
-        count = len(evaluation.rows)
-        if count == 0:
+        """Return the mean over the questions of an evaluation; None if no question was asked."""
+        question_count = len(evaluation.rows)
+        if question_count == 0:
             return None
+
         usage = evaluation.usage
+        # A sum without the calls whose price is not known would be too low.
+        has_all_prices = not usage.unpriced
         return cls(
-            calls=usage.calls / count,
-            tokens=usage.tokens / count,
-            usd=None if usage.unpriced else usage.cost / count,
-            seconds=evaluation.answering_usage.seconds / count,
+            calls=usage.calls / question_count,
+            tokens=usage.tokens / question_count,
+            usd=usage.cost / question_count if has_all_prices else None,
+            seconds=evaluation.answering_usage.seconds / question_count,
         )
 
     def to_dict(self) -> dict[str, float | None]:
@@ -53,7 +59,7 @@ class MeanUsage:
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """How one method did."""
+    """The result of one method."""
 
     program: str
     """The name of the method or program."""
@@ -62,7 +68,7 @@ class ChoiceRow:
     evaluation: Evaluation | None = field(repr=False)
     """Its scores; None if a limit was reached before its first question."""
     dropout: Dropout | None
-    """How it left; None if it stayed to the end."""
+    """When and why it dropped out; None if it stayed to the end."""
     difference: Difference | None
     """Its scores minus those of the leader, on the questions of both; None for the leader."""
 
@@ -73,7 +79,7 @@ class ChoiceRow:
 
     @property
     def score(self) -> float | None:
-        """Its mean score on these questions; None without any."""
+        """Its mean score on these questions; None if none was asked."""
         return None if self.evaluation is None else self.evaluation.score
 
     @property
@@ -83,7 +89,7 @@ class ChoiceRow:
 
     @property
     def usage(self) -> MeanUsage | None:
-        """What a question takes; None without any."""
+        """What a question costs on average; None if none was asked."""
         return None if self.evaluation is None else MeanUsage.of_evaluation(self.evaluation)
 
     @property
@@ -115,7 +121,7 @@ class Choice:
     """Which of several methods suits the questions best."""
 
     rows: tuple[ChoiceRow, ...]
-    """All methods, the best first: those that stayed to the end, then those that left last."""
+    """All methods, the best first: those that stayed to the end, then the last to drop out."""
     difference: Difference
     """The scores of the leader minus those of the next best method, on the questions of both."""
     benchmark: str
@@ -125,11 +131,11 @@ class Choice:
     question_count: int
     """How many questions could be asked."""
     usage: UsageSummary
-    """Calls, tokens and cost of the run. What was kept of earlier starts is not in it."""
+    """Calls, tokens and cost of the run. Answers that a resumed run had already are not in it."""
     run: Path
     """The folder of the run."""
     run_id: str
-    """The id of the MLflow run. Each method's own run stands below it."""
+    """The id of the MLflow run, which contains one run for each method."""
     stopped: str | None = None
     """The limit that ended the run early, e.g. "max-calls 100"; None if none did."""
     notes: tuple[str, ...] = ()
@@ -159,10 +165,9 @@ class Choice:
 
     @property
     def cheapest(self) -> str | None:
-        """Of finalists that are not told apart, the one that takes the fewest dollars or tokens.
+        """The finalist that costs the fewest dollars a question, if nothing else decides.
 
-        Tokens count where a price is not known. The result is None if there is a winner, or if too
-        few questions were asked to tell.
+        Tokens count where a price is not known. None unless the verdict is "not told apart".
         """
         candidates = [row for row in self.finalists if row.usage is not None]
         if self.verdict != "not told apart" or len(candidates) < 2:
@@ -192,19 +197,19 @@ class Choice:
 
         line = f"{self.verdict}: {self.leader} and {runner_up}: {numbers}"
         if self.cheapest is not None:
-            line += f"; the cheapest of the last is {self.cheapest}"
+            line += f"; the cheapest method left is {self.cheapest}"
         return line
 
     def refuse_broken(self) -> None:
         """Raise an error if the choice cannot be trusted.
 
-        The command line calls this after it has printed the result, for its exit status.
+        The command line calls this after it has printed the result, so that its exit code is right.
 
         Raises:
             BrokenRunError: The leader's evaluation is broken, or nothing was asked.
         """
         if self.answers == 0:
-            advice = f"--resume {self.run.name} with a higher limit goes on"
+            advice = f"resume with --resume {self.run.name} and a higher limit"
             raise BrokenRunError(f"nothing was evaluated: {self.stopped}; {advice}")
         leader = self.rows[0]
         if leader.evaluation is not None:
@@ -216,12 +221,12 @@ class Choice:
             "method",
             "questions",
             "score",
-            "to the leader",
+            "minus leader",
             "calls",
             "tokens",
             "US$",
             "seconds",
-            "left",
+            "dropped out",
         )
         smoke_test = "" if self.comparable else " (smoke test, not comparable)"
         title = f"methods on {self.benchmark}, LM {self.lm}{smoke_test}"
@@ -236,7 +241,7 @@ class Choice:
             self.statement(),
             f"scored {self.answers:,} of {self.all_answers:,} answers ({share:.0%}),"
             f" with {totals['calls']:,.0f} calls",
-            "calls, tokens, US$ and seconds are those of a question, on average",
+            "calls, tokens, US$ and seconds are means per question",
         ]
         if self.difference.warning is not None:
             lines.append(self.difference.warning)
@@ -245,7 +250,7 @@ class Choice:
             if row.broken is not None:
                 lines.append(f"broken run: {row.program}: {row.broken}")
         if self.stopped is not None:
-            lines.append(f"stopped by a limit: {self.stopped}; --resume {self.run.name} goes on")
+            lines.append(f"stopped by a limit: {self.stopped}; to resume: --resume {self.run.name}")
         return lines
 
     def __str__(self) -> str:
@@ -298,21 +303,21 @@ def _table_line(row: ChoiceRow) -> list[str]:
             format_estimate(usage.usd, form="{:.5f}"),
             f"{usage.seconds:.2f}",
         ]
-    left = "-"
+    dropout = "-"
     if row.dropout is not None:
-        left = f"round {row.dropout.round}: {row.dropout.reason}"
+        dropout = f"round {row.dropout.round}: {row.dropout.reason}"
     return [
         row.program,
         str(row.questions),
         format_estimate(row.score, row.interval),
         _difference_cell(row.difference),
         *usage_cells,
-        left,
+        dropout,
     ]
 
 
 def _difference_cell(difference: Difference | None) -> str:
-    """Return a difference to the leader with its interval; "-" for the leader itself."""
+    """Return the score minus that of the leader, with its interval; "-" for the leader itself."""
     if difference is None or difference.n == 0:
         return "-"
     return format_estimate(difference.mean, difference.interval, form="{:+.3f}")

@@ -13,7 +13,7 @@ import dspy
 
 from ..optimizers.call_bounds import Range
 from ..programs.program import MemoryProgram
-from .choose import check_share, entrants_of, in_order, questions_that_count
+from .choose import check_share, in_order, named_methods, questions_that_count
 from .evaluate import Part
 from .halving import DEFAULT_SHARE, answer_budget, first_round_size, most_questions
 from .inputs import RunInputs
@@ -50,10 +50,10 @@ def plan_choice(
     Raises:
         UserError: As `run_choose`; or what a method takes is not known before it runs.
     """
-    entrants = entrants_of(targets)
+    methods = named_methods(targets)
     check_share(share)
     benchmark = inputs.benchmark
-    programs = [start_program(entrant.target, inputs, benchmark) for entrant in entrants]
+    programs = [start_program(method.target, inputs, benchmark) for method in methods]
     writes_with_model = any(program.method.writer.calls_model for program in programs)
     questions = in_order(inputs, questions_that_count(inputs, split), writes_with_model)
     methods: list[_Method] = []

@@ -3,10 +3,10 @@
     choice = run_choose(["turn-rag", "session-rag", "fact-store"], inputs)
     choice.winner          # "session-rag", or None if the best two are not told apart
 
-Who is asked how much, `halving.py` decides. Here the programs are opened, scored and logged. Every
-method is an evaluation of its own, in a part of the run's folder and as an MLflow run below that of
-the choice. All share the limits, the models and the memories of the run. Rows are kept as they
-come, so a run that was stopped goes on with `--resume`.
+`halving.py` decides which method is asked how many questions. Here the programs are opened, scored
+and logged. Each method has an evaluation of its own, with its own folder inside that of the run and
+its own MLflow run inside that of the choice. All share the limits, the models and the memories of
+the run. Every answer is saved at once, so a stopped run can be resumed with `--resume`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .run_description import parameters
 from .tracking.tracker import Tracker
 
 _PHASE = "choose"
-"""What the rows of every method are filed under."""
+"""The name under which the answers of every method are saved in the run's store."""
 RESULT_FILE = "choice.json"
 """The file with the result, among the artifacts of the MLflow run."""
 
@@ -65,13 +65,14 @@ def run_choose(
     progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
 ) -> Choice:
-    """Find the best of several methods, logged as one MLflow run with one below it for each.
+    """Find the best of several methods, logged as an MLflow run that has one inside it for each.
 
     Args:
         targets: What is chosen from, each as `run_evaluate` takes it; two or more.
         inputs: Data, models, limits, and the settings of the methods.
-        share: The share of all answers, each method on each question, that is asked for at most.
-        split: Which questions: all, or a part of the split that compile uses.
+        share: How much may be asked at most, as a part of what it would take to ask every method
+            every question: above 0, up to 1.
+        split: Which questions: all, or those of train, dev or test as compile splits them.
         progress: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
 
@@ -80,11 +81,12 @@ def run_choose(
             share is out of range.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    entrants = entrants_of(targets)
+    methods = named_methods(targets)
     check_share(share)
     questions = questions_that_count(inputs, split)
 
-    names = [entrant.label for entrant in entrants]
+    names = [method.label for method in methods]
+    # All commands record --split as "part".
     settings = {"part": split, "share": share}
     run = Run.start(inputs, "choose", " ".join(names), settings, meter)
     usage_before = run.meter.read()
@@ -93,71 +95,72 @@ def run_choose(
         # The programs first: a wrong name makes no MLflow run.
         opening = _Opening(run, split, progress)
         candidates: list[_Candidate] = []
-        for entrant in entrants:
-            candidate = opening.open(entrant)
+        for method in methods:
+            candidate = opening.open(method)
             open_methods.enter_context(closing(candidate.program.method))
             candidates.append(candidate)
 
         writes_with_model = any(candidate.writes_with_model for candidate in candidates)
-        contest = _Contest(candidates, in_order(inputs, questions, writes_with_model))
+        scorer = _CandidateScorer(candidates, in_order(inputs, questions, writes_with_model))
         min_n = inputs.config.execution.min_n
-        logged = {**_parameters(names, inputs), **settings}
+        logged = {**_settings_to_log(names, inputs), **settings}
         with run.tracked("choose", inputs.benchmark.name, logged) as tracker:
-            result = halve(contest.score_questions, contest.groups, len(candidates), share, min_n)
+            result = halve(scorer.score_questions, scorer.groups, len(candidates), share, min_n)
             for candidate in candidates:
                 candidate.log(tracker, split)
 
             usage = run.meter.read() - usage_before
-            notes = _notes(contest, share, min_n)
-            choice = _make_choice(run, tracker, contest, result, usage, notes)
-            _keep_result(run, tracker, choice, min_n)
+            notes = _small_round_notes(scorer, share, min_n)
+            choice = _make_choice(run, tracker, scorer, result, usage, notes)
+            _save_result(run, tracker, choice, min_n)
     return choice
 
 
 def check_share(share: float) -> None:
-    """Raise a UserError if a share is not above 0 and up to 1."""
+    """Raise a UserError unless a share is above 0 and at most 1."""
     check_number("share", share, 0, 1)
     if share == 0:
         raise UserError("share = 0: no question would be asked; give e.g. 0.3")
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A method as the user named it."""
+class NamedMethod:
+    """A method that the user named, and how tables call it."""
 
     number: int
     """Its place among the methods, from 1."""
     label: str
-    """Its name in tables, which no other one has."""
+    """Its name in tables, which no other method has."""
     target: object
+    """What the user gave: a name, an address, or a Python object."""
 
 
-def entrants_of(targets: Sequence[object]) -> list[Entrant]:
-    """Return the methods with names by which tables tell them apart.
+def named_methods(targets: Sequence[object]) -> list[NamedMethod]:
+    """Return the methods, each with a name of its own for tables.
 
     Raises:
-        UserError: There are fewer than two, a name stands there twice, or one is a file of answers.
+        UserError: There are fewer than two, a name is given twice, or one is a file of answers.
     """
     if len(targets) < 2:
         names = ", ".join(name_in_tables(target) for target in targets) or "none"
         raise UserError(f"there is nothing to choose from: {names}; name two methods or more")
 
     counts: Counter[str] = Counter()
-    entrants: list[Entrant] = []
+    methods: list[NamedMethod] = []
     for number, target in enumerate(targets, 1):
         name = name_in_tables(target)
         if isinstance(target, str) and target.endswith(ANSWER_FILE_ENDINGS):
             raise UserError(
-                f"{target}: the answers of a file are there already; `mempiler evaluate` scores"
-                " them, and `mempiler compare` compares"
+                f"{target}: the answers in this file were paid for already, so asking fewer saves"
+                " nothing; score it with `mempiler evaluate`, then use `mempiler compare`"
             )
         counts[name] += 1
         if isinstance(target, str) and counts[name] > 1:
             raise UserError(f"{name}: is named twice; name each method once")
         # Two objects of one class have the same name.
         label = name if counts[name] == 1 else f"{name} #{counts[name]}"
-        entrants.append(Entrant(number, label, target))
-    return entrants
+        methods.append(NamedMethod(number, label, target))
+    return methods
 
 
 def questions_that_count(inputs: RunInputs, split: Part) -> list[dspy.Example]:
@@ -180,14 +183,14 @@ def questions_that_count(inputs: RunInputs, split: Part) -> list[dspy.Example]:
 
 
 def _python_objects(inputs: RunInputs, targets: Sequence[object]) -> list[str]:
-    """Return what of the run is an object of the caller's, see `repeating.python_objects`."""
+    """Return the names of the run's Python objects, without which it cannot be repeated."""
     objects: set[str] = set()
     for target in targets:
         objects.update(python_objects(inputs, target))
     return sorted(objects)
 
 
-def _parameters(names: Sequence[str], inputs: RunInputs) -> dict[str, Any]:
+def _settings_to_log(names: Sequence[str], inputs: RunInputs) -> dict[str, Any]:
     """Return the settings of the choice as MLflow logs them; each method has its own beside."""
     source = inputs.benchmark.source
     config = inputs.config
@@ -210,16 +213,17 @@ class _Candidate:
 
     label: str
     run: Run
-    """Its part of the run."""
+    """Its own part of the run, with a folder of its own."""
     parent: Parent
-    """What it shares with the others."""
+    """What it shares with the other candidates."""
     program: MemoryProgram
     evaluator: Evaluator
     evaluation: Evaluation | None = None
-    """Its scores on all questions so far; None before the first one."""
-    _metered: UsageReport = field(default_factory=UsageReport)
-    """What its evaluations took, without the answers that were there before."""
+    """Its scores on all questions so far; None before the first round."""
+    _usage: UsageReport = field(default_factory=UsageReport)
+    """Calls and tokens of all rounds. Answers that a resumed run had already are not in it."""
     _seconds: float = 0.0
+    """How long all rounds took together."""
 
     @property
     def writes_with_model(self) -> bool:
@@ -227,30 +231,32 @@ class _Candidate:
         return self.program.method.writer.calls_model
 
     def score(self, questions: Sequence[dspy.Example], title: str) -> Evaluation:
-        """Score the program on questions; rows of earlier rounds are in the run's store.
+        """Score the program on the questions of all rounds so far.
+
+        Questions of earlier rounds are not asked again: their answers are in the run's store.
 
         Args:
-            questions: Those of earlier rounds, and the new ones.
-            title: What people are shown as the name of the phase.
+            questions: Those of earlier rounds, and then those of this round.
+            title: The name of the phase, for the progress bar.
         """
         usage_before = self.run.meter.read()
         with self.run.context(self.program):
             evaluation = self.evaluator(self.program, questions, _PHASE, title)
 
-        # The meter counted this round alone, and the evaluation is about all rounds.
-        self._metered += self.run.meter.read() - usage_before
+        # The evaluation has the scores of all rounds, but calls and seconds of this round alone.
+        # So those of the rounds before are added.
+        self._usage += self.run.meter.read() - usage_before
         self._seconds += evaluation.seconds
-        metered = metered_usage(self._metered)
-        evaluation = evaluation.model_copy(update={**metered, "seconds": self._seconds})
-        self.evaluation = evaluation
-        return evaluation
+        totals = {**metered_usage(self._usage), "seconds": self._seconds}
+        self.evaluation = evaluation.model_copy(update=totals)
+        return self.evaluation
 
     def log(self, choice_tracker: Tracker, split: Part) -> None:
-        """Log the scores as an MLflow run, and keep rows and page in the folder of this part.
+        """Log the scores as an MLflow run, and write them into the candidate's own folder.
 
         Args:
-            choice_tracker: The MLflow run of the choice, below which this one stands.
-            split: Which questions the methods were chosen by.
+            choice_tracker: The MLflow run of the choice, which will contain this one.
+            split: The part of the questions that all methods are asked.
         """
         if self.evaluation is None:
             return
@@ -272,7 +278,7 @@ class _Candidate:
 
 
 class _Opening:
-    """Opens the programs of a choice; nothing is paid for.
+    """Opens the programs of a choice, which asks no model yet.
 
     Args:
         run: The whole run.
@@ -287,38 +293,38 @@ class _Opening:
         # Methods that write alike share their memories.
         self._memories = MemoryCache(run.folder.store.memories)
 
-    def open(self, entrant: Entrant) -> _Candidate:
+    def open(self, method: NamedMethod) -> _Candidate:
         """Return the program of a method, with a part of the run for its evaluation.
 
         Raises:
             UserError: There is no such method, or the settings do not fit it.
         """
-        target = entrant.target
+        target = method.target
         if isinstance(target, str):
             target = pin_address(target)
-        folder = self._folder(entrant)
+        folder = self._folder(method)
         parent = Parent(folder, self._run.guard, tags={}, cache=self._memories)
         # The parts also share the meter, and models that are loaded into this process.
         run = replace(self._run, folder=folder, parent=parent)
         program, benchmark = run.load_target(target)
         evaluator = Evaluator(run, benchmark, self._progress, target)
-        return _Candidate(entrant.label, run, parent, program, evaluator)
+        return _Candidate(method.label, run, parent, program, evaluator)
 
-    def _folder(self, entrant: Entrant) -> RunFolder:
-        """Return the folder for the evaluation of a method; it is there if the run is resumed."""
+    def _folder(self, method: NamedMethod) -> RunFolder:
+        """Return the folder for the evaluation of a method; a resumed run has it already."""
         settings = {
             "command": "evaluate",
             # Such a run cannot be repeated by itself, so `mempiler show` writes no file for it.
             "part_of": "choose",
-            "program": entrant.label,
+            "program": method.label,
             **resume_key(self._run.inputs),
             "part": self._split,
         }
         # The number tells methods apart whose names begin alike, and the end of the run's own name
         # tells its parts from those of other runs.
-        short_name = file_name_of(entrant.label)[:60]
+        short_name = file_name_of(method.label)[:60]
         mark = self._run.folder.path.name.rpartition("-")[2]
-        return self._run.folder.child(f"{short_name}-{mark}-{entrant.number}", settings)
+        return self._run.folder.child(f"{short_name}-{mark}-{method.number}", settings)
 
 
 def in_order(
@@ -326,9 +332,11 @@ def in_order(
 ) -> list[dspy.Example]:
     """Return the questions in the order in which they are asked; the seed decides it.
 
-    Where no method asks a model to write, the first questions are about as many conversations as
-    possible. Otherwise one conversation follows the other: the first question about one takes its
-    whole memory, for every method, and the further ones cost little.
+    Where no method asks a model to write its memories, the order goes round the conversations: one
+    question about each, then a second one about each. So the first questions cover as many
+    conversations as possible. Otherwise all questions about one conversation come before those
+    about the next. Its memory must be written, and paid for, before its first question; the further
+    questions about it then cost little.
 
     Args:
         inputs: The benchmark and the seed.
@@ -348,11 +356,12 @@ def in_order(
 
 
 @dataclass(frozen=True)
-class _Contest:
-    """The candidates and the questions, in the order in which these are asked."""
+class _CandidateScorer:
+    """Scores candidates on the questions, as `halve` asks for it."""
 
     candidates: Sequence[_Candidate]
     questions: Sequence[dspy.Example]
+    """In the order in which they are asked."""
 
     @property
     def groups(self) -> list[str]:
@@ -361,16 +370,22 @@ class _Contest:
         return [benchmark.group(question) for question in self.questions]
 
     def score_questions(self, candidate: int, start: int, stop: int) -> list[float]:
-        """Return the scores of a candidate on some of the questions, as `halve` asks for them."""
-        scored = self.candidates[candidate]
+        """Return the scores of a candidate on the questions from `start` up to before `stop`.
+
+        There are fewer scores if a limit was reached.
+        """
+        scored_candidate = self.candidates[candidate]
         questions = self.questions[:stop]
-        title = f"{scored.label}, {stop} of {len(self.questions)} questions"
-        evaluation = scored.score(questions, title)
-        return _scores_before_gap(questions, evaluation)[start:]
+        title = f"{scored_candidate.label}, {stop} of {len(self.questions)} questions"
+        evaluation = scored_candidate.score(questions, title)
+        return _scores_before_limit(questions, evaluation)[start:]
 
 
-def _scores_before_gap(questions: Sequence[dspy.Example], evaluation: Evaluation) -> list[float]:
-    """Return the scores of questions, up to the first one that a limit kept from being asked."""
+def _scores_before_limit(questions: Sequence[dspy.Example], evaluation: Evaluation) -> list[float]:
+    """Return the scores of the questions before the first one that was not asked.
+
+    With several threads, a limit may stop a question while a later one is still answered.
+    """
     scores: list[float] = []
     # The rows are in the order of the questions, without those that were not asked.
     for question, row in zip(questions, evaluation.rows, strict=False):
@@ -383,15 +398,15 @@ def _scores_before_gap(questions: Sequence[dspy.Example], evaluation: Evaluation
 def _make_choice(
     run: Run,
     tracker: Tracker,
-    contest: _Contest,
+    scorer: _CandidateScorer,
     result: HalvingResult,
     usage: UsageReport,
     notes: tuple[str, ...],
 ) -> Choice:
-    """Return the result of a contest, whose candidates are logged."""
+    """Return the result that users see."""
     rows: list[ChoiceRow] = []
     for standing in result.standings:
-        candidate = contest.candidates[standing.candidate]
+        candidate = scorer.candidates[standing.candidate]
         row = ChoiceRow(
             program=candidate.label,
             run=candidate.run.folder.path,
@@ -408,7 +423,7 @@ def _make_choice(
         benchmark=run.inputs.benchmark.name,
         lm=display_name(run.config.models.task.name),
         comparable=all(evaluation.comparable for evaluation in evaluations),
-        question_count=len(contest.questions),
+        question_count=len(scorer.questions),
         usage=metered_usage(usage),
         run=run.folder.path,
         run_id=tracker.run_id,
@@ -417,18 +432,18 @@ def _make_choice(
     )
 
 
-def _notes(contest: _Contest, share: float, min_n: int) -> tuple[str, ...]:
-    """Return a note if the first round is too small to tell methods apart."""
-    size = first_round_size(len(contest.candidates), len(contest.questions), share)
+def _small_round_notes(scorer: _CandidateScorer, share: float, min_n: int) -> tuple[str, ...]:
+    """Return a note if the first round has fewer questions than a verdict needs, else none."""
+    size = first_round_size(len(scorer.candidates), len(scorer.questions), share)
     if size >= min_n or share == 1:
         return ()
     return (
-        f"the first round asked only {size} questions, so a good method may have left by chance;"
-        " --share 1 asks the most, and more questions help",
+        f"the first round asked only {size} questions, so a good method may look bad by chance;"
+        " give more questions, or a larger --share (up to 1)",
     )
 
 
-def _keep_result(run: Run, tracker: Tracker, choice: Choice, min_n: int) -> None:
+def _save_result(run: Run, tracker: Tracker, choice: Choice, min_n: int) -> None:
     """Write the result into the run's folder and into MLflow, with a page of the best two."""
     tracker.log_difference(choice.difference)
     scores: dict[str, float | None] = {}
@@ -439,7 +454,8 @@ def _keep_result(run: Run, tracker: Tracker, choice: Choice, min_n: int) -> None
 
     best_two = choice.rows[:2]
     if choice.difference.n > 0:
-        # The leader comes second, so that the difference on the page is that of the result.
+        # The page shows the second run minus the first. The leader comes second, so that it shows
+        # the same difference as the result: leader minus runner-up.
         finished_runs = [load_run(str(row.run)) for row in reversed(best_two)]
         page = compare_runs(finished_runs, min_n)
         page_file = save_page(run.folder.path, page)

@@ -1,23 +1,29 @@
-"""Compute the smallest loss that a paired comparison of so many questions would have shown.
+"""Compute how large a loss must be for a comparison of two programs to find it.
 
-"Not told apart" says little by itself: with 20 questions nothing but a collapse is told apart. So
-a verdict comes with the loss that the same questions show in 90 % of the cases (`POWER`).
+"Not told apart" says little by itself: with 20 questions only a collapse is told apart. So a
+verdict comes with its *minimum detectable effect*: the smallest loss that is *detected*, which
+means that the verdict is "worse", in 90 % of the cases (`POWER`; statisticians call this share the
+power of a test).
 
-A loss `d` is shown with that power if it is `z` standard errors large. `z` is the sum of two
-quantiles of Student's t, one for the level of the verdict and one for the power. The squared
-standard error has two parts. The first is that of the paired differences as they were observed. It
-includes all chance, such as that of sampled answers. The second is the spread that the loss brings
-itself. Think of a program that fails on some questions which were answered before. If their scores
-were `s`, and `r` is the mean of `s^2` divided by the mean of `s` (1 for scores of 0 or 1), the
-differences of `n` questions get a variance of `d * (r - d)`. So `d` solves a quadratic equation:
+Both programs answer the same questions, each of which belongs to a *group*: a conversation or user.
+The verdict counts whole groups as its *units* of observation if there are six or more, and single
+questions otherwise. For each unit it looks at the score of program A minus that of program B. The
+permutation test behind the verdict is never significant with fewer than six units that differ.
+
+A loss `d` of the mean score is detected with the wanted power if it is at least `z` times its
+standard error. `z` is the sum of two quantiles of Student's t: one for the significance level, one
+for the power. The squared standard error has two parts:
+
+- The spread of the differences that were observed. It holds all chance, such as sampled answers.
+- The spread that the loss itself adds. Think of a program that fails on some questions that were
+  answered before. If their scores were `s`, and `r` is the mean of `s^2` divided by the mean of `s`
+  (1 for scores of 0 or 1), the differences of `n` questions get a variance of `d * (r - d)`.
+  Without this part, two runs with equal answers would have an error of 0, and the smallest
+  detectable loss would be 0, too.
+
+So `d` solves a quadratic equation:
 
     d^2 = z^2 * (observed squared error + d * (r - d) / n)
-
-Without the second part, two runs with equal answers would have an error of 0, and the smallest loss
-would be 0, too.
-
-The permutation test adds a bound: it is significant only if at least six units lose. A unit is a
-conversation, or a single question if there are fewer than six conversations.
 
 Source of the first part: Cohen, Statistical Power Analysis for the Behavioral Sciences, 1988,
 chapter 2. The rest is ours. `tests/runs/test_detectable_difference.py` simulates all of it.
@@ -42,16 +48,16 @@ from dataclasses import dataclass
 from .statistics import MIN_GROUPS, SIGNIFICANCE_LEVEL
 
 POWER = 0.9
-"""The share of cases in which a loss of the computed size is shown."""
+"""The share of cases in which a loss of the computed size is detected."""
 
 
 def detectable_difference(
     a_scores: Sequence[float], b_scores: Sequence[float], groups: Sequence[str]
 ) -> float | None:
-    """Return the smallest loss of program A that a verdict shows in 90 % of the cases.
+    """Return the smallest loss of program A against B that is detected in 90 % of the cases.
 
-    As for the verdict, whole groups count as units if there are six or more; otherwise single
-    questions do. A loss that strikes some conversations and spares others takes more questions.
+    The loss is assumed to strike all conversations alike. One that strikes some conversations and
+    spares others must be larger.
 
     Args:
         a_scores: The scores of program A, one per question.
@@ -59,24 +65,22 @@ def detectable_difference(
         groups: The conversation or user of each question.
 
     Returns:
-        A loss in points of the score. None if not even the loss of all points would be shown,
-        because there are too few questions, or nothing to lose.
+        A loss in points of the mean score. None if not even the loss of all points would be
+        detected, because there are too few questions, or nothing to lose.
     """
-    points = math.fsum(b_scores)
+    total_score = math.fsum(b_scores)
     units = _units(a_scores, b_scores, groups)
-    if points <= 0 or len(units) < MIN_GROUPS:
+    if total_score <= 0 or len(units) < MIN_GROUPS:
         # A permutation test of fewer units is never significant.
         return None
 
     question_count = len(b_scores)
-    scored_questions = sum(score > 0 for score in b_scores)
-    spread_factor = math.fsum(score**2 for score in b_scores) / points
-    lost_share = _share_lost_in_six_units(len(units), question_count)
     loss = max(
-        _loss_beyond_chance(units, spread_factor),
-        lost_share * points / scored_questions,
+        _loss_larger_than_chance(units, _spread_factor(b_scores)),
+        _loss_in_enough_units(len(units), b_scores),
     )
-    return loss if loss <= points / question_count else None
+    largest_possible_loss = total_score / question_count
+    return loss if loss <= largest_possible_loss else None
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,14 @@ class _Unit:
     """What counts as one observation: a conversation, or a single question."""
 
     difference_sum: float
+    """The score of A minus that of B, summed over the questions of the unit."""
     question_count: int
 
 
 def _units(
     a_scores: Sequence[float], b_scores: Sequence[float], groups: Sequence[str]
 ) -> list[_Unit]:
-    """Return the differences by group, or by question if there are fewer than `MIN_GROUPS`."""
+    """Return a unit for each group, or for each question if there are too few groups."""
     differences = [a - b for a, b in zip(a_scores, b_scores, strict=True)]
     differences_by_group: dict[str, list[float]] = {}
     for difference, group in zip(differences, groups, strict=True):
@@ -101,7 +106,23 @@ def _units(
     return [_Unit(math.fsum(members), len(members)) for members in members_of_groups]
 
 
-def _squared_error(units: Sequence[_Unit]) -> float:
+def _spread_factor(scores: Sequence[float]) -> float:
+    """Return the `r` of the module's docstring: 1 for scores of 0 or 1, less for smaller ones."""
+    return math.fsum(score**2 for score in scores) / math.fsum(scores)
+
+
+def _loss_larger_than_chance(units: Sequence[_Unit], spread_factor: float) -> float:
+    """Return the loss that solves the equation of the module's docstring."""
+    question_count = sum(unit.question_count for unit in units)
+    z_squared = _loss_in_standard_errors(len(units)) ** 2
+    # The equation in the form a * d^2 - b * d - c = 0.
+    a = 1 + z_squared / question_count
+    b = z_squared * spread_factor / question_count
+    c = z_squared * _squared_standard_error(units)
+    return (b + math.sqrt(b**2 + 4 * a * c)) / (2 * a)
+
+
+def _squared_standard_error(units: Sequence[_Unit]) -> float:
     """Return the squared standard error of the mean difference over all questions.
 
     Units may differ in size, so this is the error of a ratio of two sums.
@@ -116,31 +137,20 @@ def _squared_error(units: Sequence[_Unit]) -> float:
     return correction * math.fsum(squared_deviations) / question_count**2
 
 
-def _loss_beyond_chance(units: Sequence[_Unit], spread_factor: float) -> float:
-    """Return the loss that solves the equation of the module's docstring.
-
-    Args:
-        units: The observed differences.
-        spread_factor: The `r` of the equation.
-    """
-    question_count = sum(unit.question_count for unit in units)
-    z_squared = _required_errors(len(units)) ** 2
-    # The equation in the form a * d^2 - b * d - c = 0.
-    a = 1 + z_squared / question_count
-    b = z_squared * spread_factor / question_count
-    c = z_squared * _squared_error(units)
-    return (b + math.sqrt(b**2 + 4 * a * c)) / (2 * a)
-
-
-def _required_errors(unit_count: int) -> float:
-    """Return how many standard errors large a loss must be to be shown."""
+def _loss_in_standard_errors(unit_count: int) -> float:
+    """Return `z`: how many standard errors large a loss must be to be detected with `POWER`."""
     # Imported here because importing scipy.stats takes more than a second.
     from scipy.stats import norm, t
 
     if unit_count == MIN_GROUPS:
-        # Of six units, the permutation test asks all to lose. Each does with this probability:
-        probability = POWER ** (1 / unit_count)
-        return math.sqrt(unit_count) * float(norm.ppf(probability))
+        # The permutation test of six units is significant only if every unit loses. All six do so
+        # with a chance of POWER if each of them does with this chance:
+        chance_that_a_unit_loses = POWER ** (1 / unit_count)
+        # A unit loses if its difference is below 0, and its differences are taken as normal. So
+        # the loss must be this many standard deviations of a single unit.
+        loss_in_standard_deviations = float(norm.ppf(chance_that_a_unit_loses))
+        # The standard error of the mean is smaller than the deviation of one unit by this root.
+        return loss_in_standard_deviations * math.sqrt(unit_count)
 
     degrees_of_freedom = unit_count - 1
     level_quantile = float(t.ppf(1 - SIGNIFICANCE_LEVEL / 2, degrees_of_freedom))
@@ -148,16 +158,23 @@ def _required_errors(unit_count: int) -> float:
     return level_quantile + power_quantile
 
 
-def _share_lost_in_six_units(unit_count: int, question_count: int) -> float:
-    """Return the share of lost questions that leaves a loss in six units or more.
+def _loss_in_enough_units(unit_count: int, b_scores: Sequence[float]) -> float:
+    """Return the loss that strikes six units or more with a chance of `POWER`.
 
-    In fewer units no loss is significant, however equal the answers are otherwise.
+    A loss in fewer units is never significant, even where all other answers are equal. Questions
+    are lost by chance, and only those with a score above 0 can be lost.
     """
     from scipy.stats import beta
 
-    # The chance that at least six of the units lose is a cumulative beta distribution of the share
-    # of units that do.
-    unit_share = float(beta.ppf(POWER, MIN_GROUPS, unit_count - MIN_GROUPS + 1))
-    # A unit is spared if all of its questions are.
-    questions_per_unit = question_count / unit_count
-    return 1 - (1 - unit_share) ** (1 / questions_per_unit)
+    # If each unit loses with the chance q, six or more of them lose with a chance that is the
+    # cumulative beta distribution at q. Its inverse gives the q for the wanted chance.
+    share_of_losing_units = float(beta.ppf(POWER, MIN_GROUPS, unit_count - MIN_GROUPS + 1))
+
+    # A unit is spared only if every one of its questions is.
+    questions_per_unit = len(b_scores) / unit_count
+    share_of_spared_questions = (1 - share_of_losing_units) ** (1 / questions_per_unit)
+    share_of_lost_questions = 1 - share_of_spared_questions
+
+    scored_questions = sum(score > 0 for score in b_scores)
+    mean_of_scored_questions = math.fsum(b_scores) / scored_questions
+    return share_of_lost_questions * mean_of_scored_questions

@@ -1,12 +1,16 @@
-"""Floors: the least value that a figure of an evaluation may have, e.g. `recall@20=.7`.
+"""Floors: fixed minimums for figures of an evaluation, e.g. `recall@20=.7`.
 
     floors = parse_floors(["recall@20=.7", "score=.5"])
     [result.is_met for result in check_floors(evaluation, floors)]
 
-A figure is the headline score ("score"), a part of the metric ("f1"), a kind of evidence recall
-("recall@20", or "shown" for what the prompt showed), or a metric of all answers together. A floor
-is compared with the figure itself. Its interval is shown beside it and decides nothing: a floor
-that is near the figure is missed by chance every other time.
+These figures may have a floor:
+
+- the headline score ("score"), a part of the metric ("f1"), or a metric of all answers together
+- the share of the evidence of a question that is among its first k hits ("recall@20")
+- the share of the evidence that the prompt showed in the end ("shown")
+
+A floor is compared with the figure itself; the confidence interval beside it decides nothing. So a
+program that scores exactly at its floor is below it about half of the time, by chance.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ SCORE = "score"
 
 @dataclass(frozen=True)
 class FloorResult:
-    """A figure beside the least value that it may have."""
+    """A figure beside its fixed minimum."""
 
     name: str
     """The name of the figure."""
     floor: float
+    """The least value that passes."""
     value: float
+    """What the evaluation measured."""
     interval: Interval | None
     """Confidence interval of the value; None where the figure is no mean over questions."""
 
@@ -139,12 +145,12 @@ def _interval(rows: Sequence[Row], name: str) -> Interval | None:
 
 
 def _value_of_question(row: Row, name: str) -> float | None:
-    """Return what a question adds to a figure; None if it adds nothing."""
+    """Return the value of a figure for one question; None if the question has none."""
     if name == SCORE:
         return row.score
     if name in row.parts:
         return row.parts[name]
     if name == SHOWN_RECALL and row.recall:
-        # See `row_metrics.mean_recall`: a prompt without turns has shown none of the evidence.
+        # A prompt without turns has shown none of the evidence (as in `row_metrics.mean_recall`).
         return row.recall.get(SHOWN_RECALL, 0.0)
     return row.recall.get(name)

@@ -1,15 +1,18 @@
 """Find the best of several candidates with few questions: successive halving on paired scores.
 
-All candidates are asked the same few questions. The worse half leaves, and so does whoever is
-clearly behind the leader. Those that stay are asked further questions, until two are left. Each
-round may ask about as many questions as any other, so the last two get the most.
+In the first round, all candidates are asked the same few questions. After a round, the worse half
+drops out, and so do candidates that are clearly behind the leader. Those that remain are asked
+further questions in the next round, until two are left, or only one. All rounds may ask for about
+the same number of answers, so the last two candidates are asked the most questions.
 
     result = halve(score_questions, groups, candidate_count=8, share=0.3)
     result.leader                  # the number of the best candidate, from 0
     result.difference.verdict      # "better" if it is told apart from the next best one
 
-Questions are asked in a fixed order, so two candidates share the first questions of both, and are
-compared on these. Nothing here knows about models: `choose.py` scores programs with it.
+Every candidate is asked the questions in the same order, from the first one on. So the questions
+that two candidates have in common are the first ones of both, and they are compared on these. A
+comparison is always "candidate minus other": a positive difference means that the candidate is
+better. Nothing here knows about models: `choose.py` scores programs with it.
 
 Source: Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013
 (sequential halving: an equal budget for each round). Leaving early by a paired test is added here.
@@ -25,7 +28,7 @@ from typing import Literal, Protocol
 from .statistics import MIN_N, TIE_TOLERANCE, Difference, compare_paired_scores
 
 DEFAULT_SHARE = 0.3
-"""The share of all answers (every candidate on every question) that is asked for at most."""
+"""The part of all answers (every candidate on every question) that is asked for at most."""
 
 DropReason = Literal["clearly behind", "in the worse half"]
 """Why a candidate is asked no further questions."""
@@ -44,23 +47,23 @@ class ScoreQuestions(Protocol):
 
 @dataclass(frozen=True)
 class Dropout:
-    """How a candidate left."""
+    """When and why a candidate dropped out."""
 
     round: int
-    """The round after which it left, counted from 1."""
+    """The round after which it dropped out, counted from 1."""
     reason: DropReason
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a candidate did."""
+    """The result of one candidate."""
 
     candidate: int
     """Its number, from 0."""
     scores: tuple[float, ...]
-    """Its scores on the first questions."""
+    """Its scores on the questions that it was asked, in the order of asking."""
     dropout: Dropout | None
-    """How it left; None if it stayed to the end."""
+    """When and why it dropped out; None if it stayed to the end."""
     difference: Difference | None
     """Its scores minus those of the leader, on the questions of both; None for the leader."""
 
@@ -70,7 +73,7 @@ class HalvingResult:
     """The outcome of successive halving."""
 
     standings: tuple[Standing, ...]
-    """All candidates, the best first: those that stayed, then those that left last."""
+    """All candidates, the best first: those that stayed, then those that dropped out last."""
     difference: Difference
     """The scores of the leader minus those of the next best one, on the questions of both."""
     rounds: int
@@ -115,9 +118,9 @@ def halve(
 
     while rounds_left > 0 and len(contest.active) > 1:
         # Every round may spend an equal part of what is left of the budget.
-        budget_left = budget - contest.answers
+        budget_left = budget - contest.answer_count
         new_questions = budget_left // (rounds_left * len(contest.active))
-        new_questions = min(new_questions, contest.unasked)
+        new_questions = min(new_questions, contest.unasked_question_count)
         if new_questions == 0:
             break
 
@@ -133,9 +136,9 @@ def halve(
 
 
 def count_rounds(candidate_count: int) -> int:
-    """Return how many rounds it takes until two candidates have been asked by themselves.
+    """Return how many rounds are needed if half of the candidates drop out after each.
 
-    Of eight candidates, four are in the second round and two in the third.
+    The last round has two candidates. Eight candidates need three rounds: with eight, four and two.
     """
     return max(1, math.ceil(math.log2(candidate_count)))
 
@@ -159,28 +162,28 @@ def most_questions(candidate_count: int, question_count: int, share: float) -> i
 
 def answer_budget(candidate_count: int, question_count: int, share: float) -> int:
     """Return how many answers may be asked for."""
-    # 0.3 * 300 is a little less than 90 in floating point.
+    # In floating point a product may be a little too small: 0.3 * 300 is less than 90.
     return math.floor(share * candidate_count * question_count + TIE_TOLERANCE)
 
 
 @dataclass
 class _Contest:
-    """The candidates with their scores so far: who is still asked, and who has left."""
+    """The candidates of `halve`, their scores so far, and which of them have dropped out."""
 
     score_questions: ScoreQuestions
     groups: Sequence[str]
+    """The conversation or user of each question, in the order of asking."""
     candidate_count: int
     min_n: int
     active: list[int] = field(init=False)
-    """The candidates that are still asked, after a round the best first."""
-    asked: int = field(default=0, init=False)
-    """How many questions each active candidate was asked."""
-    rounds: int = field(default=0, init=False)
-    """How many rounds were completed."""
+    """The candidates that have not dropped out; after a round, the best first."""
+    next_question: int = field(default=0, init=False)
+    """The position of the first question that no candidate was asked in a completed round."""
+    completed_rounds: int = field(default=0, init=False)
     _round_size: int = field(default=0, init=False)
-    """How many candidates were in the last round."""
+    """How many candidates were asked in the last round."""
     _scores: list[list[float]] = field(init=False)
-    """The scores of each candidate on the first questions."""
+    """The scores of each candidate on the questions that it was asked, in the order of asking."""
     _dropouts: dict[int, Dropout] = field(default_factory=dict[int, Dropout], init=False)
 
     def __post_init__(self) -> None:
@@ -188,81 +191,95 @@ class _Contest:
         self._scores = [[] for _ in self.active]
 
     @property
-    def answers(self) -> int:
-        """How many answers were scored."""
+    def answer_count(self) -> int:
+        """How many answers were scored, over all candidates."""
         return sum(len(scores) for scores in self._scores)
 
     @property
-    def unasked(self) -> int:
-        """How many questions nobody was asked yet."""
-        return len(self.groups) - self.asked
+    def unasked_question_count(self) -> int:
+        """How many questions are left for further rounds."""
+        return len(self.groups) - self.next_question
 
     def ask(self, new_questions: int) -> bool:
-        """Ask every active candidate further questions; return False if a limit was reached."""
+        """Ask every active candidate further questions, and rank the candidates.
+
+        Return False if a limit was reached. The scores up to there are kept for the result, but the
+        round does not count: some candidates were asked more of its questions than others.
+        """
         self._round_size = len(self.active)
-        stop = self.asked + new_questions
+        stop = self.next_question + new_questions
         for candidate in self.active:
-            scores = self.score_questions(candidate, self.asked, stop)
+            scores = self.score_questions(candidate, self.next_question, stop)
             self._scores[candidate].extend(scores)
             if len(scores) < new_questions:
                 return False
 
-        self.asked = stop
-        self.rounds += 1
+        self.next_question = stop
+        self.completed_rounds += 1
         self.active = self._ranking(self.active)
         return True
 
     def drop_those_clearly_behind(self) -> None:
-        """Let go the candidates that are significantly worse than the leader."""
+        """Drop the candidates that are significantly worse than the leader."""
         leader = self.active[0]
-        staying = [leader]
+        remaining = [leader]
         for candidate in self.active[1:]:
-            if self._compare(candidate, leader).verdict == "worse":
-                self._dropouts[candidate] = Dropout(self.rounds, "clearly behind")
+            if self._candidate_minus_other(candidate, leader).verdict == "worse":
+                self._dropouts[candidate] = Dropout(self.completed_rounds, "clearly behind")
             else:
-                staying.append(candidate)
-        self.active = staying
+                remaining.append(candidate)
+        self.active = remaining
 
     def drop_worse_half(self) -> None:
-        """Let at most half of the round's candidates stay, but two if there are two.
+        """Drop the last candidates until half of the round's candidates remain, but at least two.
 
-        Between two, a verdict decides.
+        Of two candidates neither drops out here: between two only a significant difference decides.
         """
         places = max(2, math.ceil(self._round_size / 2))
         for candidate in self.active[places:]:
-            self._dropouts[candidate] = Dropout(self.rounds, "in the worse half")
+            self._dropouts[candidate] = Dropout(self.completed_rounds, "in the worse half")
         self.active = self.active[:places]
 
     def result(self) -> HalvingResult:
-        """Return all candidates with their standing, and the verdict on the first two."""
+        """Return the result of every candidate, and how the leader compares with the second."""
         ordered = self._final_order()
         leader = ordered[0]
+        runner_up = ordered[1]
+
         standings: list[Standing] = []
         for candidate in ordered:
+            difference_to_leader = None
+            if candidate != leader:
+                difference_to_leader = self._candidate_minus_other(candidate, leader)
             standing = Standing(
                 candidate=candidate,
                 scores=tuple(self._scores[candidate]),
                 dropout=self._dropouts.get(candidate),
-                difference=None if candidate == leader else self._compare(candidate, leader),
+                difference=difference_to_leader,
             )
             standings.append(standing)
-        return HalvingResult(tuple(standings), self._compare(leader, ordered[1]), self.rounds)
+
+        return HalvingResult(
+            standings=tuple(standings),
+            difference=self._candidate_minus_other(leader, runner_up),
+            rounds=self.completed_rounds,
+        )
 
     def _final_order(self) -> list[int]:
-        """Return all candidates, the best first: who left later is ahead of who left before."""
+        """Return all candidates, the best first; one that stayed longer is ahead."""
         ordered = self._ranking(self.active)
-        for round_number in range(self.rounds, 0, -1):
-            leavers: list[int] = []
+        for round_number in range(self.completed_rounds, 0, -1):
+            dropped: list[int] = []
             for candidate, dropout in self._dropouts.items():
                 if dropout.round == round_number:
-                    leavers.append(candidate)
-            ordered.extend(self._ranking(leavers))
+                    dropped.append(candidate)
+            ordered.extend(self._ranking(dropped))
         return ordered
 
     def _ranking(self, candidates: Sequence[int]) -> list[int]:
         """Return candidates by their mean score on the questions that all of them were asked.
 
-        Of equal ones, the one that was named first is ahead.
+        Of candidates with equal scores, the one with the lower number is ahead.
         """
         shared = min((len(self._scores[candidate]) for candidate in candidates), default=0)
         totals: dict[int, float] = {}
@@ -270,8 +287,11 @@ class _Contest:
             totals[candidate] = math.fsum(self._scores[candidate][:shared])
         return sorted(candidates, key=lambda candidate: (-totals[candidate], candidate))
 
-    def _compare(self, candidate: int, other: int) -> Difference:
-        """Return the scores of a candidate minus those of another, on the questions of both."""
+    def _candidate_minus_other(self, candidate: int, other: int) -> Difference:
+        """Compare two candidates on the questions that both were asked.
+
+        The verdict "better" means that `candidate` is better than `other`.
+        """
         shared = min(len(self._scores[candidate]), len(self._scores[other]))
         return compare_paired_scores(
             self._scores[candidate][:shared],

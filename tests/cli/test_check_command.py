@@ -63,7 +63,7 @@ def test_code_0_means_that_nothing_worse_was_found(cli: RunCommand) -> None:
 
     assert code == 0, err
     assert out.startswith("check passed: check_programs:right against check_programs:right")
-    assert "the smallest loss that these 24 questions show in 90% of the cases" in out
+    assert "the smallest loss that these 24 questions detect in 90% of the cases" in out
 
 
 def test_code_1_means_worse_and_the_files_say_why(cli: RunCommand, here: Path) -> None:

@@ -55,7 +55,7 @@ def test_choose_ends_with_an_error_if_a_limit_left_no_answer(
     code, _, err = cli("choose", "turn-rag", "session-rag", *data, "--max-calls", "0")
 
     assert code == 4
-    assert "mempiler: nothing was evaluated: max-calls 0; --resume " in err
+    assert "mempiler: nothing was evaluated: max-calls 0; resume with --resume " in err
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,16 @@ def test_of_two_hundred_checks_of_the_same_program_at_most_ten_are_red(
 
 
 @pytest.mark.slow
+def test_most_checks_miss_a_loss_that_is_half_of_the_detectable_one(
+    checks: Any, versions: dict[str, Any]
+) -> None:
+    """The page says so: 200 questions notice k = 7, which loses 0.07, in about 30 % of checks."""
+    in_use = versions["the same program"]
+
+    assert 4 <= checks.count_red(in_use, versions["k = 7"], checks=40) <= 20
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["k = 5", "no rule of brevity", "no rule of wording", "every fifth turn lost"]
 )

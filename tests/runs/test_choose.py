@@ -189,7 +189,7 @@ def test_the_cheapest_of_those_that_are_not_told_apart_is_named() -> None:
 
     assert choice.verdict == "not told apart"
     assert choice.cheapest == "turn-rag"
-    assert "the cheapest of the last is turn-rag" in choice.statement()
+    assert "the cheapest method left is turn-rag" in choice.statement()
 
 
 def test_a_small_first_round_is_noted() -> None:
@@ -326,7 +326,7 @@ def test_a_limit_holds_for_all_methods_together_and_the_run_can_be_resumed() -> 
 
     assert stopped.stopped == "max-calls 20"
     assert stopped.usage["calls"]["task"] == 20
-    assert f"--resume {stopped.run.name} goes on" in str(stopped)
+    assert f"to resume: --resume {stopped.run.name}" in str(stopped)
 
     resumed = choose("turn-rag", "session-rag", resume=stopped.run.name, **options)
 
@@ -371,7 +371,11 @@ def test_a_broken_method_that_loses_is_noted() -> None:
     [
         (["turn-rag"], {}, "nothing to choose from: turn-rag; name two methods or more"),
         (["turn-rag", "turn-rag"], {}, "turn-rag: is named twice; name each method once"),
-        (["turn-rag", "answers.jsonl"], {}, "answers.jsonl: the answers of a file are there"),
+        (
+            ["turn-rag", "answers.jsonl"],
+            {},
+            "answers.jsonl: the answers in this file were paid for",
+        ),
         (["turn-rag", "no-memory"], {"share": 0}, "share = 0: no question would be asked"),
         (["turn-rag", "no-memory"], {"share": 1.5}, "share = 1.5: give a finite number, 0 to 1"),
         (["turn-rag", "no-memory"], {"workers": 2}, "workers: choose does not take it"),
