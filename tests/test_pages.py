@@ -291,6 +291,42 @@ def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
     assert snippet_evaluation["context"]["hits"] == 5
 
 
+# --- docs/settings_search.md ----------------------------------------------------------------
+
+SETTINGS_SEARCH = Page("settings_search.md")
+TUNING, FRONTIER, OWN_SETTINGS = SETTINGS_SEARCH.blocks_of("python")
+
+
+def test_settings_of_the_page_on_tuning_have_values_to_try() -> None:
+    names: dict[str, Any] = {}
+
+    run_code(OWN_SETTINGS, "docs/settings_search.md", names)
+
+    metadata = names["NoteSettings"].model_fields["k"].metadata
+    assert mempiler.TuningRange(1, 50, log=True) in metadata
+
+
+@pytest.mark.slow
+def test_settings_are_tuned_in_python_and_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways find nothing better on the bundled sample, and ask a model for 80 answers only."""
+    [command] = SETTINGS_SEARCH.commands
+    compiled = SETTINGS_SEARCH.run([command], tmp_path)[command]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    names: dict[str, Any] = {}
+    run_code(TUNING, "docs/settings_search.md", names)
+    run_code(FRONTIER, "docs/settings_search.md", names)
+
+    result = names["result"]
+    [note] = result.optimizer_problems.notes
+    assert note in SETTINGS_SEARCH.text
+    assert result.usage["calls"]["task"] == compiled["usage"]["calls"]["task"] == 80
+    assert (tmp_path / "tuned-turn-rag" / "manifest.json").is_file()
+
+
 # --- docs/compile_systems.md ----------------------------------------------------------------
 
 COMPILE_SYSTEMS = Page("compile_systems.md")
