@@ -63,6 +63,16 @@ def _check_number(value: object) -> None:
     hidden=True,
     help="refuse candidates whose prompts are more than X times as long as those of the start",
 )
+@click.option(
+    "--max-context-tokens",
+    cls=FileOption,
+    file_key="optimizer.max_context_tokens",
+    check=_check_number,
+    type=click.IntRange(1),
+    metavar="N",
+    hidden=True,
+    help="with --optimizer settings: most tokens that may be recalled for a question, on average",
+)
 @PLAN
 @JSON
 @click.option(
@@ -85,6 +95,7 @@ def command(
     stage: Stage,
     optimizer_set: tuple[str, ...],
     max_prompt_growth: float | None,
+    max_context_tokens: int | None,
     out: str | None,
     force: bool,
     **values: Any,
@@ -110,6 +121,7 @@ def command(
             stage=stage,
             optimizer_set=optimizer_settings,
             max_prompt_growth=max_prompt_growth,
+            max_context_tokens=max_context_tokens,
             **options,
         )
         print_plan(plan)
@@ -123,6 +135,7 @@ def command(
             stage=stage,
             optimizer_set=optimizer_settings,
             max_prompt_growth=max_prompt_growth,
+            max_context_tokens=max_context_tokens,
             out=out,
             force=force,
             **options,

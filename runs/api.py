@@ -35,6 +35,7 @@ from ..optimizers.compile import CompileConfig
 from ..optimizers.custom import TeleprompterFactory
 from ..optimizers.logo_grpo.training_config import TrainingConfig
 from ..optimizers.optimizer import Optimizer
+from ..optimizers.settings_search import SettingsSearch
 from ..programs.staging import Stage
 from .announce import announce
 from .check import AnyModel, CheckModels, Subjects, run_check
@@ -79,6 +80,7 @@ def compile(  # noqa: A001 (the public name)
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
     max_prompt_growth: float | None = None,
+    max_context_tokens: int | None = None,
     out: str | Path | None = None,
     force: bool = False,
     **options: Unpack[RunOptions],
@@ -103,6 +105,8 @@ def compile(  # noqa: A001 (the public name)
             "all".
         max_prompt_growth: How many times as long as those of the start the prompts of a candidate
             may be, instructions and demos together; None is no limit.
+        max_context_tokens: For the optimizer "settings": most tokens that may be recalled for a
+            question, as a mean over the training questions.
         out: Folder for the program; one in the run's folder if None.
         force: Keep the compiled program whatever the dev questions show.
         **options: Models, limits and everything else that runs share; see `RunOptions`.
@@ -118,7 +122,9 @@ def compile(  # noqa: A001 (the public name)
     _refuse_options(options, UNAVAILABLE_OPTIONS["compile"], "compile")
     questions = Questions(trainset, valset, testset, metric)
     inputs = _inputs_for(compile, options, questions)
-    compile_config = make_compilation(optimizer, optimizer_set, stage, max_prompt_growth)
+    compile_config = make_compilation(
+        optimizer, optimizer_set, stage, max_prompt_growth, max_context_tokens
+    )
     keep = KeepOptions(out, force)
     with _show_progress(options, inputs, program) as (start_phase, meter):
         return run_compile(program, inputs, compile_config, keep, start_phase, meter)
@@ -420,6 +426,7 @@ def plan(
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
     max_prompt_growth: float | None = None,
+    max_context_tokens: int | None = None,
     split: Part = "all",
     **options: Unpack[RunOptions],
 ) -> Plan:
@@ -435,6 +442,7 @@ def plan(
         optimizer_set: As for `compile`.
         stage: As for `compile`.
         max_prompt_growth: As for `compile`; the plan does not depend on it.
+        max_context_tokens: As for `compile`; the plan does not depend on it.
         split: As for `evaluate`.
         **options: See `RunOptions`.
 
@@ -451,7 +459,9 @@ def plan(
         estimate = plan_evaluate(program, inputs, split)
         part = split
     else:
-        compile_config = make_compilation(optimizer, optimizer_set, stage, max_prompt_growth)
+        compile_config = make_compilation(
+            optimizer, optimizer_set, stage, max_prompt_growth, max_context_tokens
+        )
         estimate = plan_compile(program, inputs, compile_config)
         part = None
 
@@ -519,6 +529,7 @@ def make_compilation(
     settings: Mapping[str, Any] | None = None,
     stage: Stage = "all",
     max_prompt_growth: float | None = None,
+    max_context_tokens: int | None = None,
 ) -> CompileConfig:
     """Return how a program is to be tuned.
 
@@ -527,16 +538,20 @@ def make_compilation(
         settings: Settings of an optimizer that is named.
         stage: Which prompts are tuned.
         max_prompt_growth: How many times as long as the start's the prompts may become.
+        max_context_tokens: Most tokens that may be recalled for a question. It decides over the
+            setting of this name, which only the optimizer "settings" has.
 
     Raises:
-        UserError: The optimizer is of no known form, there are settings beside an object, or the
-            growth is no finite number of 1 or more.
+        UserError: The optimizer is of no known form, there are settings beside an object, the
+            growth is no finite number of 1 or more, or the optimizer cannot limit the tokens.
         UnknownNameError: There is no such stage.
     """
     if stage not in get_args(Stage):
         raise UnknownNameError("stage", stage, get_args(Stage))
     _check_growth(max_prompt_growth)
     compile_config = _compile_config(optimizer, settings, stage)
+    if max_context_tokens is not None:
+        compile_config = _with_context_limit(compile_config, max_context_tokens)
     return replace(compile_config, max_prompt_growth=max_prompt_growth)
 
 
@@ -582,6 +597,27 @@ def _compile_config(
     raise UserError(
         f"optimizer: got {type(optimizer).__name__}; expected a name, mempiler.optimizers settings,"
         " or a function from a metric to a teleprompter"
+    )
+
+
+def _with_context_limit(config: CompileConfig, max_context_tokens: int) -> CompileConfig:
+    """Return a configuration of the optimizer `settings` with a limit for what is recalled.
+
+    Raises:
+        UserError: It is the configuration of another optimizer.
+    """
+    if isinstance(config.optimizer_object, SettingsSearch):
+        limited = replace(config.optimizer_object, max_context_tokens=max_context_tokens)
+        return CompileConfig.of_object(limited, config.stage)
+
+    is_named = config.optimizer_object is None and config.make_teleprompter is None
+    if is_named and config.optimizer == SettingsSearch.name:
+        settings = {**(config.settings or {}), "max_context_tokens": max_context_tokens}
+        return replace(config, settings=settings)
+
+    raise UserError(
+        f"max_context_tokens: {config.optimizer} does not limit what is recalled; take"
+        " --optimizer settings (in Python: optimizer='settings')"
     )
 
 

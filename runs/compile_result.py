@@ -17,7 +17,7 @@ from ..errors import BrokenRunError
 from ..optimizers.frontier import FrontierPoint
 from ..optimizers.history import Candidate
 from ..optimizers.proposals import UnreadableAnswer
-from ..programs.external.export import export_texts
+from ..programs.external.export import export_system
 from ..programs.program import MemoryProgram
 from .artifact import save
 from .folder import RunFolder
@@ -203,15 +203,15 @@ class CompileResult:
         save(self.program, folder, manifest)
 
     def export(self) -> str:
-        """Return Python code that gives a memory system its compiled texts, without Mempiler.
+        """Return Python code that gives a memory system its compiled values, without Mempiler.
 
         It is the system that was compiled: one of `mempiler list systems`, or a store of your own
-        with `TEXTS`.
+        with `TEXTS` or `NUMBERS`.
 
         Raises:
-            UserError: The program has no texts of a memory system.
+            UserError: The program has no texts or numbers of a memory system.
         """
-        return export_texts(self.program)
+        return export_system(self.program)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row for each question of `after`."""

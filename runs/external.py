@@ -39,6 +39,7 @@ from ..data.rows import Location, Row
 from ..engines.call_context import record_usage
 from ..engines.usage import Usage
 from ..errors import DataError, UserError
+from ..programs.external.numbers import NUMBERS, declared_numbers
 from ..programs.external.signatures import check_store
 from ..programs.external.target import (
     URL_PREFIXES,
@@ -429,8 +430,9 @@ def isolate_stores(name: str, target: Any) -> Any:
     isolated_factory: Any = isolated(name, "folder" in parameters(target))
     # `target_kind` looks for this attribute in a function that makes stores.
     isolated_factory.asks = kind == "ask"
-    # `build_external_program` reads these two.
+    # `build_external_program` reads these three.
     isolated_factory.TEXTS = declared_texts(target, name)
+    isolated_factory.NUMBERS = getattr(target, NUMBERS) if declared_numbers(target, name) else {}
     isolated_factory.EXPORT = getattr(target, "EXPORT", "")
     return isolated_factory
 

@@ -34,7 +34,10 @@ class ShippedSystem:
     what: str
     """What it is, in a few words for lists."""
     has_texts: bool = field(default=False, kw_only=True)
-    """Whether its adapter declares texts that the package lets one set (`TEXTS`)."""
+    """Whether its adapter declares texts that the package lets one set (`TEXTS`).
+
+    It may declare numbers, too (`NUMBERS`).
+    """
 
     @property
     def file(self) -> Path:
@@ -78,8 +81,9 @@ def shipped(name: str) -> ShippedSystem:
 def factory(name: str) -> Callable[..., System]:
     """Return a function that starts a system, called as `make(folder, embedder=None, texts=None)`.
 
-    The arguments before `folder` are bound here, see `System`. If the package has texts that can be
-    set, they are in the attribute `TEXTS` of the function, and code that sets them in `EXPORT`.
+    The arguments before `folder` are bound here, see `System`. If the package has texts or numbers
+    that can be set, they are in the attributes `TEXTS` and `NUMBERS` of the function, and code that
+    sets them in `EXPORT`. They are passed as `texts` and `numbers`.
 
     Raises:
         UnknownNameError: There is no such system.
@@ -95,8 +99,11 @@ def factory(name: str) -> Callable[..., System]:
     make_system: Any = partial(System, name, python, system.file, settings)
     if system.has_texts:
         declaration = read_declaration(name, python, system.file)
-        make_system = partial(make_system, texts=declaration.texts)
+        make_system = partial(
+            make_system, texts=declaration.texts, numbers=declaration.default_numbers()
+        )
         make_system.TEXTS = declaration.texts
+        make_system.NUMBERS = declaration.numbers
         make_system.EXPORT = declaration.export
     return make_system
 

@@ -1,8 +1,8 @@
-"""What the adapter of a shipped system declares of its package: the texts that it lets one set.
+"""What the adapter of a shipped system declares: the texts and numbers of its package to be set.
 
-    system:langmem ──> inside/declaration.py, in its environment ──> Declaration(texts, export)
+    system:langmem ──> inside/declaration.py, in its environment ──> Declaration(texts, ...)
 
-The defaults of the texts are the package's own, so they are read from the package.
+The defaults are the package's own, so they are read from the package.
 """
 
 from __future__ import annotations
@@ -30,8 +30,14 @@ class Declaration:
 
     texts: Mapping[str, str]
     """The texts of the package by name, with their defaults."""
+    numbers: Mapping[str, Mapping[str, float]]
+    """The numbers of the package by name, each with its `default`, `low` and `high`."""
     export: str
-    """Python code that sets the texts, with `$NAME` in the place of each."""
+    """Python code that sets the texts and numbers, with `$NAME` in the place of each."""
+
+    def default_numbers(self) -> dict[str, float]:
+        """Return the defaults of the numbers by name."""
+        return {name: number["default"] for name, number in self.numbers.items()}
 
 
 @functools.cache
@@ -66,7 +72,9 @@ def read_declaration(name: str, python: Path, file: Path) -> Declaration:
                 f"the system {name} cannot be imported ({_reason(error)}); install it anew: "
                 f"rm -r {environment}; mempiler fetch system:{name}"
             ) from error
-    return Declaration(texts=declared["texts"], export=declared["export"])
+    return Declaration(
+        texts=declared["texts"], numbers=declared["numbers"], export=declared["export"]
+    )
 
 
 def _variables(folder: str) -> dict[str, str]:

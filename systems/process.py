@@ -64,6 +64,7 @@ class System:
         embedder: The embedder that it is given; the offline one if None. Its language model is the
             one in DSPy's settings at the time of a call.
         texts: The texts that it lets one set, by name; None if it has none.
+        numbers: The numbers that it lets one set, by name; None if it has none.
 
     Raises:
         SystemFailedError: It does not start; or, from a method, it failed.
@@ -78,6 +79,7 @@ class System:
         folder: Path,
         embedder: Embedder | None = None,
         texts: Mapping[str, str] | None = None,
+        numbers: Mapping[str, int | float] | None = None,
     ) -> None:
         self.name = name
         self.folder = folder.absolute()
@@ -97,6 +99,7 @@ class System:
         self._settings = {
             **settings,
             "texts": dict(texts or {}),
+            "numbers": dict(numbers or {}),
             "url": self._proxy.url,
             "key": self._proxy.key,
             "lm": CHAT_MODEL,

@@ -355,7 +355,7 @@ def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_pat
     Of the four test questions of the command, those count that are not adversarial.
     """
     COMPILE_SYSTEMS.write(tmp_path)
-    [command, _] = COMPILE_SYSTEMS.commands
+    command = COMPILE_SYSTEMS.commands[0]
 
     results = COMPILE_SYSTEMS.run([command, "python compile_notes.py"], tmp_path, tmp_path)
 
@@ -363,6 +363,19 @@ def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_pat
     assert compiled["before"]["failures"] == 0
     assert 0 < compiled["before"]["n"] <= 4
     assert compiled["candidates"]
+
+
+@pytest.mark.slow
+def test_numbers_of_a_store_are_tuned_on_the_command_line(tmp_path: Path) -> None:
+    COMPILE_SYSTEMS.write(tmp_path)
+    [command] = [line for line in COMPILE_SYSTEMS.commands if "newest:NewestLines" in line]
+
+    results = COMPILE_SYSTEMS.run([command], tmp_path, tmp_path)
+
+    compiled = results[command]
+    assert compiled["before"]["failures"] == 0
+    [note] = compiled["optimizer"]["notes"]
+    assert note.startswith("settings: newest 1 -> ")
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """A memory system or an agent as a method.
 
 The memory is the history itself, so memories stay values. A store is written when the memory of its
-history is finalized. If the system has texts that can be set, the memory holds them too, and is
-searched in the store that was written with them.
+history is finalized. If the system has texts or numbers that can be set, the memory holds them too,
+and is searched in the store that was written with them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 import dspy
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
 from ...errors import UserError
 from ...memory.entry import Entry
@@ -31,8 +31,9 @@ from ..settings import Settings
 from ..writer import RecentItems, Update, Writer
 from ._answers import Answer, hits_of, read_answer
 from ._calls import FunctionCalls
-from ._settings import ExternalSettings
+from ._settings import AnsweringSettings
 from ._stores import AddingCall, StoreContent, Stores
+from .numbers import Number
 from .target import KINDS_PASSED_BY_NAME, POSITIONAL_KINDS, parameters
 from .texts import TextPredictor, TextPredictors
 
@@ -58,6 +59,8 @@ class HistoryMemory(Memory):
     items: tuple[AnyItem, ...] = ()
     texts: FrozenMapping[str, str] = Field(default_factory=FrozenDict[str, str])
     """The texts of the system with which the store is written; empty before that."""
+    numbers: FrozenMapping[str, Number] = Field(default_factory=FrozenDict[str, Number])
+    """The numbers of the system with which the store is written; empty before that."""
 
     @cached_property
     def history(self) -> History:
@@ -68,7 +71,7 @@ class HistoryMemory(Memory):
     @property
     def store_content(self) -> StoreContent:
         """What is in the store of a finalized memory."""
-        return StoreContent(self.history, self.texts)
+        return StoreContent(self.history, self.texts, self.numbers)
 
     def entries(self) -> tuple[Entry, ...]:
         entries: list[Entry] = []
@@ -84,13 +87,15 @@ class HistoryWriterSettings(Settings):
     recent: RecentItems
     default_texts: dict[str, str]
     """The texts of the system that can be set, with their defaults."""
+    numbers: dict[str, Number]
+    """The numbers of the system that can be set, as they are now."""
 
 
 class HistoryWriter(Writer[HistoryMemory, None]):
     """Keep every item; write the store of the history, if there is one, when it is finalized.
 
     Args:
-        settings: The system, its texts, and what becomes of items after the history.
+        settings: The system, its texts and numbers, and what becomes of items after the history.
         stores: The stores of the system; None if it has none.
     """
 
@@ -99,6 +104,7 @@ class HistoryWriter(Writer[HistoryMemory, None]):
     def __init__(self, settings: HistoryWriterSettings, stores: Stores | None) -> None:
         super().__init__(settings)
         self.stores = stores
+        self.numbers = FrozenDict(settings.numbers)
         self.recent_mode = settings.recent
         self.texts = TextPredictors(settings.default_texts)
         """The predictors whose instructions are the texts of the system."""
@@ -113,7 +119,8 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         if self.stores is None:
             return Update(memory)
 
-        written = memory.replace(texts=FrozenDict(self.texts.present_texts()))
+        present_texts = FrozenDict(self.texts.present_texts())
+        written = memory.replace(texts=present_texts, numbers=self.numbers)
         adding_calls = self.stores.write(written.store_content)
         for name, predictor in self.texts.by_name().items():
             self._record_calls(name, predictor, adding_calls)
@@ -156,11 +163,19 @@ class SystemSettings(Settings):
 
     name: str
     """What tables and errors call the system."""
-    settings: ExternalSettings
+    # Also the fields of a subclass are saved.
+    settings: SerializeAsAny[AnsweringSettings]
     default_texts: dict[str, str] = Field(default_factory=dict)
     """The texts of the system that can be set, with their defaults."""
+    number_names: tuple[str, ...] = ()
+    """Those of the settings that are numbers of the system, with which a store is written."""
     export_template: str = ""
     """Python code that sets the texts, with `$NAME` in the place of each; "" if there is none."""
+
+    @property
+    def numbers(self) -> dict[str, Number]:
+        """The present numbers of the system by name."""
+        return {name: getattr(self.settings, name) for name in self.number_names}
 
 
 class ExternalReader(Reader[HistoryMemory]):
@@ -222,12 +237,12 @@ class External(Method):
     """A system with stores, or a function or module that is shown the history with every question.
 
     Args:
-        system: The name of the system in tables and errors, its settings and its texts.
+        system: The name of the system in tables and errors, its settings, texts and numbers.
         stores: Its stores; None for a function or module.
         answerer: The function or module; None for a system with stores.
     """
 
-    Settings = ExternalSettings
+    Settings = AnsweringSettings
 
     def __init__(
         self,
@@ -244,7 +259,10 @@ class External(Method):
         # by itself does not get them; a function or module is shown them with the question.
         recent_mode = "searched" if is_searched else "left out"
         writer_settings = HistoryWriterSettings(
-            system=system.name, recent=recent_mode, default_texts=system.default_texts
+            system=system.name,
+            recent=recent_mode,
+            default_texts=system.default_texts,
+            numbers=system.numbers,
         )
 
         super().__init__(
@@ -252,10 +270,9 @@ class External(Method):
             ExternalReader(system, stores, answerer),
             settings=system.settings,
         )
+        self.system = system
         self.stores = stores
         self.is_searched = is_searched
-        self.export_template = system.export_template
-        """Python code that sets the texts of the system, see `export.export_texts`."""
         self._function_calls = FunctionCalls(system.name, system.settings.timeout)
 
     @classmethod
@@ -344,11 +361,35 @@ class External(Method):
         return read_answer(self._function_calls.call(ask))
 
     def with_settings(self, changes: Mapping[str, Any]) -> Self:
-        """Raise a UserError: only whoever made the system can make it with other settings."""
-        raise UserError(
-            "a program with a system of your own has no settings that can be tuned; "
-            "tune a method of the suite, or a Method of your own"
-        )
+        """Return a new method like this one, with other values of `k` and of the system's numbers.
+
+        It shares the stores of this one. Only whoever made the system can make it with other values
+        of anything else.
+
+        Args:
+            changes: The other values by name.
+
+        Raises:
+            UserError: The system has no such setting, or a value is out of its range.
+        """
+        changeable_names = [*self.system.number_names]
+        if self.is_searched:
+            changeable_names.insert(0, "k")
+        if not changeable_names:
+            raise UserError(
+                "a program with a system of your own has no settings that can be tuned; tune a"
+                " method of the suite, or a Method of your own, or declare NUMBERS in a store"
+            )
+        for name in changes:
+            if name not in changeable_names:
+                raise UserError(
+                    f"{self.system.name}: {name} cannot be changed any more; "
+                    f"these can: {', '.join(changeable_names)}"
+                )
+
+        settings = self.system.settings.with_values(self.system.name, changes)
+        system = self.system.model_copy(update={"settings": settings})
+        return type(self)(system, self.stores)
 
     def close(self) -> None:
         """Close all stores, and end the threads in which functions answered."""

@@ -45,15 +45,13 @@ class EndpointSettings(AnsweringSettings):
     )
 
 
-class ExternalSettings(Settings):
-    """All that a program has to save of an external system.
+class ExternalSettings(AnsweringSettings):
+    """All that a program has to save of a function or module.
 
-    Beside the timeout these are the system's own settings, and the version of what is called.
+    Beside the timeout these are the module's own settings, and the version of what is called.
     """
 
     model_config = ConfigDict(extra="allow")
-
-    timeout: float
 
 
 def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[SettingsT]:

@@ -1,6 +1,7 @@
 """The stores of a memory system: one for each history, in a folder of its own, written once.
 
-If the system has texts that can be set, there is one for each history and value of these texts.
+If the system has texts or numbers that can be set, there is one for each history and each set of
+their values.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..single_flight import SingleFlight
 from ._calls import SystemCalls
 from ._model_calls import ModelCall, recorded_model_calls
 from ._slots import Slots
+from .numbers import NUMBERS_PARAMETER, Number
 from .target import parameters
 from .texts import TEXTS_PARAMETER, texts_in_prompt
 
@@ -43,11 +45,13 @@ class StoreContent:
     history: History
     texts: Mapping[str, str] = field(default_factory=dict[str, str])
     """The texts of the system by name; empty if it has none that can be set."""
+    numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    """The numbers of the system by name; empty if it has none that can be set."""
 
     @property
     def key(self) -> str:
         """A text that tells it from other contents."""
-        return f"{self.history.digest}{self._texts_digest}"
+        return f"{self.history.digest}{self._digest_of_declared}"
 
     @property
     def folder_name(self) -> str:
@@ -55,14 +59,15 @@ class StoreContent:
         # The first 16 characters of a digest tell histories apart. A history without items has the
         # digest "", which is no name for a folder.
         history_name = (self.history.digest or "empty")[:16]
-        return f"{history_name}{self._texts_digest[:17]}"
+        return f"{history_name}{self._digest_of_declared[:17]}"
 
     @property
-    def _texts_digest(self) -> str:
-        """A digest of the texts after a hyphen; "" if there are none."""
-        if not self.texts:
+    def _digest_of_declared(self) -> str:
+        """A digest of the texts and numbers after a hyphen; "" if there are none."""
+        if not self.texts and not self.numbers:
             return ""
-        text = json.dumps(dict(self.texts), sort_keys=True)
+        declared = {"texts": dict(self.texts), "numbers": dict(self.numbers)}
+        text = json.dumps(declared, sort_keys=True)
         return f"-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -109,7 +114,8 @@ class Stores(SharedByCopies):
 
     Args:
         make_system: Makes the system of one history. If it has a parameter `folder`, it is given
-            the folder of the store; if it has texts that can be set, it is given them as `texts`.
+            the folder of the store; texts and numbers that can be set it is given as `texts` and
+            `numbers`.
         name: The name of the system in errors.
         folder: Where the folders of the stores are made; a temporary one if None.
         timeout: Seconds that one call of the system may take.
@@ -237,9 +243,9 @@ class Stores(SharedByCopies):
     def _free_folder(self, content: StoreContent) -> Path:
         """Return the folder for the store of a history; no store is being written in it.
 
-        A history has one folder for each value of the texts. It needs another one only if its store
-        is being written, and another caller writes it a second time because waiting would block the
-        event loop.
+        A history has one folder for each set of texts and numbers. It needs another one only if its
+        store is being written, and another caller writes it a second time because waiting would
+        block the event loop.
         """
         folder_name = content.folder_name
         folder = self._folder / folder_name
@@ -274,6 +280,8 @@ class Stores(SharedByCopies):
             make_system = partial(make_system, folder=folder)
         if content.texts:
             make_system = partial(make_system, **{TEXTS_PARAMETER: dict(content.texts)})
+        if content.numbers:
+            make_system = partial(make_system, **{NUMBERS_PARAMETER: dict(content.numbers)})
         store.calls.make_system(make_system)
 
         history = content.history

@@ -41,6 +41,7 @@ from ._settings import (
     with_constructor_arguments,
 )
 from ._stores import Stores
+from .numbers import declared_numbers, with_numbers
 from .signatures import check_store
 from .target import CANNOT_BE_SCORED, parameters, target_kind
 from .texts import declared_texts
@@ -172,12 +173,14 @@ def _store_method(
     """
     check_store(target, name)
     settings_class = SearchingSettings if target_kind(target) == "search" else AnsweringSettings
-    settings = settings_class.from_values(name, config)
+    numbers = declared_numbers(target, name)
+    settings = with_numbers(settings_class, numbers, name).from_values(name, config)
     make_system = _system_maker(target, name, embedder)
     system = SystemSettings(
         name=name,
-        settings=ExternalSettings(**settings.model_dump()),
+        settings=settings,
         default_texts=declared_texts(target, name),
+        number_names=tuple(numbers),
         export_template=str(getattr(target, "EXPORT", "")),
     )
     return External(system, Stores(make_system, name, folder, settings.timeout))
@@ -195,7 +198,7 @@ def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -
     settings = EndpointSettings.from_values(url, config)
     # For the method, an endpoint is a store like others: a new `Endpoint` is made per history.
     make_system = partial(Endpoint, url, model=settings.model, timeout=settings.timeout)
-    system = SystemSettings(name=url, settings=ExternalSettings(**settings.model_dump()))
+    system = SystemSettings(name=url, settings=settings)
     return External(system, Stores(make_system, url, folder, settings.timeout))
 
 

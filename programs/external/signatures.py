@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import UserError
 from .target import parameters, target_kind
 
-_PASSED_TO_CONSTRUCTOR = ("folder", "embedder", "texts")
+_PASSED_TO_CONSTRUCTOR = ("folder", "embedder", "texts", "numbers")
 """What a store may be given when it is made; all are passed by name."""
 
 _METHOD_ARGUMENTS = {
@@ -57,7 +57,7 @@ def _check_constructor(target: Any, name: str) -> None:
     if missing:
         raise UserError(
             f"{name}: cannot be made without {', '.join(missing)}; a store is given `folder`, "
-            "`embedder` and `texts` at most, so set a default, or name a function make(folder) "
+            "`embedder`, `texts` and `numbers` at most, so set a default, or name a function "
             "that sets it"
         )
 

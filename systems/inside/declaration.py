@@ -2,10 +2,12 @@
 
     python -I declaration.py FILE OUT     FILE is the adapter, OUT the file to write
 
-    {"texts": {"instructions": "..."}, "export": "..."}
+    {"texts": {"instructions": "..."}, "numbers": {"limit": {...}}, "export": "..."}
 
-`texts` are the texts that the package lets one set (`TEXTS` of the adapter), with their defaults,
-and `export` is Python code that sets them (`EXPORT`), with `$instructions` in the place of a text.
+`texts` are the texts that the package lets one set (`TEXTS` of the adapter), with their defaults.
+`numbers` are the numbers (`NUMBERS`): each has a `default`, and `low` and `high`, between which an
+optimizer searches. `export` is Python code that sets both (`EXPORT`), with `$instructions` in the
+place of a text, and `$limit` in the place of a number.
 Only the package knows its own defaults, so its adapter is imported in its environment. What a
 package prints while it is imported must not be taken for the answer, so that goes into a file.
 """
@@ -24,6 +26,7 @@ def main() -> None:
     adapter = load_adapter(sys.argv[1])
     declaration = {
         "texts": getattr(adapter, "TEXTS", {}),
+        "numbers": getattr(adapter, "NUMBERS", {}),
         "export": getattr(adapter, "EXPORT", ""),
     }
     Path(sys.argv[2]).write_text(json.dumps(declaration), encoding="utf-8")

@@ -21,6 +21,9 @@ PARAMETERS = inspect.signature(create_memory_store_manager).parameters
 TEXTS = {"instructions": PARAMETERS["instructions"].default}
 """LangMem's own instructions, which another text replaces."""
 
+NUMBERS = {"query_limit": {"default": PARAMETERS["query_limit"].default, "low": 1, "high": 30}}
+"""How many memories the model is shown that may have to be corrected."""
+
 EXPORT = """
 from langmem import create_memory_store_manager
 
@@ -29,6 +32,7 @@ manager = create_memory_store_manager(
     store=store,  # your LangGraph store
     namespace=("memories",),
     instructions=$instructions,
+    query_limit=$query_limit,
 )
 """
 
@@ -52,6 +56,7 @@ class System:
             namespace=NAMESPACE,
             store=self.store,
             instructions=settings["texts"]["instructions"],
+            query_limit=settings["numbers"]["query_limit"],
         )
 
     def add(self, session: dict[str, Any]) -> None:

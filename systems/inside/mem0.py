@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ USER = "user"
 TEXTS = {"custom_instructions": ""}
 """The field of mem0's configuration; mem0 adds it to its own extraction prompt."""
 
+PARAMETERS = inspect.signature(Memory.search).parameters
+
+NUMBERS = {"threshold": {"default": PARAMETERS["threshold"].default, "low": 0.0, "high": 0.9}}
+"""The argument of `search`: memories with a lower score are left out."""
+
 EXPORT = """
 from mem0 import Memory
 
@@ -25,6 +31,9 @@ memory = Memory.from_config(
         "custom_instructions": $custom_instructions,
     }
 )
+# Pass it with every search, beside your own arguments:
+#     memory.search(..., threshold=threshold)
+threshold = $threshold
 """
 
 
@@ -39,6 +48,7 @@ class System:
             "embedding_model_dims": settings["dimension"],
             "on_disk": True,
         }
+        self.threshold = settings["numbers"]["threshold"]
         self.memory = Memory.from_config(
             {
                 "llm": {
@@ -68,8 +78,10 @@ class System:
         self.memory.add(messages, user_id=USER, metadata=metadata)
 
     def search(self, query: str, k: int) -> list[dict[str, Any]]:
-        """Return the `k` best memories of the user, found with Mem0's default settings."""
-        result = self.memory.search(query, top_k=k, filters={"user_id": USER})
+        """Return the `k` best memories of the user that reach the threshold."""
+        result = self.memory.search(
+            query, top_k=k, filters={"user_id": USER}, threshold=self.threshold
+        )
         entries: list[dict[str, Any]] = []
         for hit in result["results"]:
             metadata = hit["metadata"]

@@ -7,6 +7,7 @@ Settings:
 - `records`: the module with `Session`, which the system gets as in any other process.
 - `folder`: whether the class takes a folder to store in.
 - `texts`: the texts by name that the class takes; empty if it takes none.
+- `numbers`: the numbers by name that the class takes; empty if it takes none.
 
 What the system asks through DSPy goes to the model of the run.
 """
@@ -36,6 +37,8 @@ class System:
             arguments["folder"] = Path(folder)
         if settings["texts"]:
             arguments["texts"] = settings["texts"]
+        if settings["numbers"]:
+            arguments["numbers"] = settings["numbers"]
         self.system = target(**arguments)
 
     def _configure_dspy(self, settings: dict[str, Any]) -> None:

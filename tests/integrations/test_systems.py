@@ -133,6 +133,24 @@ def test_a_text_that_is_set_reaches_the_prompts_of_the_package(name: str, tmp_pa
     assert any(RULES in call.prompt for call in calls)
 
 
+def test_numbers_that_are_set_are_taken_by_the_package(name: str, tmp_path: Path) -> None:
+    make_system = factory(name)
+    declared = getattr(make_system, "NUMBERS", {})
+    if not declared:
+        pytest.skip(f"{name} has no numbers that can be set")
+    numbers = {number_name: number["high"] for number_name, number in declared.items()}
+
+    with (
+        dspy.context(lm=scripted_lm()),
+        closing(make_system(tmp_path, embedder=embedder(), numbers=numbers)) as system,
+    ):
+        system.add(FIRST)
+        found = system.search("Which greyhound did Ann adopt?", k=5)
+
+    # mem0's threshold leaves out what is not nearly the same as the query.
+    assert bool(found) == (name != "mem0")
+
+
 CITIES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto")
 
 

@@ -19,7 +19,9 @@ from mempiler.optimizers.compile import CompileConfig, compile_program, plan_job
 from mempiler.optimizers.history import CandidateHistory
 from mempiler.programs.program import MemoryProgram
 from mempiler.records import Session, Turn
+from mempiler.runs.api import make_compilation
 
+from ..command_line import RunCommand
 from .marker_model import MarkerModel
 
 TRAIN_TOPICS = ("jazz", "bread", "chess", "Lisbon", "tulips", "whales", "clocks", "kites")
@@ -158,6 +160,43 @@ def test_starting_settings_that_recall_too_much_are_replaced() -> None:
     )
 
     assert compile_settings(program, optimizer).config["k"] == 1
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        pytest.param("settings", id="name"),
+        pytest.param(SettingsSearch(num_trials=7), id="object"),
+    ],
+)
+def test_max_context_tokens_of_a_compile_is_the_limit_of_the_search(
+    optimizer: str | SettingsSearch,
+) -> None:
+    compile_config = make_compilation(optimizer, max_context_tokens=500)
+
+    search = compile_config.make_optimizer()
+
+    assert isinstance(search, SettingsSearch)
+    assert search.max_context_tokens == 500
+    assert compile_config.recorded_settings()["max_context_tokens"] == 500
+
+
+def test_max_context_tokens_decides_over_the_setting_of_a_file() -> None:
+    settings = {"max_context_tokens": 500, "num_trials": 7}
+
+    compile_config = make_compilation("settings", settings, max_context_tokens=300)
+
+    assert compile_config.settings == {"max_context_tokens": 300, "num_trials": 7}
+
+
+def test_max_context_tokens_is_refused_with_another_optimizer(cli: RunCommand) -> None:
+    code, _, err = cli(
+        "compile", "turn-rag", "--benchmark", "locomo", "--max-context-tokens", "500"
+    )
+
+    assert code == 2
+    assert "max_context_tokens: bootstrap does not limit what is recalled" in err
+    assert "take --optimizer settings" in err
 
 
 # Several objectives.
@@ -319,31 +358,30 @@ def test_settings_of_a_module_of_the_user_are_refused() -> None:
 # A whole run.
 
 
-@pytest.fixture
-def tune() -> Any:
-    """A function that tunes `search.speaker` by the words of the answer in what is recalled."""
+def tune(**options: Any) -> mempiler.CompileResult:
+    """Tune `search.speaker` by the words of the answer in what is recalled."""
+    return mempiler.compile(
+        build("turn-rag", **BLIND),
+        trainset=QUESTIONS,
+        valset=DEV_QUESTIONS,
+        metric="support",
+        optimizer=SettingsSearch(names=["search.speaker"], num_trials=10),
+        lm="offline",
+        min_n=8,
+        progress=False,
+        **options,
+    )
 
-    def run(**options: Any) -> mempiler.CompileResult:
-        return mempiler.compile(
-            build("turn-rag", **BLIND),
-            trainset=QUESTIONS,
-            valset=DEV_QUESTIONS,
-            metric="support",
-            optimizer=SettingsSearch(names=["search.speaker"], num_trials=10),
-            lm="offline",
-            min_n=8,
-            progress=False,
-            **options,
-        )
 
-    return run
+@pytest.fixture(scope="module")
+def result() -> mempiler.CompileResult:
+    """The result of a whole run."""
+    return tune()
 
 
 def test_a_tuned_program_is_kept_by_the_dev_questions_and_loads_with_its_settings(
-    tune: Any,
+    result: mempiler.CompileResult,
 ) -> None:
-    result = tune()
-
     assert result.promoted
     assert (result.before.score, result.after.score) == (0.0, 1.0)
     assert result.usage["calls"]["task"] == 0
@@ -354,18 +392,16 @@ def test_a_tuned_program_is_kept_by_the_dev_questions_and_loads_with_its_setting
     assert recalled_ids(loaded, DEV_QUESTIONS[0]) == ["ann"]
 
 
-def test_a_resumed_run_comes_to_the_same_program(tune: Any) -> None:
-    first = tune()
+def test_a_resumed_run_comes_to_the_same_program(result: mempiler.CompileResult) -> None:
+    resumed = tune(resume=result.run.name)
 
-    resumed = tune(resume=first.run.name)
-
-    assert resumed.program.config == first.program.config
-    assert resumed.frontier == first.frontier
+    assert resumed.program.config == result.program.config
+    assert resumed.frontier == result.frontier
 
 
-def test_the_page_of_the_run_shows_the_settings_of_each_candidate(tune: Any) -> None:
-    result = tune()
-
+def test_the_page_of_the_run_shows_the_settings_of_each_candidate(
+    result: mempiler.CompileResult,
+) -> None:
     page = (result.run / "report.html").read_text(encoding="utf-8")
 
     points = [point for point in result.frontier if point.settings]

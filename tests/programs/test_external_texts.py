@@ -15,7 +15,7 @@ import pytest
 from mempiler import History, UserError, build
 from mempiler.engines.lm import language_model
 from mempiler.programs.cache import WriteCall
-from mempiler.programs.external.export import export_texts
+from mempiler.programs.external.export import export_system
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.program import MemoryProgram
 
@@ -264,7 +264,7 @@ def test_an_export_is_code_whatever_a_model_wrote() -> None:
     set_text(program, "rules", text)
 
     variables: dict[str, Any] = {}
-    exec(export_texts(program), variables)
+    exec(export_system(program), variables)
 
     assert variables["texts"] == {"rules": text}
 
@@ -276,7 +276,7 @@ def test_a_system_may_declare_the_code_of_its_export() -> None:
     program = build_system(Exporting)
     set_text(program, "rules", "Keep dates.")
 
-    assert export_texts(program) == "memory = configure(rules='Keep dates.')\n"
+    assert export_system(program) == "memory = configure(rules='Keep dates.')\n"
 
 
 def test_code_of_an_export_with_unknown_names_is_refused() -> None:
@@ -284,9 +284,9 @@ def test_code_of_an_export_with_unknown_names_is_refused() -> None:
         EXPORT = "memory = configure(rules=$ruls)"
 
     with pytest.raises(UserError, match=r"EXPORT cannot be filled in \('ruls'\); .*\$rules"):
-        export_texts(build_system(Exporting))
+        export_system(build_system(Exporting))
 
 
 def test_a_program_without_texts_cannot_be_exported() -> None:
-    with pytest.raises(UserError, match="turn-rag has no texts of a memory system to export"):
-        export_texts(build("turn-rag"))
+    with pytest.raises(UserError, match="turn-rag has no texts or numbers of a memory system"):
+        export_system(build("turn-rag"))

@@ -28,7 +28,12 @@ from mempiler import History, Session, Turn
 from mempiler.async_bridge import in_thread, run_bridged
 from mempiler.engines.lm import language_model
 from mempiler.programs.external._calls import MAX_FUNCTION_CALLS
-from mempiler.programs.external._stores import MAX_OPEN_STORES, MAX_STORES_IN_WRITING, Stores
+from mempiler.programs.external._stores import (
+    MAX_OPEN_STORES,
+    MAX_STORES_IN_WRITING,
+    StoreContent,
+    Stores,
+)
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.recording import ExternalError
 
@@ -782,7 +787,7 @@ def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_
     stores = Stores(SlowLines, name="slow", folder=None, timeout=60.0)
 
     def ask_how_many() -> str:
-        return stores.call(history, "ask", "How many?")
+        return stores.call(StoreContent(history), "ask", "How many?")
 
     async def ask_three_times() -> list[str]:
         awaited_question = asyncio.create_task(run_bridged(ask_how_many))

@@ -52,7 +52,7 @@ def always_fails(history: Any, question: str) -> str:
     raise ValueError("out of order")
 
 
-def make_examples(users: int = 20, questions_each: int = 10) -> list[dspy.Example]:
+def make_examples(users: int = 10, questions_each: int = 5) -> list[dspy.Example]:
     """Return questions about users, who said one thing each; all are numbered from 0."""
     examples: list[dspy.Example] = []
     for user in range(users):
@@ -69,15 +69,21 @@ def make_examples(users: int = 20, questions_each: int = 10) -> list[dspy.Exampl
 
 
 def choose(*programs: object, **options: Any) -> mempiler.Choice:
-    """Choose between programs, by 200 questions to 20 users if there are no others."""
-    options = {"testset": make_examples(), "metric": "exact", "lm": "offline", **options}
+    """Choose between programs, by 50 questions to 10 users if there are no others."""
+    # Traces of each question in MLflow take most of the time of a choice.
+    defaults = {"testset": make_examples(), "metric": "exact", "lm": "offline", "traces": 0}
+    options = {**defaults, **options}
     return mempiler.choose(programs, progress=False, **options)
 
 
 @pytest.fixture(scope="module")
 def clear_choice() -> mempiler.Choice:
-    """A choice between functions of which one is much better than the others."""
-    return choose(knows_nothing, knows_half, knows_everything, knows_other_half)
+    """A choice between functions of which one is much better than the others.
+
+    In the first round, all are asked 21 questions: a verdict takes 20.
+    """
+    functions = (knows_nothing, knows_half, knows_everything, knows_other_half)
+    return choose(*functions, testset=make_examples(users=20, questions_each=7))
 
 
 def test_the_method_that_answers_best_wins(clear_choice: mempiler.Choice) -> None:
@@ -90,9 +96,9 @@ def test_the_method_that_answers_best_wins(clear_choice: mempiler.Choice) -> Non
 def test_a_choice_asks_for_three_tenths_of_all_answers_at_most(
     clear_choice: mempiler.Choice,
 ) -> None:
-    """Four methods and 200 questions are 800 answers."""
-    assert clear_choice.all_answers == 800
-    assert 0 < clear_choice.answers <= 240
+    """Four methods and 140 questions are 560 answers."""
+    assert clear_choice.all_answers == 560
+    assert 0 < clear_choice.answers <= 168
 
 
 def test_all_methods_are_asked_the_same_first_questions(clear_choice: mempiler.Choice) -> None:
@@ -112,7 +118,7 @@ def test_the_table_names_the_winner_and_what_a_question_takes(
     text = str(clear_choice)
     assert "winner: tests.runs.test_choose:knows_everything, better than" in text
     assert "scope: other conversations" in text
-    assert "120 of 800 answers" in text
+    assert "84 of 560 answers" in text
     assert "round 1: clearly behind" in text
     assert "seconds" in text
 
@@ -165,7 +171,9 @@ def test_the_run_of_a_choice_shows_the_best_two(
 
 def test_methods_that_are_not_told_apart_have_no_winner() -> None:
     """Each knows what the other does not, so they are equal on average."""
-    choice = choose(knows_half, knows_other_half, knows_nothing)
+    examples = make_examples(users=20, questions_each=4)
+
+    choice = choose(knows_half, knows_other_half, knows_nothing, testset=examples)
 
     assert choice.verdict == "not told apart"
     assert choice.winner is None
@@ -174,7 +182,7 @@ def test_methods_that_are_not_told_apart_have_no_winner() -> None:
 
 def test_the_cheapest_of_those_that_are_not_told_apart_is_named() -> None:
     """Both baselines show the one short history as a whole; pgr also imagines, in further calls."""
-    examples = make_examples(users=8, questions_each=10)
+    examples = make_examples(users=5, questions_each=4)
 
     choice = choose("pgr+turn-rag", "turn-rag", testset=examples, share=1.0)
 
@@ -185,7 +193,9 @@ def test_the_cheapest_of_those_that_are_not_told_apart_is_named() -> None:
 
 def test_a_small_first_round_is_noted() -> None:
     """A share of .3 of 2 x 20 answers is 12, so both methods are asked 6 questions."""
-    choice = choose(knows_everything, knows_nothing, testset=make_examples(users=2))
+    choice = choose(
+        knows_everything, knows_nothing, testset=make_examples(users=2, questions_each=10)
+    )
 
     assert choice.verdict == "too few to tell"
     assert choice.cheapest is None
@@ -201,7 +211,7 @@ def test_two_objects_of_one_class_are_told_apart_by_a_number() -> None:
         def forward(self, history: Any, question: str) -> dspy.Prediction:
             return dspy.Prediction(answer=self.answer)
 
-    choice = choose(Agent("no idea"), Agent(RIGHT), testset=make_examples())
+    choice = choose(Agent("no idea"), Agent(RIGHT))
 
     assert choice.leader.endswith("Agent #2")
 
@@ -217,17 +227,17 @@ def users_asked_in_first_round(choice: mempiler.Choice) -> set[str]:
 
 
 def test_methods_that_write_without_a_model_are_asked_about_many_users() -> None:
-    """The first round of three methods has 30 of 200 questions to 20 users."""
+    """The first round of three methods has 7 of 50 questions to 10 users."""
     choice = choose("turn-rag", "session-rag", "no-memory")
 
-    assert len(users_asked_in_first_round(choice)) == 20
+    assert len(users_asked_in_first_round(choice)) == 7
 
 
 def test_methods_that_write_with_a_model_are_asked_about_one_user_after_the_other() -> None:
-    """Each user has ten questions, so thirty are about three users: three memories are written."""
+    """Each user has five questions, so seven are about two users: two memories are written."""
     choice = choose("turn-rag", "fact-store", "no-memory")
 
-    assert len(users_asked_in_first_round(choice)) == 3
+    assert len(users_asked_in_first_round(choice)) == 2
 
 
 def test_the_seed_decides_which_questions_are_asked() -> None:
@@ -248,7 +258,12 @@ def test_questions_outside_of_the_score_are_not_asked() -> None:
     counted = [example for example in locomo.examples if locomo.in_headline(example)]
 
     choice = mempiler.choose(
-        ["turn-rag", "no-memory"], benchmark="locomo", lm="offline", progress=False
+        ["turn-rag", "no-memory"],
+        benchmark="locomo",
+        lm="offline",
+        share=0.05,
+        traces=0,
+        progress=False,
     )
 
     assert len(counted) < len(locomo.examples)
@@ -259,19 +274,19 @@ def test_questions_outside_of_the_score_are_not_asked() -> None:
 
 
 def test_a_limit_holds_for_all_methods_together_and_the_run_can_be_resumed() -> None:
-    """Both methods would be asked 60 questions, in one call each."""
+    """Both methods would be asked 15 questions, in one call each."""
     options: dict[str, Any] = {"testset": make_examples(), "metric": "exact", "threads": 1}
-    stopped = choose("turn-rag", "session-rag", max_calls=80, **options)
+    stopped = choose("turn-rag", "session-rag", max_calls=20, **options)
 
-    assert stopped.stopped == "max-calls 80"
-    assert stopped.usage["calls"]["task"] == 80
+    assert stopped.stopped == "max-calls 20"
+    assert stopped.usage["calls"]["task"] == 20
     assert f"--resume {stopped.run.name} goes on" in str(stopped)
 
     resumed = choose("turn-rag", "session-rag", resume=stopped.run.name, **options)
 
     assert resumed.stopped is None
-    assert resumed.answers == 120
-    assert resumed.usage["calls"]["task"] == 40
+    assert resumed.answers == 30
+    assert resumed.usage["calls"]["task"] == 10
 
 
 def test_a_choice_in_which_nothing_was_asked_is_refused() -> None:
@@ -291,11 +306,13 @@ def test_a_method_that_fails_too_often_is_no_winner() -> None:
 
 
 def test_a_broken_method_that_loses_is_noted() -> None:
-    choice = choose(knows_everything, always_fails)
+    examples = make_examples(users=14, questions_each=5)
+
+    choice = choose(knows_everything, always_fails, testset=examples)
 
     choice.refuse_broken()
     assert choice.winner is not None
-    assert "broken run: tests.runs.test_choose:always_fails: 60 of 60 questions failed" in str(
+    assert "broken run: tests.runs.test_choose:always_fails: 21 of 21 questions failed" in str(
         choice
     )
 

@@ -116,9 +116,15 @@ def compile_notes(store: object = Notes, **options: Any) -> mempiler.CompileResu
 
 
 @pytest.fixture(scope="module")
-def result() -> mempiler.CompileResult:
+def engine() -> ScriptedEngine:
+    """The engine of the model with which `result` was made; it keeps the prompts."""
+    return ScriptedEngine(reply)
+
+
+@pytest.fixture(scope="module")
+def result(engine: ScriptedEngine) -> mempiler.CompileResult:
     """The compiled texts of `Notes`."""
-    return compile_notes()
+    return compile_notes(lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
 
 
 def test_better_rules_raise_the_score(result: mempiler.CompileResult) -> None:
@@ -158,11 +164,11 @@ def test_exported_code_makes_a_store_that_finds_the_same(result: mempiler.Compil
     assert store.search("Where did User1 move?", k=5) == ["User1: I moved to Oslo in May."]
 
 
-def test_the_reflection_is_shown_the_calls_of_the_store() -> None:
+def test_the_reflection_is_shown_the_calls_of_the_store(
+    result: mempiler.CompileResult, engine: ScriptedEngine
+) -> None:
     """GEPA's reflection sees the present rules, what the store asked, and what it was answered."""
-    engine = ScriptedEngine(reply)
-
-    compile_notes(lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
+    assert result.promoted
 
     reflections = [text for kind, text in engine.prompts if kind == "new_instruction"]
     assert FIRST_RULES in reflections[0]

@@ -1,4 +1,4 @@
-"""Adapters of other people's systems declare the texts that their packages let one set.
+"""Adapters of other people's systems declare the texts and numbers that can be set.
 
 The adapter is the file that runs in the environment of the system. Only there the package can be
 imported, and only the package knows the defaults of its texts.
@@ -24,6 +24,7 @@ print("a package greets")
 
 DEFAULT = "Keep names."
 TEXTS = {"rules": DEFAULT}
+NUMBERS = {"limit": {"default": 5, "low": 1, "high": 30}}
 EXPORT = "memory = configure(rules=$rules)"
 """
 
@@ -35,10 +36,12 @@ def read(folder: Path, adapter: str) -> Declaration:
     return read_declaration("scripted", Path(sys.executable), file)
 
 
-def test_texts_and_export_are_read_from_the_adapter(tmp_path: Path) -> None:
+def test_texts_numbers_and_export_are_read_from_the_adapter(tmp_path: Path) -> None:
     declaration = read(tmp_path, ADAPTER)
 
     assert declaration.texts == {"rules": "Keep names."}
+    assert declaration.numbers == {"limit": {"default": 5, "low": 1, "high": 30}}
+    assert declaration.default_numbers() == {"limit": 5}
     assert declaration.export == "memory = configure(rules=$rules)"
 
 
@@ -72,6 +75,19 @@ def test_a_system_is_given_its_texts(tmp_path: Path) -> None:
 
     with closing(system):
         assert system.search("x", k=1) == ["Keep dates."]
+
+
+def test_a_system_is_given_its_numbers(tmp_path: Path) -> None:
+    file = write_system(
+        tmp_path / "system",
+        "def search(self, query, k): return [str(self.settings['numbers']['limit'])]",
+    )
+    folder = tmp_path / "folder"
+    numbers = {"limit": 7}
+    system = System("scripted", Path(sys.executable), file, {}, folder, embedder(), numbers=numbers)
+
+    with closing(system):
+        assert system.search("x", k=1) == ["7"]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
