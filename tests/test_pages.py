@@ -30,6 +30,8 @@ from mempiler.memory.answers import (
     MAX_SOURCES,
     MAX_USEFUL_ENTRIES,
 )
+from mempiler.programs.external.export import export_system
+from mempiler.programs.external.program import build_external_program
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.worker.writers import write_all_queued
 
@@ -348,6 +350,30 @@ def test_every_code_block_of_the_page_on_compiling_systems_is_tested() -> None:
     assert python_blocks == set(COMPILE_SYSTEMS.files.values())
 
 
+@pytest.mark.parametrize("system", ["langmem", "mem0", "graphiti"])
+def test_page_on_compiling_systems_names_the_pinned_version_of_the_package(system: str) -> None:
+    """The names of settings in the table were read in this version."""
+    pins = (ROOT / "systems" / "pins" / f"{system}.txt").read_text(encoding="utf-8")
+    [row] = re.findall(
+        rf"^\| `system:{system}` \| `([\w-]+)` ([\d.]+) \|", COMPILE_SYSTEMS.text, re.M
+    )
+
+    package, version = row
+    assert f"{package}=={version}" in pins
+
+
+def test_export_of_the_page_is_what_its_store_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    COMPILE_SYSTEMS.write(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    notes = import_fresh("notes")
+
+    program = build_external_program(notes.Notes, "notes:Notes", "question-answering")
+
+    assert export_system(program) in COMPILE_SYSTEMS.blocks_of("text")
+
+
 @pytest.mark.slow
 def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_path: Path) -> None:
     """On the command line the store runs in a process of its own, and gets its texts there.
@@ -363,6 +389,8 @@ def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_pat
     assert compiled["before"]["failures"] == 0
     assert 0 < compiled["before"]["n"] <= 4
     assert compiled["candidates"]
+    # "The example above makes about 70 model calls."
+    assert 60 <= sum(compiled["usage"]["calls"].values()) <= 80
 
 
 @pytest.mark.slow
