@@ -3,8 +3,8 @@
     mempiler.compile("turn-rag", benchmark="locomo", optimizer="settings",
                      optimizer_set={"objective": "evidence_recall"})
 
-Optuna proposes the values: by TPE where only the score counts, by NSGA-II where costs count beside
-it. The search ends with a pass that undoes every change which gains nothing.
+Optuna proposes the values: with its sampler TPE if only the score counts, with NSGA-II if costs
+count as well. At the end, every change that gains nothing is undone.
 
 Sources: TPE, Bergstra et al., "Algorithms for Hyper-Parameter Optimization" (NeurIPS 2011);
 NSGA-II, Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II" (2002).
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..errors import UserError
 from .call_bounds import NOTHING, CallBounds, Range
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .job import OptimizerJob
 
 Objective = Literal["metric", "evidence_recall", "support"]
-"""What is to grow: the benchmark's metric, the share of the gold evidence that is recalled, or the
-share of the gold answer's words that stand in what is recalled."""
+"""What to maximize: the benchmark's metric, the share of the gold evidence that is recalled, or the
+share of the gold answer's words that are in what is recalled."""
 Cost = Literal["context_tokens", "search_milliseconds"]
-"""What is to shrink: tokens of what is recalled, or the time of a search."""
+"""What to minimize: the tokens of what is recalled, or the time of a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,23 +49,23 @@ class SettingsSearch(Optimizer):
     smallest_values: ClassVar = {"num_trials": 1, "max_context_tokens": 1}
 
     num_trials: int = 100
-    """Sets of values that are proposed."""
+    """How many sets of values are proposed."""
     objective: Objective = "metric"
-    """What is to grow."""
+    """What to maximize."""
     costs: Sequence[Cost] = ()
-    """What is to shrink beside it; then the best trade-offs are looked for."""
+    """What to minimize at the same time; the search then looks for the best trade-offs."""
     names: Sequence[str] = field(default_factory=tuple[str, ...])
-    """The settings to tune; all of the reader if there are none."""
+    """The settings to tune; by default all settings of the reader."""
     max_context_tokens: int | None = None
-    """Most tokens that may be recalled for a question, as a mean over the training questions; as
-    many as the start recalls if None."""
+    """Most tokens that may be recalled for a question, as a mean over the training questions; by
+    default as many as with the starting settings."""
 
     def check_requirements(self, job: OptimizerJob) -> None:
         from .trial_scores import AnswerScorer, make_scorer
 
         self._chosen_settings(job)
         scorer = make_scorer(job, self.objective)
-        # A run that is resumed must come to the same trials again, or it would pay for others.
+        # A resumed run must repeat the same trials, since the calls of other trials are paid again.
         if isinstance(scorer, AnswerScorer) and "search_milliseconds" in self.costs:
             raise UserError(
                 "costs = 'search_milliseconds': the time of a search is never the same twice, and "
@@ -73,14 +73,15 @@ class SettingsSearch(Optimizer):
             )
 
     def call_bounds(self, job: OptimizerJob) -> CallBounds:
-        """Return how many calls are paid at least and at most.
+        """Return bounds of the number of calls.
 
-        At least: all trials are equal, so that prompts are sent once. At most: all of them differ,
-        and every change is undone on trial.
+        The lower bound holds if all trials are equal, since equal prompts are sent once. The upper
+        bound holds if all trials differ, and each change is also tried without.
         """
         from .trial_scores import AnswerScorer, make_scorer
 
         chosen = self._chosen_settings(job)
+        # The starting settings, the proposals, and a trial for each setting that is set back.
         most_trials = 1 + self.num_trials + len(chosen)
         questions = Range(len(job.train), most_trials * len(job.train))
         asks_for_answers = isinstance(make_scorer(job, self.objective), AnswerScorer)
@@ -99,9 +100,7 @@ class SettingsSearch(Optimizer):
         trials = SettingsTrials(
             job=job,
             settings=self._chosen_settings(job),
-            scorer=make_scorer(
-                job, self.objective, measures_time="search_milliseconds" in self.costs
-            ),
+            scorer=make_scorer(job, self.objective),
             costs=self.costs,
             max_context_tokens=self.max_context_tokens,
         )
@@ -114,18 +113,18 @@ class SettingsSearch(Optimizer):
         """Return the settings to tune, by name.
 
         Raises:
-            UserError: There is none, or a name is not among those that can be tuned.
+            UserError: There is none, or `names` has a setting that cannot be tuned.
         """
         from ..programs.tunable import tunable_settings
 
         tunable = tunable_settings(job.student.method)
         if not self.names:
-            of_reader = {
+            reader_settings = {
                 name: setting for name, setting in tunable.items() if not setting.is_of_writer
             }
-            if not of_reader:
-                raise UserError(_nothing_to_tune(job.student.name, tunable))
-            return of_reader
+            if not reader_settings:
+                raise _no_reader_settings_error(job.student.name, writer_settings=list(tunable))
+            return reader_settings
 
         for name in self.names:
             if name not in tunable:
@@ -137,11 +136,18 @@ class SettingsSearch(Optimizer):
         return {name: tunable[name] for name in self.names}
 
 
-def _nothing_to_tune(program_name: str, tunable: Mapping[str, Any]) -> str:
-    """Return why no setting is tuned, with the settings that a user may name."""
-    if not tunable:
-        return f"{program_name} has no setting that can be tuned; choose another method"
-    return (
-        f"{program_name} has only settings that decide how memories are written, and they are "
-        f"written anew for each value; name those to tune, as in names={list(tunable)[:1]!r}"
+def _no_reader_settings_error(program_name: str, writer_settings: Sequence[str]) -> UserError:
+    """Return an error for a program that has no settings of its reader.
+
+    Args:
+        program_name: The name of the program.
+        writer_settings: Its settings that change how memories are written. They are tuned only if
+            the user names them, since memories are then written again for each value.
+    """
+    if not writer_settings:
+        return UserError(f"{program_name} has no setting that can be tuned; choose another method")
+    return UserError(
+        f"{program_name} has only settings that change how memories are written "
+        f"({', '.join(writer_settings)}), and each value of them writes all memories again; "
+        f"to tune them anyway, name them, as in names=[{writer_settings[0]!r}]"
     )

@@ -1,10 +1,10 @@
-"""The trials of the optimizer `settings`: values that Optuna proposes, and what they reach.
+"""The trials of the optimizer `settings`: sets of values that Optuna proposes, and their scores.
 
-Values are kept as changes to the start: {"k": 14} is the start with another `k`. So equal trials
-are recognized, and scored once.
+A set of values is kept as its changes to the starting settings: {"k": 14} has another `k`, and
+otherwise the starting values. So equal sets are recognized, and scored once.
 
-A trial that recalls too much gets a score below 0, the lower the more it recalls. So Optuna learns
-to stay away from it.
+A trial that recalls too many tokens is reported to Optuna with a score below 0. The more it
+recalls, the lower is this score, so Optuna learns to stay within the limit.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ if TYPE_CHECKING:
     from .job import OptimizerJob
 
 Changes = Mapping[str, "PlainValue"]
-"""Values of settings that differ from those of the start, by name."""
+"""The values that differ from the starting settings, by name; empty for the starting settings."""
 
 _DECIMALS = 3
 """Digits after the point of the values that are tried."""
 _MAX_POPULATION = 50
 _MIN_POPULATION = 4
 _GENERATIONS = 10
-"""So many generations NSGA-II has at least, if its population is not too small for that."""
+"""The population of NSGA-II is made small enough for so many generations."""
 _TOLERANCE = 1e-9
-"""Smaller differences between scores or tokens come from rounding."""
+"""Scores or tokens that differ by less are equal: the difference comes from rounding."""
 
 
 class LimitReachedError(Exception):
-    """Raised if a trial could not be scored, since a limit of the run was reached."""
+    """Raised if a trial cannot be scored because a limit of the run is reached."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A set of values, and what it reached."""
+    """A set of values and its scores."""
 
     changes: Changes
     scores: TrialScores
 
 
 class SettingsTrials:
-    """Tries values of a program's settings, and remembers what each reached.
+    """Tries values of a program's settings, and keeps the scores of each set of values.
 
     Args:
         job: The program and the questions.
         settings: The settings to tune, by name.
         scorer: Scores a program.
-        costs: What is to shrink, beside the score: fields of `TrialScores`.
-        max_context_tokens: Most tokens that may be recalled for a question; those of the start if
-            None.
+        costs: What to minimize while the score is maximized: fields of `TrialScores`.
+        max_context_tokens: Most tokens that may be recalled for a question, as a mean; None for as
+            many as with the starting settings.
     """
 
     def __init__(
@@ -81,53 +81,59 @@ class SettingsTrials:
         if isinstance(job.task_lm, MeteredLM):
             self._guard = job.task_lm.guard
         self._trials: dict[str, Trial] = {}
-        """The trials that were scored, in their order; the start is the first."""
+        """The trials in the order in which they were scored; the starting settings come first."""
 
     def search(self, num_trials: int) -> Changes:
-        """Try values, and return the changes of the best trial; none if the start is the best.
+        """Try values, and return the changes of the best trial.
 
-        The search ends early if a limit of the run is reached.
+        The result is empty if the starting settings are the best. The search ends early if a limit
+        of the run is reached.
         """
         try:
-            start = self._try({})
+            starting_trial = self._score_changes({})
             if self._max_context_tokens is None:
-                self._max_context_tokens = start.scores.context_tokens
+                self._max_context_tokens = starting_trial.scores.context_tokens
             self._try_proposals(num_trials)
-            return self._without_useless_changes(self._best()).changes
+            return self._without_useless_changes(self._best_trial()).changes
         except LimitReachedError:
-            return self._best().changes if self._trials else {}
+            return self._best_trial().changes if self._trials else {}
 
     def frontier(self) -> list[FrontierPoint]:
-        """Return the start, and all trials that no other one beats in everything that counts."""
-        points: list[FrontierPoint] = []
-        for trial in self._trials.values():
-            points.append(self._point(trial, number=len(points)))
+        """Return the best trade-offs of score and costs, after the starting settings.
 
-        kept: list[FrontierPoint] = []
-        for point in mark_frontier(points):
-            if point.number == 0 or point.on_frontier:
-                kept.append(point.renumbered(len(kept)))
-        return kept
+        A trade-off is one of the best if no other trial is at least as good in everything and
+        better in something (the Pareto front).
+        """
+        all_points: list[FrontierPoint] = []
+        for number, trial in enumerate(self._trials.values()):
+            all_points.append(self._frontier_point(trial, number))
+
+        points: list[FrontierPoint] = []
+        for point in mark_frontier(all_points):
+            is_start = point.number == 0
+            if is_start or point.on_frontier:
+                points.append(point.renumbered(len(points)))
+        return points
 
     def describe(self, changes: Changes) -> str:
         """Return in one line what was changed, and what that gained on the training questions."""
         count = len(self._trials)
         if not changes:
-            return f"settings: none was better than the start (sets of values: {count})"
+            return f"settings: nothing was better than the starting values (sets tried: {count})"
 
         before = self._trials[_key({})].scores
         after = self._trials[_key(changes)].scores
-        words: list[str] = []
+        described_changes: list[str] = []
         for name, value in changes.items():
-            words.append(f"{name} {self._settings[name].value} -> {value}")
+            described_changes.append(f"{name} {self._settings[name].value} -> {value}")
         return (
-            f"settings: {', '.join(words)}; on {after.n} training questions "
+            f"settings: {', '.join(described_changes)}; on {after.n} training questions: score "
             f"{before.score:.3f} -> {after.score:.3f}, tokens of context "
             f"{before.context_tokens:,.0f} -> {after.context_tokens:,.0f} ({count} sets of values)"
         )
 
     def _try_proposals(self, num_trials: int) -> None:
-        """Score the values that Optuna proposes, and tell it what they reached.
+        """Score the values that Optuna proposes, and report the scores to it.
 
         Raises:
             LimitReachedError: A limit of the run was reached.
@@ -137,17 +143,17 @@ class SettingsTrials:
         study = self._make_study(num_trials)
         for _ in range(num_trials):
             proposal = study.ask()
-            changes = self._propose(proposal)
+            changes = self._proposed_changes(proposal)
             try:
-                trial = self._try(changes)
+                trial = self._score_changes(changes)
             except UserError:
-                # The values do not go together, such as two switches of which one must be on.
+                # The values contradict each other, such as two switches of which one must be on.
                 study.tell(proposal, state=optuna.trial.TrialState.FAIL)
                 continue
             study.tell(proposal, self._objective_values(trial))
 
     def _make_study(self, num_trials: int) -> optuna.Study:
-        """Return Optuna's study, which proposes the start first."""
+        """Return Optuna's study, which proposes the starting values first."""
         import optuna
 
         seed = self._job.seed
@@ -171,27 +177,30 @@ class SettingsTrials:
         finally:
             optuna.logging.set_verbosity(verbosity)
 
-        # A number that is not set, such as a limit that is None, is in no range of Optuna's.
-        start_values = {name: setting.value for name, setting in self._settings.items()}
-        study.enqueue_trial(
-            {name: value for name, value in start_values.items() if value is not None}
-        )
+        starting_values: dict[str, PlainValue] = {}
+        for name, setting in self._settings.items():
+            # None, such as a limit that is not set, is in no range of Optuna's.
+            if setting.value is not None:
+                starting_values[name] = setting.value
+        study.enqueue_trial(starting_values)
         return study
 
-    def _propose(self, proposal: optuna.Trial) -> Changes:
-        """Return the values that Optuna proposes, as changes to the start."""
+    def _proposed_changes(self, proposal: optuna.Trial) -> Changes:
+        """Return the values that Optuna proposes, as changes to the starting settings."""
         changes: dict[str, PlainValue] = {}
         for name, setting in self._settings.items():
-            value = _suggest(proposal, setting)
+            value = _proposed_value(proposal, setting)
             if value != setting.value:
                 changes[name] = value
         return changes
 
-    def _try(self, changes: Changes) -> Trial:
-        """Return what the start reaches with some changes; equal changes are scored once.
+    def _score_changes(self, changes: Changes) -> Trial:
+        """Return the starting settings with some changes, and their scores.
+
+        Equal changes are scored once.
 
         Raises:
-            UserError: The values do not go together.
+            UserError: The values contradict each other.
             LimitReachedError: A limit of the run was reached.
         """
         key = _key(changes)
@@ -199,51 +208,53 @@ class SettingsTrials:
         if known_trial is not None:
             return known_trial
 
-        program = self._scorer.start.with_settings(changes)
-        writes_memories = any(self._settings[name].is_of_writer for name in changes)
+        program = self._scorer.original_program.with_settings(changes)
         refused_before = self._refused_calls()
         try:
-            scores = self._scorer.score(program, writes_memories)
+            scores = self._scorer.score(program)
         except BudgetError as error:
             raise LimitReachedError from error
-        # Questions whose calls were refused count as 0, so the score is wrong.
+        # Questions whose calls were refused have counted as 0, so the score is wrong.
         if self._refused_calls() != refused_before:
             raise LimitReachedError
+
         trial = Trial(changes, scores)
         self._trials[key] = trial
         return trial
 
     def _refused_calls(self) -> int:
-        """Return how many calls the run has refused, for its limits or since an endpoint died."""
+        """Return how many calls the run has refused: for its limits, or after a fatal error."""
         if self._guard is None:
             return 0
         return self._guard.refused_calls + (self._guard.fatal_error is not None)
 
     def _objective_values(self, trial: Trial) -> list[float]:
-        """Return what Optuna is told: the score, and the costs that count."""
+        """Return the score and the costs of a trial, as they are reported to Optuna."""
         scores = trial.scores
         score = scores.score
         if not self._is_within_limit(trial) and self._max_context_tokens:
             score = -scores.context_tokens / self._max_context_tokens
-        return [score, *[float(getattr(scores, cost)) for cost in self._costs]]
+        costs = [float(getattr(scores, cost)) for cost in self._costs]
+        return [score, *costs]
 
     def _is_within_limit(self, trial: Trial) -> bool:
         limit = self._max_context_tokens
         return limit is None or trial.scores.context_tokens <= limit + _TOLERANCE
 
-    def _best(self) -> Trial:
-        """Return the trial with the best score within the limit; of equal ones the cheapest.
+    def _best_trial(self) -> Trial:
+        """Return the trial with the best score within the limit of tokens.
 
-        It is the start if no trial is within the limit.
+        Among equal scores, the trial that recalls the fewest tokens is the best. If no trial is
+        within the limit, the starting settings are returned.
         """
-        start, *others = self._trials.values()
-        allowed = [trial for trial in others if self._is_within_limit(trial)]
-        if self._is_within_limit(start) or not allowed:
-            allowed.insert(0, start)
+        trials = list(self._trials.values())
+        allowed = [trial for trial in trials if self._is_within_limit(trial)]
+        if not allowed:
+            return trials[0]
         return max(allowed, key=lambda trial: (trial.scores.score, -trial.scores.context_tokens))
 
     def _without_useless_changes(self, best: Trial) -> Trial:
-        """Return a trial that is as good with fewer changes: those that gain nothing are undone.
+        """Undo each change that gains nothing, and return the trial that is left.
 
         Raises:
             LimitReachedError: A limit of the run was reached.
@@ -251,7 +262,7 @@ class SettingsTrials:
         for name in list(best.changes):
             fewer_changes = {other: value for other, value in best.changes.items() if other != name}
             try:
-                candidate = self._try(fewer_changes)
+                candidate = self._score_changes(fewer_changes)
             except UserError:
                 continue
             is_as_good = candidate.scores.score >= best.scores.score - _TOLERANCE
@@ -259,7 +270,7 @@ class SettingsTrials:
                 best = candidate
         return best
 
-    def _point(self, trial: Trial, number: int) -> FrontierPoint:
+    def _frontier_point(self, trial: Trial, number: int) -> FrontierPoint:
         scores = trial.scores
         counts_time = "search_milliseconds" in self._costs
         return FrontierPoint(
@@ -274,7 +285,7 @@ class SettingsTrials:
         )
 
 
-def _suggest(proposal: optuna.Trial, setting: TunableSetting) -> Any:
+def _proposed_value(proposal: optuna.Trial, setting: TunableSetting) -> Any:
     """Return the value of a setting that Optuna proposes."""
     values = setting.values
     if not isinstance(values, TuningRange):

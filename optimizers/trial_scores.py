@@ -1,20 +1,22 @@
 """Score a program with one set of settings, for the optimizer `settings`.
 
-There are two ways. A `RecallScorer` lets the program recall and asks no model to answer; an
-`AnswerScorer` lets it answer, and scores by the benchmark's metric.
+There are two scorers. An `AnswerScorer` lets the program answer the training questions, and scores
+its answers by the benchmark's metric. A `RecallScorer` asks for no answers: it only looks up what
+is recalled for each question, and scores that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import dspy
 
 from ..data.support import SUPPORT
 from ..data.text_metrics import evidence_recall
 from ..errors import MempilerError, UserError
+from ..programs.identity import writer_digest
 from ..programs.recording import recording
 from ..records import Context, estimate_tokens
 from .job import MAX_ERRORS
@@ -28,51 +30,36 @@ if TYPE_CHECKING:
 RecallMetric = Callable[[dspy.Example, dspy.Prediction], float]
 """Scores what was recalled for a question, from 0 to 1."""
 
-_MILLISECONDS = 1000
+_MILLISECONDS_PER_SECOND = 1000
 
 
 @dataclass(frozen=True)
 class TrialScores:
-    """What a program reached and what it cost, each a mean over the questions."""
+    """The score and the costs of a program, each a mean over the questions."""
 
     score: float
     """From 0 to 1; a question that failed counts as 0."""
     n: int
-    """How many questions there were."""
+    """The number of questions."""
     context_tokens: float
     """Tokens of what was recalled for a question."""
     search_milliseconds: float | None = None
-    """Time of the searches for a question, by the clock; None if it was not measured."""
-
-
-class ProgramScorer(Protocol):
-    """Scores programs that differ in their settings on the same questions."""
-
-    start: MemoryProgram
-    """The program whose settings are tuned."""
-
-    def score(self, program: MemoryProgram, writes_memories: bool) -> TrialScores:
-        """Score a program.
-
-        Args:
-            program: The program.
-            writes_memories: Whether its memories may differ from those of the start.
-        """
-        ...
+    """Clock time of the searches for a question; None if the program answered the questions."""
 
 
 class AnswerScorer:
-    """Scores answers by the benchmark's metric, as other optimizers do.
+    """Scores the answers of a program by the benchmark's metric, as other optimizers do.
 
     Args:
         job: The questions and the metric.
     """
 
     def __init__(self, job: OptimizerJob) -> None:
-        self.start = job.student
+        self.original_program = job.student
+        """The program whose settings are tuned."""
         self._job = job
 
-    def score(self, program: MemoryProgram, writes_memories: bool) -> TrialScores:
+    def score(self, program: MemoryProgram) -> TrialScores:
         """Let a program answer all training questions, and score the answers."""
         evaluate = dspy.Evaluate(
             devset=list(self._job.train),
@@ -87,73 +74,75 @@ class AnswerScorer:
 
 
 class RecallScorer:
-    """Scores what is recalled, without asking for an answer.
+    """Scores what a program recalls, without asking it for an answer.
 
     Args:
-        start: The program whose settings are tuned. It does not answer.
+        original_program: The program whose settings are tuned. It recalls and does not answer.
         examples: The questions.
-        metric: Scores what was recalled for one of them.
-        measures_time: Whether the searches are timed.
+        metric: Scores what was recalled for a question.
     """
 
     def __init__(
         self,
-        start: MemoryProgram,
+        original_program: MemoryProgram,
         examples: Sequence[dspy.Example],
         metric: RecallMetric,
-        measures_time: bool = False,
     ) -> None:
-        self.start = start
+        self.original_program = original_program
         self._examples = examples
         self._metric = metric
-        self._measures_time = measures_time
-        self._memories: list[CachedMemory] | None = None
-        """The memory of the start for each question, once it is needed."""
+        self._memories: list[CachedMemory] = []
+        """The memory of each question, written by the last program that was scored."""
+        self._digest_of_writer = ""
+        """Tells the writer of these memories from writers with other settings."""
 
-    def score(self, program: MemoryProgram, writes_memories: bool) -> TrialScores:
-        """Let a program recall for all questions, one after the other, and score that."""
-        memories = self._write_memories(program) if writes_memories else self._start_memories()
+    def score(self, program: MemoryProgram) -> TrialScores:
+        """Let a program recall for all questions, one after the other, and score the results."""
         scores: list[float] = []
         tokens: list[int] = []
         milliseconds: list[float] = []
-        for example, memory in zip(self._examples, memories, strict=True):
-            if self._measures_time:
-                with recording() as recorder:
-                    prediction = self._recall(program, example, memory)
-                milliseconds.append(_search_milliseconds(recorder))
-            else:
-                prediction = self._recall(program, example, memory)
+        for example, memory in zip(self._examples, self._memories_of(program), strict=True):
+            with recording() as recorder:
+                prediction = self._recall_or_none(program, example, memory)
             score = 0.0 if prediction is None else self._metric(example, prediction)
             scores.append(score)
             tokens.append(_context_tokens(prediction))
+            milliseconds.append(_search_milliseconds(recorder))
 
-        time = _mean(milliseconds) if self._measures_time else None
-        return TrialScores(_mean(scores), len(scores), _mean(tokens), time)
+        return TrialScores(_mean(scores), len(scores), _mean(tokens), _mean(milliseconds))
 
-    def _start_memories(self) -> list[CachedMemory]:
-        if self._memories is None:
-            self._memories = self._write_memories(self.start)
+    def _memories_of(self, program: MemoryProgram) -> list[CachedMemory]:
+        """Return the memory of each question, as the program writes it.
+
+        Programs that write alike share their memories.
+        """
+        digest = writer_digest(program.method.writer)
+        if digest != self._digest_of_writer:
+            # `remember` writes a history with several questions once.
+            memories = [program.remember(program.history_of(example)) for example in self._examples]
+            self._memories = memories
+            self._digest_of_writer = digest
         return self._memories
 
-    def _write_memories(self, program: MemoryProgram) -> list[CachedMemory]:
-        """Return the memory of each question; histories with several are written once."""
-        return [program.remember(program.history_of(example)) for example in self._examples]
-
-    def _recall(
+    def _recall_or_none(
         self, program: MemoryProgram, example: dspy.Example, memory: CachedMemory
     ) -> dspy.Prediction | None:
-        """Return what is recalled for a question; None if recalling failed.
+        """Return what a program recalls for a question, or None if its method raises an error.
 
         Raises:
-            MempilerError: The optimizer cannot go on, for instance because a limit was reached.
+            MempilerError: The search cannot continue, for instance because a limit was reached.
         """
         try:
             return program(**example.inputs(), remembered=memory)
         except MempilerError:
             raise
         except Exception:
-            # The code of the user's method, or an answer that a model gave to it.
+            # A method of the user's may raise anything. Only this question fails, and counts as 0.
             return None
+
+
+ProgramScorer = AnswerScorer | RecallScorer
+"""Scores copies of the original program that have other settings."""
 
 
 def recalled_evidence(example: dspy.Example, prediction: dspy.Prediction) -> float:
@@ -163,13 +152,12 @@ def recalled_evidence(example: dspy.Example, prediction: dspy.Prediction) -> flo
     return evidence_recall(example.evidence_ids, [recalled_ids], k=1) or 0.0
 
 
-def make_scorer(job: OptimizerJob, objective: str, measures_time: bool = False) -> ProgramScorer:
-    """Return what scores the programs of a job.
+def make_scorer(job: OptimizerJob, objective: str) -> ProgramScorer:
+    """Return the scorer for an objective of the optimizer.
 
     Args:
-        job: The job.
+        job: The program, the training questions and the metric.
         objective: "metric", "evidence_recall" or "support".
-        measures_time: Whether searches are timed, where no answer is asked for.
 
     Raises:
         UserError: The training questions lack what the objective needs.
@@ -178,9 +166,9 @@ def make_scorer(job: OptimizerJob, objective: str, measures_time: bool = False) 
     if objective == "metric" and benchmark.scorer.needs_answer:
         return AnswerScorer(job)
 
-    student = job.student.recalling_only()
+    program = job.student.recalling_only()
     if objective == "metric":
-        return RecallScorer(student, job.train, job.metric_views.score, measures_time)
+        return RecallScorer(program, job.train, job.metric_views.score)
 
     if objective == "evidence_recall":
         examples = [example for example in job.train if example.get("evidence_ids")]
@@ -189,7 +177,7 @@ def make_scorer(job: OptimizerJob, objective: str, measures_time: bool = False) 
                 "objective = 'evidence_recall': no training question names its evidence; "
                 "choose 'support' or 'metric'"
             )
-        return RecallScorer(student, examples, recalled_evidence, measures_time)
+        return RecallScorer(program, examples, recalled_evidence)
 
     support = benchmark.make_scorer(SUPPORT)
     examples = [example for example in job.train if support.in_headline(example)]
@@ -202,17 +190,23 @@ def make_scorer(job: OptimizerJob, objective: str, measures_time: bool = False) 
     def score_support(example: dspy.Example, prediction: dspy.Prediction) -> float:
         return float(support.score(example, prediction).value)
 
-    return RecallScorer(student, examples, score_support, measures_time)
+    return RecallScorer(program, examples, score_support)
 
 
 def _context_tokens(prediction: dspy.Prediction | None) -> int:
-    """Return the tokens of what was recalled for a question; 0 if it failed."""
-    context: Context | None = None if prediction is None else prediction.get("context")
-    return 0 if context is None else estimate_tokens(context.text())
+    """Return the tokens of what was recalled for a question; 0 if the question failed."""
+    if prediction is None:
+        return 0
+    context: Context | None = prediction.get("context")
+    if context is None:
+        return 0
+    return estimate_tokens(context.text())
 
 
 def _search_milliseconds(recorder: CallRecorder) -> float:
-    return _MILLISECONDS * sum(search.wall for search in recorder.searches)
+    """Return the clock time of all searches that were recorded."""
+    seconds = sum(search.wall for search in recorder.searches)
+    return _MILLISECONDS_PER_SECOND * seconds
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -12,7 +12,7 @@ Usage:
 Sample output:
     turn-rag, words alone, 60 trials     questions   shipped   tuned   difference
     conv-26 -> conv-30                          81     0.759   0.759   no change
-        settings: none was better than the start (sets of values: 60)
+        settings: nothing was better than the starting values (sets tried: 60)
     conv-30 -> conv-26                         150     0.759   0.728   -0.032 [-0.068, +0.003]
         settings: search.neighbour_words 1.0 -> 1.6; on 81 training questions 0.759 -> 0.771, ...
 

@@ -1,15 +1,15 @@
-"""Which settings of a program can be tuned, and what values each of them may take.
+"""Which settings of a method can be tuned, and which values each of them may have.
 
     for setting in tunable_settings(build("turn-rag")).values():
         print(setting.name, setting.values)     # k TuningRange(low=1, high=50, log=True), ...
 
-A number can be tuned if its type notes a `TuningRange`. A truth value and a `Literal` can be tuned
-among all their values. A setting that changes a prompt cannot be tuned, since its prompts may have
-been compiled.
+A number can be tuned if its type is annotated with a `TuningRange`. For a truth value or a
+`Literal`, all values are tried. A setting that changes a prompt cannot be tuned, since an optimizer
+may have rewritten this prompt.
 
-A setting is *of the writer* if another value changes which memories are written. Then all memories
-have to be written anew, and that may cost calls. This is found out by trying: with another value,
-the key of the memories differs.
+A setting is *of the writer* if another value changes how memories are written. Then all memories
+have to be written again, which may cost calls. No list says which settings these are: the method is
+made with another value, and the digests of its writer and of its prompts are compared.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class TunableSetting:
     """One setting of a method that can be tuned."""
 
     name: str
-    """The name as `--set` has it, such as "k", "search.month" or "inner_k"."""
+    """The name as in `--set`, such as "k", "search.month" or "inner_k"."""
     value: PlainValue
-    """The value that the method has now."""
+    """The present value."""
     values: TuningRange | tuple[PlainValue, ...]
-    """The values to try: a range of numbers, or choices. The present value is one of them."""
+    """The values to try: a range of numbers, or choices. They include the present value."""
     is_whole: bool
     """Whether it is a whole number."""
     is_of_writer: bool
-    """Whether memories have to be written anew for another value."""
+    """Whether another value changes how memories are written."""
 
 
 def tunable_settings(method: Method) -> dict[str, TunableSetting]:
-    """Return the settings of a method, and of methods beneath it, that can be tuned, by name."""
-    # A new method, because the prompts of the given one may have been compiled.
+    """Return the settings that can be tuned, by name: of a method, and of the methods inside it."""
+    # Compare with a method that has the original prompts, since those of `method` may be compiled.
     original = method.with_settings({})
     tunable: dict[str, TunableSetting] = {}
     for prefix, settings in original.all_settings().items():
@@ -86,7 +86,12 @@ class _TunableField:
 
 
 def _tunable_fields(settings: BaseModel, group: str = "") -> list[_TunableField]:
-    """Return the fields of settings that have values to try; those of groups by dotted names."""
+    """Return the fields that have values to try.
+
+    Args:
+        settings: The settings.
+        group: What the names begin with, such as "search." for the fields of a nested model.
+    """
     fields: list[_TunableField] = []
     fields_in_groups: list[_TunableField] = []
     for name, info in type(settings).model_fields.items():
@@ -116,7 +121,7 @@ def _types_in(annotation: Any) -> tuple[Any, ...]:
 
 
 def _choices_among(value_types: Sequence[Any]) -> tuple[PlainValue, ...]:
-    """Return all values of truth values and Literals; () for other types."""
+    """Return the values of the first type that is `bool` or a `Literal`; () if there is none."""
     for value_type in value_types:
         if value_type is bool:
             return (False, True)
@@ -126,7 +131,7 @@ def _choices_among(value_types: Sequence[Any]) -> tuple[PlainValue, ...]:
 
 
 def _range_with(tuning_range: TuningRange, value: PlainValue) -> TuningRange:
-    """Return a range that has a value in it: the given one, made wider if necessary."""
+    """Return a range that includes a value: the given range, made wider if necessary."""
     if value is None or isinstance(value, str):
         return tuning_range
     low = min(tuning_range.low, value)
@@ -137,31 +142,33 @@ def _range_with(tuning_range: TuningRange, value: PlainValue) -> TuningRange:
 
 @dataclass(frozen=True)
 class _Effect:
-    """What another value of a setting changes."""
+    """What the other values of a setting change."""
 
     on_memories: bool
     on_prompts: bool
 
 
 def _effect_of_change(method: Method, name: str, field: _TunableField) -> _Effect | None:
-    """Return what other values of a setting change; None if it can have no other value."""
-    effect: _Effect | None = None
+    """Return what the other values of a setting change; None if no other value is allowed."""
+    changed_methods: list[Method] = []
     for value in field.other_values():
         try:
-            changed = method.with_settings({name: value})
+            changed_methods.append(method.with_settings({name: value}))
         except UserError:
-            # It does not go with the other settings, such as the last switch that is on.
+            # The other settings forbid this value: for instance, one of two switches must be on.
             continue
-        changes_memories = writer_digest(changed.writer) != writer_digest(method.writer)
-        changes_prompts = _prompts_of(changed) != _prompts_of(method)
-        if effect is not None:
-            changes_memories = changes_memories or effect.on_memories
-            changes_prompts = changes_prompts or effect.on_prompts
-        effect = _Effect(changes_memories, changes_prompts)
-    return effect
+    if not changed_methods:
+        return None
+
+    writer = writer_digest(method.writer)
+    prompts = _prompt_digests(method)
+    return _Effect(
+        on_memories=any(writer_digest(changed.writer) != writer for changed in changed_methods),
+        on_prompts=any(_prompt_digests(changed) != prompts for changed in changed_methods),
+    )
 
 
-def _prompts_of(method: Method) -> Mapping[str, str]:
+def _prompt_digests(method: Method) -> Mapping[str, str]:
     """Return a digest of every prompt of a method, by the name of its predictor."""
     predictors = method.predictors_below()
     return {name: prompt_digest(predictor) for name, predictor in predictors.items()}

@@ -50,10 +50,10 @@ def plan_choice(
     Raises:
         UserError: As `run_choose`; or what a method takes is not known before it runs.
     """
-    methods = named_methods(targets)
+    named = named_methods(targets)
     check_share(share)
     benchmark = inputs.benchmark
-    programs = [start_program(method.target, inputs, benchmark) for method in methods]
+    programs = [start_program(method.target, inputs, benchmark) for method in named]
     writes_with_model = any(program.method.writer.calls_model for program in programs)
     questions = in_order(inputs, questions_that_count(inputs, split), writes_with_model)
     methods: list[_Method] = []

@@ -1,8 +1,9 @@
-"""What the adapter of a shipped system declares: the texts and numbers of its package to be set.
+"""Read which texts and numbers of its package the adapter of a shipped system lets one set.
 
     system:langmem ──> inside/declaration.py, in its environment ──> Declaration(texts, ...)
 
-The defaults are the package's own, so they are read from the package.
+The defaults are the package's own. So the adapter, which reads them from the package, is imported
+in the environment of the system.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Declaration:
     numbers: Mapping[str, Mapping[str, float]]
     """The numbers of the package by name, each with its `default`, `low` and `high`."""
     export: str
-    """Python code that sets the texts and numbers, with `$NAME` in the place of each."""
+    """Python code that sets the texts and numbers, with `$NAME` where each is inserted."""
 
     def default_numbers(self) -> dict[str, float]:
         """Return the defaults of the numbers by name."""
@@ -42,12 +43,12 @@ class Declaration:
 
 @functools.cache
 def read_declaration(name: str, python: Path, file: Path) -> Declaration:
-    """Return what an adapter declares; it is imported in a process of its own, the first time.
+    """Return what an adapter declares. The first call imports it in a process of its own.
 
     Args:
-        name: The name of the system, for errors.
+        name: The name of the system in errors.
         python: The interpreter in the environment of the system.
-        file: The adapter.
+        file: The file of the adapter.
 
     Raises:
         UserError: The adapter cannot be imported: its environment is damaged.
@@ -78,7 +79,7 @@ def read_declaration(name: str, python: Path, file: Path) -> Declaration:
 
 
 def _variables(folder: str) -> dict[str, str]:
-    """Return the variables of the process: no key of the user's, and a home that is thrown away."""
+    """Return the environment variables of the process: no keys, and a temporary home folder."""
     return {
         "PATH": os.defpath,
         "LANG": "C.UTF-8",
@@ -92,7 +93,7 @@ def _variables(folder: str) -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return why the process failed: the last line that it printed, or else the error."""
+    """Return why the process failed: the last line of its error output, or else the error."""
     if isinstance(error, subprocess.CalledProcessError):
         lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
         if lines:

@@ -30,6 +30,8 @@ from mempiler.memory.answers import (
     MAX_SOURCES,
     MAX_USEFUL_ENTRIES,
 )
+from mempiler.programs.external.export import export_system
+from mempiler.programs.external.program import build_external_program
 from mempiler.runs.improve import OPTIMIZERS_WITHOUT_DEMOS
 from mempiler.runs.round_split import MIN_TRAIN, MIN_USERS
 from mempiler.runs.statistics import MIN_N
@@ -294,6 +296,42 @@ def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
     assert snippet_evaluation["context"]["hits"] == 5
 
 
+# --- docs/settings_search.md ----------------------------------------------------------------
+
+SETTINGS_SEARCH = Page("settings_search.md")
+TUNING, FRONTIER, OWN_SETTINGS = SETTINGS_SEARCH.blocks_of("python")
+
+
+def test_settings_of_the_page_on_tuning_have_values_to_try() -> None:
+    names: dict[str, Any] = {}
+
+    run_code(OWN_SETTINGS, "docs/settings_search.md", names)
+
+    metadata = names["NoteSettings"].model_fields["k"].metadata
+    assert mempiler.TuningRange(1, 50, log=True) in metadata
+
+
+@pytest.mark.slow
+def test_settings_are_tuned_in_python_and_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways find nothing better on the bundled sample, and ask a model for 80 answers only."""
+    [command] = SETTINGS_SEARCH.commands
+    compiled = SETTINGS_SEARCH.run([command], tmp_path)[command]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    names: dict[str, Any] = {}
+    run_code(TUNING, "docs/settings_search.md", names)
+    run_code(FRONTIER, "docs/settings_search.md", names)
+
+    result = names["result"]
+    [note] = result.optimizer_problems.notes
+    assert note in SETTINGS_SEARCH.text
+    assert result.usage["calls"]["task"] == compiled["usage"]["calls"]["task"] == 80
+    assert (tmp_path / "tuned-turn-rag" / "manifest.json").is_file()
+
+
 # --- docs/compile_systems.md ----------------------------------------------------------------
 
 COMPILE_SYSTEMS = Page("compile_systems.md")
@@ -315,6 +353,30 @@ def test_every_code_block_of_the_page_on_compiling_systems_is_tested() -> None:
     assert python_blocks == set(COMPILE_SYSTEMS.files.values())
 
 
+@pytest.mark.parametrize("system", ["langmem", "mem0", "graphiti"])
+def test_page_on_compiling_systems_names_the_pinned_version_of_the_package(system: str) -> None:
+    """The names of settings in the table were read in this version."""
+    pins = (ROOT / "systems" / "pins" / f"{system}.txt").read_text(encoding="utf-8")
+    [row] = re.findall(
+        rf"^\| `system:{system}` \| `([\w-]+)` ([\d.]+) \|", COMPILE_SYSTEMS.text, re.M
+    )
+
+    package, version = row
+    assert f"{package}=={version}" in pins
+
+
+def test_export_of_the_page_is_what_its_store_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    COMPILE_SYSTEMS.write(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    notes = import_fresh("notes")
+
+    program = build_external_program(notes.Notes, "notes:Notes", "question-answering")
+
+    assert export_system(program) in COMPILE_SYSTEMS.blocks_of("text")
+
+
 @pytest.mark.slow
 def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_path: Path) -> None:
     """On the command line the store runs in a process of its own, and gets its texts there.
@@ -330,6 +392,8 @@ def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_pat
     assert compiled["before"]["failures"] == 0
     assert 0 < compiled["before"]["n"] <= 4
     assert compiled["candidates"]
+    # "The example above makes about 70 model calls."
+    assert 60 <= sum(compiled["usage"]["calls"].values()) <= 80
 
 
 @pytest.mark.slow

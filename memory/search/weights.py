@@ -73,32 +73,33 @@ class SignalWeights(BaseModel):
     )
 
     speaker: Annotated[Deviations, TuningRange(0, 5)] = 2.0
-    """What an entry gains if the question asks for the words of its speaker."""
+    """Added to the score of an entry whose speaker the question asks for."""
     month: Annotated[Deviations, TuningRange(0, 5)] = 2.0
-    """What an entry gains if it is of the month that the question names."""
+    """Added to the score of an entry from the month that the question names."""
     next_month: Annotated[Share, TuningRange(0, 1)] = 0.4
-    """The share of `month` that an entry of the month after gains: people tell of things later."""
+    """How much of `month` an entry from the month after it gets: people tell of things later."""
     year: Annotated[Share, TuningRange(0, 1)] = 0.3
-    """The share of `month` that an entry of the year gains if the question names a year alone."""
+    """How much of `month` an entry from the year gets if the question names a year and no month."""
     neighbour_shares: FrozenMapping[NeighbourStep, Share] = Field(
         default_factory=lambda: FrozenDict({1: 0.5, 2: 0.2, -1: 0.2}),
         # pydantic writes no default into the JSON schema if there is a factory.
         json_schema_extra={"default": {"1": 0.5, "2": 0.2, "-1": 0.2}},
     )
-    """The share of its score by words that a turn adds to those of its neighbours, by their step
-    from it: half to the next turn, a fifth to the turn after that and to the turn before."""
+    """The share of its score that a turn passes on to the turns near it: half to the next turn (1),
+    a fifth to the turn after that (2), and a fifth to the turn before (-1)."""
     neighbour_words: Annotated[float, Field(ge=0, le=2), TuningRange(0, 2)] = 1.0
-    """`neighbour_shares` are multiplied by this number where turns share their scores by words."""
+    """A factor for `neighbour_shares` in the scores by words; 0 passes nothing on."""
     neighbour_cosines: Annotated[Share, TuningRange(0, 1)] = 0.6
-    """`neighbour_shares` are multiplied by this number where turns share their cosines."""
+    """A factor for `neighbour_shares` in the scores by vectors; 0 passes nothing on."""
     cosines: Annotated[float, Field(ge=0, le=10), TuningRange(0, 3)] = 1.0
-    """How much cosines count beside words, where both are added up."""
+    """How much the score by vectors (cosine) counts, if the score by words counts 1."""
     similarity_beside_reranker: Annotated[Share, TuningRange(0, 1)] = 0.3
-    """What words and cosines still count in the order of hits that a reranker has read."""
+    """With a reranker: how much the first score still counts, if the reranker's counts 1."""
     reranked_hits: Annotated[int, Field(ge=0, le=1000)] = 100
-    """How many of the best hits a reranker reads at most; 0 leaves them in their order."""
+    """With a reranker: how many of the best entries it scores again; 0 for none."""
     reranked_passages: Annotated[int, Field(ge=1, le=10_000)] = 150
-    """How many passages of these hits a reranker reads at most; those of the first hit always."""
+    """With a reranker: how many passages of these entries it reads at most; it always reads the
+    whole first entry."""
 
     @field_validator("neighbour_shares", mode="before")
     @classmethod

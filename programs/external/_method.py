@@ -131,8 +131,8 @@ class HistoryWriter(Writer[HistoryMemory, None]):
     ) -> None:
         """Record the calls in which a text had a part as calls of its predictor.
 
-        These are the calls whose prompts hold the text. A system may put marks between its words,
-        and an empty text stands nowhere. So if no prompt holds it, it may have had a part in any.
+        These are the calls whose prompts contain the text. If no prompt contains it, these are all
+        calls: the text may be empty, or the system may have put marks between its words.
 
         Args:
             name: The name of the text.
@@ -170,7 +170,7 @@ class SystemSettings(Settings):
     number_names: tuple[str, ...] = ()
     """Those of the settings that are numbers of the system, with which a store is written."""
     export_template: str = ""
-    """Python code that sets the texts, with `$NAME` in the place of each; "" if there is none."""
+    """Python code that sets the texts, with `$NAME` where each is inserted; "" if there is none."""
 
     @property
     def numbers(self) -> dict[str, Number]:

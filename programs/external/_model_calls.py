@@ -1,7 +1,7 @@
-"""The calls of a language model that a memory system makes, heard from outside.
+"""Record the model calls that a memory system makes, without a change to the system.
 
 Example:
-    with heard_model_calls() as calls:
+    with recorded_model_calls() as calls:
         system.add(session)
     [call.completion for call in calls]
 """
@@ -18,13 +18,13 @@ from ...engines.call_context import call_context
 from ..call_recorder import Prompt, plain_messages
 
 MAX_PROMPT_LENGTH = 4000
-"""Most characters that are kept of a prompt. Some packages have prompts of 9,000 tokens."""
+"""Most characters of a prompt that are kept. Some packages have prompts of 9,000 tokens."""
 
 MAX_COMPLETION_LENGTH = 2000
-"""Most characters that are kept of a completion."""
+"""Most characters of a completion that are kept."""
 
-_CUT = "\n[...]\n"
-"""Stands for the middle of a text that is cut."""
+_OMISSION_MARK = "\n[...]\n"
+"""Shows that the middle of a text was cut out."""
 
 
 @dataclass(frozen=True, order=True)
@@ -44,20 +44,22 @@ class ModelCall:
 
 
 class _ModelCallListener:
-    """Keeps every call that it hears of; systems may make several at the same time."""
+    """Keeps every model call that is reported to it."""
 
     def __init__(self) -> None:
         self.calls: list[ModelCall] = []
 
     def add(self, prompt: Prompt, answers: Sequence[Any], samples: Sequence[Any]) -> None:
         """Keep a call; the parameters are those of a `CallListener`."""
-        texts = [_answer_text(answer) for answer in answers]
-        self.calls.append(ModelCall(_prompt_text(prompt), "\n\n".join(texts)))
+        answer_texts = [_answer_text(answer) for answer in answers]
+        call = ModelCall(prompt=_prompt_text(prompt), completion="\n\n".join(answer_texts))
+        # A system may make several calls at the same time: `append` is safe between threads.
+        self.calls.append(call)
 
 
 @contextmanager
-def heard_model_calls() -> Generator[list[ModelCall]]:
-    """Yield a list that gets every call of a metered model in the block."""
+def recorded_model_calls() -> Generator[list[ModelCall]]:
+    """Yield a list to which every call of a metered model in the block is appended."""
     listener = _ModelCallListener()
     with call_context(on_call=listener.add):
         yield listener.calls
@@ -70,7 +72,7 @@ def _prompt_text(prompt: Prompt) -> str:
 
 
 def _answer_text(answer: Any) -> str:
-    """Return an answer of DSPy's model, a text or an object, as a text."""
+    """Return an answer of a DSPy model, which is a text or a dict, as a text."""
     if not isinstance(answer, dict):
         return str(answer or "")
 
@@ -78,7 +80,7 @@ def _answer_text(answer: Any) -> str:
     if answer.get("text"):
         parts.append(str(answer["text"]))
     for tool_call in answer.get("tool_calls") or ():
-        # They may be objects that can be read like dicts.
+        # A function is a dict, or an object of LiteLLM that can be read like one.
         function = dict(tool_call["function"])
         parts.append(f"{function.get('name')}({_arguments_text(function.get('arguments'))})")
     return "\n".join(parts)
@@ -92,13 +94,12 @@ def _arguments_text(arguments: Any) -> str:
 
 
 def _without_middle(text: str, max_length: int) -> str:
-    """Return a text, with its middle cut out if it has more than `max_length` characters.
-
-    The end keeps two thirds: packages put what is to be read, the conversation, behind their rules.
-    """
+    """Return a text, with its middle cut out if it has more than `max_length` characters."""
     if len(text) <= max_length:
         return text
-    length = max_length - len(_CUT)
-    length_of_start = length // 3
-    length_of_end = length - length_of_start
-    return f"{text[:length_of_start]}{_CUT}{text[-length_of_end:]}"
+
+    # Two thirds of what is left are from the end: there, packages put the conversation to read.
+    kept_length = max_length - len(_OMISSION_MARK)
+    start_length = kept_length // 3
+    end_length = kept_length - start_length
+    return f"{text[:start_length]}{_OMISSION_MARK}{text[-end_length:]}"

@@ -25,7 +25,7 @@ from ...records.shared_by_copies import SharedByCopies
 from ..recording import ExternalError, failure_of, record_failure
 from ..single_flight import SingleFlight
 from ._calls import SystemCalls
-from ._model_calls import ModelCall, heard_model_calls
+from ._model_calls import ModelCall, recorded_model_calls
 from ._slots import Slots
 from .numbers import NUMBERS_PARAMETER, Number
 from .target import parameters
@@ -78,7 +78,7 @@ class AddingCall:
     turn_ids: tuple[str, ...]
     """The turns of the session."""
     text_names: tuple[str, ...]
-    """The texts of the system that stand in the prompt."""
+    """The names of the texts of the system that are in the prompt."""
     call: ModelCall
 
 
@@ -286,7 +286,7 @@ class Stores(SharedByCopies):
 
         history = content.history
         for item in history.items:
-            with heard_model_calls() as model_calls:
+            with recorded_model_calls() as model_calls:
                 self._add_item(store, item)
             # Calls that are kept take memory, and only texts are tuned by them.
             if content.texts:
@@ -318,8 +318,8 @@ def _adding_calls(
 ) -> list[AddingCall]:
     """Return the model calls that a system made while an item was added.
 
-    A system may make several calls at the same time, which end in any order. So they are sorted: a
-    run that is resumed must show an optimizer the same calls in the same order.
+    Calls of a system may run at the same time, and end in any order. They are sorted, since a
+    resumed run must show an optimizer the same calls in the same order.
     """
     turn_ids = tuple(turn.id for turn in item.turns)
     adding_calls: list[AddingCall] = []

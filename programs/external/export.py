@@ -33,8 +33,8 @@ Value = str | Number
 def export_system(program: MemoryProgram) -> str:
     """Return Python code that gives a memory system the texts and numbers of a program.
 
-    A system may declare the code as `EXPORT`, with `$NAME` in the place of each. Otherwise the code
-    makes a store with them.
+    A system may declare the code as `EXPORT`, with `$NAME` where each is inserted. Otherwise the
+    code makes a store with them.
 
     Raises:
         UserError: The program has neither, or `EXPORT` names other ones.
@@ -104,6 +104,6 @@ def _code_for_store(name: str, arguments: Mapping[str, Mapping[str, Value]]) -> 
 
 
 def _literal(value: Value) -> str:
-    """Return a value as Python code; a long text stands on several lines, in brackets."""
+    """Return a value as Python code. A long text takes several lines, in brackets."""
     # Whatever a model wrote, this is one literal: quotes, backslashes and line breaks are escaped.
     return pformat(value, width=_LINE_WIDTH)

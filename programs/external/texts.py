@@ -1,6 +1,7 @@
 """The texts of a memory system that optimizers may change, such as its extraction rules.
 
-A class or function that makes stores declares them, and is given the present ones:
+A class or function that makes stores declares them with their defaults in `TEXTS`. Each store is
+made with the present texts:
 
     class Notes:
         TEXTS = {"rules": "Keep what the user says about people."}
@@ -8,8 +9,8 @@ A class or function that makes stores declares them, and is given the present on
         def __init__(self, texts):
             self.rules = texts["rules"]
 
-Each text is a predictor whose instructions are the text. It asks no model: the system does. So the
-calls of the system are recorded as calls of this predictor, and optimizers learn from them.
+Each text is a predictor whose instructions are the text. The predictor itself asks no model. The
+system's model calls are recorded as calls of this predictor, so that optimizers learn from them.
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ from ..state import signature_of
 from .target import parameters
 
 TEXTS = "TEXTS"
-"""The attribute with the names of the texts and their defaults."""
+"""The attribute of a class or function that declares its texts, with their defaults."""
 
 TEXTS_PARAMETER = "texts"
-"""The argument with the present texts by name."""
+"""The parameter that gets the present texts by name."""
 
 EMPTY_TEXT = "(This text is empty: nothing is added to the system's own prompt.)"
-"""The instructions that stand for an empty text; DSPy would make up other ones."""
+"""The instructions for an empty text. DSPy would invent instructions if there were none."""
+
+_MAX_SHOWN_LENGTH = 60
+"""Most characters of a wrong value in an error message."""
 
 
 class TextPredictor(Predictor):
-    """Stands for one text of a memory system; its instructions are the text.
+    """A predictor whose instructions are one text of a memory system.
 
     Args:
         name: The name of the text.
-        default: What the text is at first.
+        default: The text before an optimizer changes it.
     """
 
     shows_demos = False
@@ -48,24 +52,24 @@ class TextPredictor(Predictor):
     def __init__(self, name: str, default: str) -> None:
         super().__init__(_signature_for(name, default))
         self._default = default
-        self._first_instructions = signature_of(self).instructions
+        self._default_instructions = signature_of(self).instructions
 
     @property
     def text(self) -> str:
         """The present text."""
         instructions = signature_of(self).instructions
-        # DSPy strips the spaces around instructions. As long as nobody has changed the text, the
-        # system is given its default to the letter.
-        if instructions == self._first_instructions:
+        # DSPy strips the spaces around instructions, and an empty text has made-up instructions.
+        # So a text that nobody has changed is the default itself.
+        if instructions == self._default_instructions:
             return self._default
         return instructions
 
 
 class TextPredictors(dspy.Module):
-    """The predictors of all texts of a memory system, each as the attribute of its name.
+    """The predictors of all texts of a memory system; each is an attribute with the text's name.
 
     Args:
-        defaults: The texts by name, as they are at first.
+        defaults: The default texts by name.
     """
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
@@ -84,28 +88,27 @@ class TextPredictors(dspy.Module):
 
 
 def texts_in_prompt(texts: Mapping[str, str], prompt: str) -> tuple[str, ...]:
-    """Return the names of the texts that a prompt holds; spaces and line breaks do not count."""
-    words_of_prompt = one_line(prompt)
+    """Return the names of the texts that are in a prompt. Spaces and line breaks do not count."""
+    prompt_line = one_line(prompt)
     names: list[str] = []
     for name, text in texts.items():
-        words = one_line(text)
-        if words and words in words_of_prompt:
+        text_line = one_line(text)
+        if text_line and text_line in prompt_line:
             names.append(name)
     return tuple(names)
 
 
 def declared_texts(target: Any, name: str) -> dict[str, str]:
-    """Return the texts that a class or function lets one set, with their defaults.
+    """Return the default texts that a class or function declares, by name.
 
-    The result is empty if it declares none, or takes none.
+    The result is empty if the target has no parameter `texts`, or declares no texts.
 
     Args:
-        target: What makes stores.
-        name: What errors call it.
+        target: The class or function, which makes stores.
+        name: The name of the target in errors.
 
     Raises:
-        UserError: The texts are no mapping of names to texts, or the class takes texts without
-            declaring them.
+        UserError: `TEXTS` maps no names to texts, or is missing though the target needs texts.
     """
     parameter = parameters(target).get(TEXTS_PARAMETER)
     if parameter is None:
@@ -113,42 +116,59 @@ def declared_texts(target: Any, name: str) -> dict[str, str]:
 
     declared = getattr(target, TEXTS, None)
     if declared is None:
-        # A parameter that has a default may be called so by chance.
+        # A parameter with a default may be called `texts` by chance.
         if parameter.default is not parameter.empty:
             return {}
         raise UserError(
             f"{name}: takes texts but declares none; "
             f'set {TEXTS} = {{"rules": "the default text"}} in it'
         )
-    _check_texts(declared, name)
+    if not isinstance(declared, Mapping):
+        raise UserError(
+            f"{name}: {TEXTS} = {_short_repr(declared)}; "
+            'give a dict of names and texts, such as {"rules": "the default text"}'
+        )
+    for text_name, text in declared.items():
+        _check_text(text_name, text, name)
     return dict(declared)
 
 
-def _check_texts(declared: Any, name: str) -> None:
-    """Raise a UserError if declared texts are no mapping of names to texts."""
-    if not isinstance(declared, Mapping):
-        raise UserError(f"{name}: {TEXTS} = {declared!r:.60}; give a mapping of names to texts")
-    for text_name, text in declared.items():
-        if not _can_be_name(text_name) or not isinstance(text, str):
-            raise UserError(
-                f"{name}: {TEXTS} has {text_name!r:.40}: {text!r:.40}; "
-                "a name is a Python name such as 'rules', and its value a text"
-            )
+def _check_text(text_name: Any, text: Any, target_name: str) -> None:
+    """Check one name and its text in the `TEXTS` of a target.
+
+    Raises:
+        UserError: The name cannot be the name of a predictor, or the text is no `str`.
+    """
+    if not _is_usable_name(text_name):
+        raise UserError(
+            f"{target_name}: {TEXTS} has the name {_short_repr(text_name)}; "
+            "take another Python name, such as 'rules'"
+        )
+    if not isinstance(text, str):
+        raise UserError(
+            f"{target_name}: {TEXTS}[{text_name!r}] = {_short_repr(text)}; give a text in quotes"
+        )
 
 
-def _can_be_name(text_name: Any) -> bool:
-    """Return whether a text can be called so: its predictor becomes an attribute of a module."""
+def _is_usable_name(text_name: Any) -> bool:
+    """Return whether a text may have this name: its predictor becomes an attribute."""
     if not isinstance(text_name, str) or not text_name.isidentifier():
         return False
-    return not text_name.startswith("_") and not hasattr(TextPredictors, text_name)
+    if text_name.startswith("_"):
+        return False
+    is_taken = hasattr(TextPredictors, text_name)
+    return not is_taken
+
+
+def _short_repr(value: object) -> str:
+    """Return how Python shows a value, cut for a message of one line."""
+    return repr(value)[:_MAX_SHOWN_LENGTH]
 
 
 def _signature_for(name: str, default: str) -> type[dspy.Signature]:
-    """Return the signature of a text: its instructions are the text.
-
-    The name is in the description of a field, so that two texts with equal words have different
-    signatures: GEPA tells predictors apart by them.
-    """
+    """Return a signature whose instructions are a text."""
+    # GEPA tells predictors apart by their signatures. The name of the text in a description makes
+    # the signatures of two equal texts different.
 
     class StoreText(dspy.Signature):
         added_turns: list[str] = dspy.InputField(
@@ -159,5 +179,5 @@ def _signature_for(name: str, default: str) -> type[dspy.Signature]:
         )
         completion: str = dspy.OutputField(desc="what the model answered")
 
-    has_words = bool(default.strip())
-    return StoreText.with_instructions(default if has_words else EMPTY_TEXT)
+    is_empty = not default.strip()
+    return StoreText.with_instructions(EMPTY_TEXT if is_empty else default)

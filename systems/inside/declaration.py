@@ -5,11 +5,12 @@
     {"texts": {"instructions": "..."}, "numbers": {"limit": {...}}, "export": "..."}
 
 `texts` are the texts that the package lets one set (`TEXTS` of the adapter), with their defaults.
-`numbers` are the numbers (`NUMBERS`): each has a `default`, and `low` and `high`, between which an
-optimizer searches. `export` is Python code that sets both (`EXPORT`), with `$instructions` in the
-place of a text, and `$limit` in the place of a number.
-Only the package knows its own defaults, so its adapter is imported in its environment. What a
-package prints while it is imported must not be taken for the answer, so that goes into a file.
+`numbers` are its numbers (`NUMBERS`): each has a `default`, and `low` and `high`, between which an
+optimizer searches. `export` is Python code that sets both (`EXPORT`), in which `$instructions` and
+`$limit` mark where the text and the number are inserted.
+
+The defaults are read from the package, so the adapter is imported in the package's environment. The
+result is written into a file, since a package may print something while it is imported.
 """
 
 from __future__ import annotations

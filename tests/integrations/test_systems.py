@@ -25,7 +25,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter
 from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine, request_texts
-from mempiler.programs.external._model_calls import heard_model_calls
+from mempiler.programs.external._model_calls import recorded_model_calls
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
 from mempiler.systems.proxy import Proxy
@@ -126,7 +126,7 @@ def test_a_text_that_is_set_reaches_the_prompts_of_the_package(name: str, tmp_pa
     with (
         dspy.context(lm=scripted_lm()),
         closing(make_system(tmp_path, embedder=embedder(), texts=texts)) as system,
-        heard_model_calls() as calls,
+        recorded_model_calls() as calls,
     ):
         system.add(FIRST)
 

@@ -38,10 +38,11 @@ def search_scores(
     return {hit.id: hit.score for hit in hits if hit.id != OTHER_ENTRY.id}
 
 
-def test_defaults_are_the_weights_that_recalled_most_of_locomo() -> None:
-    """`perf/retrieval.py` measures how much of the evidence in LoCoMo a search finds.
+def test_defaults_stay_since_saved_programs_leave_them_out() -> None:
+    """A saved program names its weights only if they differ from these defaults.
 
-    Whoever changes a default measures it again.
+    So another default would change what programs recall that are saved already. Such a change needs
+    a way to tell older programs apart, and a new measurement with `perf/retrieval.py`.
     """
     assert SignalWeights().model_dump() == {
         "speaker": 2.0,

@@ -133,8 +133,8 @@ def test_equal_seeds_find_equal_values() -> None:
 # How much may be recalled.
 
 
-def test_no_more_is_recalled_than_by_the_start() -> None:
-    """Two turns would hold the evidence for certain, but the start recalls one."""
+def test_no_more_is_recalled_than_with_the_starting_settings() -> None:
+    """Two turns would hold the evidence for certain, but the starting settings recall one."""
     program = build("turn-rag", **BLIND)
     optimizer = SettingsSearch(objective="evidence_recall", names=["k"], num_trials=10)
 
@@ -152,8 +152,8 @@ def test_max_context_tokens_lets_more_be_recalled() -> None:
     assert set(recalled_ids(tuned, QUESTIONS[0])) == {"ann", "bob"}
 
 
-def test_a_start_that_recalls_too_much_gives_way_to_what_keeps_the_limit() -> None:
-    """A turn takes about fifteen tokens, and the start recalls both."""
+def test_starting_settings_that_recall_too_much_are_replaced() -> None:
+    """A turn takes about fifteen tokens, and the starting settings recall both."""
     program = build("turn-rag", k=2)
     optimizer = SettingsSearch(
         objective="evidence_recall", names=["k"], num_trials=20, max_context_tokens=20
@@ -303,7 +303,7 @@ def test_memories_are_written_for_every_trial_if_a_setting_of_the_writer_is_name
             "recursive-summary",
             SettingsSearch(),
             QUESTIONS,
-            r"they are written anew for each value; name those to tune, as in names=\['max_words'",
+            r"settings that change how memories are written \(max_words.*names=\['max_words'\]",
             id="settings of the writer alone",
         ),
         pytest.param(
@@ -421,4 +421,4 @@ def test_a_limit_ends_the_search_with_the_best_values_so_far(compile_markers: An
 
     assert result.stopped
     (note,) = result.optimizer_problems.notes
-    assert note == "settings: none was better than the start (sets of values: 1)"
+    assert note == "settings: nothing was better than the starting values (sets tried: 1)"

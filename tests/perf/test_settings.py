@@ -46,4 +46,4 @@ def test_the_script_prints_a_line_for_each_set_of_questions(
     head, line, note = capsys.readouterr().out.splitlines()
     assert head.startswith("turn-rag, words alone, 1 trials")
     assert line.split() == ["longmemeval", "sample", "10", "0.850", "0.850", "no", "change"]
-    assert note.strip() == "settings: none was better than the start (sets of values: 1)"
+    assert note.strip() == "settings: nothing was better than the starting values (sets tried: 1)"

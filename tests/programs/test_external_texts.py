@@ -149,10 +149,10 @@ def test_a_parameter_called_texts_that_has_a_default_is_left_alone(
     ("texts", "reason"),
     [
         pytest.param(None, "takes texts but declares none", id="no declaration"),
-        pytest.param("Keep names.", "give a mapping of names to texts", id="a text alone"),
-        pytest.param({"rules": 5}, "TEXTS has 'rules': 5", id="a number"),
-        pytest.param({"the rules": ""}, "TEXTS has 'the rules'", id="no Python name"),
-        pytest.param({"save": ""}, "TEXTS has 'save'", id="a name that modules have"),
+        pytest.param("Keep names.", "give a dict of names and texts", id="a text alone"),
+        pytest.param({"rules": 5}, r"TEXTS\['rules'\] = 5", id="a number"),
+        pytest.param({"the rules": ""}, "TEXTS has the name 'the rules'", id="no Python name"),
+        pytest.param({"save": ""}, "TEXTS has the name 'save'", id="a name that modules have"),
     ],
 )
 def test_texts_that_are_declared_wrongly_are_refused(texts: Any, reason: str) -> None:

@@ -176,6 +176,25 @@ def test_the_reflection_is_shown_the_calls_of_the_store(
     assert "My dog is called Rex." in reflections[0]
 
 
+class WordyNotes(Notes):
+    """A store whose prompt is so long that its middle, with the rules, is cut out for GEPA."""
+
+    def add(self, session: Any) -> None:
+        padding = "Be brief. " * 500
+        dspy.settings.lm("\n".join([padding, self.rules, padding, session.turns[0].text]))
+
+
+def test_the_reflection_is_shown_the_rules_even_if_they_are_cut_out_of_a_prompt() -> None:
+    engine = ScriptedEngine(reply)
+
+    compile_notes(WordyNotes, lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
+
+    reflections = [text for kind, text in engine.prompts if kind == "new_instruction"]
+    assert "Be brief." in reflections[0]
+    assert "[...]" in reflections[0]
+    assert reflections[0].count(FIRST_RULES) == 1
+
+
 def test_an_optimizer_of_demos_is_refused_for_texts() -> None:
     with pytest.raises(UserError, match=r"bootstrap changes no texts; .* optimizer='gepa'"):
         compile_notes(optimizer="bootstrap")
