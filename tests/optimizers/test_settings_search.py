@@ -6,6 +6,7 @@ share of her score. With a weight of 3 or so for the speaker, `search.speaker`, 
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -189,10 +190,20 @@ def test_max_context_tokens_decides_over_the_setting_of_a_file() -> None:
     assert compile_config.settings == {"max_context_tokens": 300, "num_trials": 7}
 
 
-def test_max_context_tokens_is_refused_with_another_optimizer(cli: RunCommand) -> None:
-    code, _, err = cli(
-        "compile", "turn-rag", "--benchmark", "locomo", "--max-context-tokens", "500"
-    )
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--max-context-tokens", "500"], id="option"),
+        pytest.param(["--config", "run.toml"], id="file"),
+    ],
+)
+def test_max_context_tokens_is_refused_with_another_optimizer(
+    cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text("[optimizer]\nmax_context_tokens = 500\n")
+
+    code, _, err = cli("compile", "turn-rag", "--benchmark", "locomo", *options)
 
     assert code == 2
     assert "max_context_tokens: bootstrap does not limit what is recalled" in err
