@@ -58,6 +58,9 @@ METHOD_SETTINGS = {"every": 1}
 """A session per update: on this model three sessions in one update run into the limit of tokens."""
 MAX_TOKENS = 1500
 """Most tokens of one update: an instruction that asks for many facts needs twice 700."""
+REPEAT_PENALTY = {"repeat_penalty": 1.1, "repeat_last_n": 256}
+"""Settings of llama.cpp that make the last tokens less likely to be written again. Without them
+this model repeats one fact until the limit of tokens, and the whole session is lost."""
 CANDIDATE_SESSIONS = 8
 """Sessions of the train conversation by which candidates are scored."""
 MAX_SCORES = 1000
@@ -189,8 +192,16 @@ def benchmark_of(cell: Cell, options: argparse.Namespace) -> Locomo:
         early_questions[::2],
         metric="support",
         valset=early_questions[1::2],
-        testset=questions_about(locomo, cell.test),
+        testset=test_questions(locomo, cell, options),
     )
+
+
+def test_questions(locomo: Locomo, cell: Cell, options: argparse.Namespace) -> list[dspy.Example]:
+    """Return the questions about the test conversation, or about its first sessions."""
+    questions = questions_about(locomo, cell.test)
+    if options.test_sessions is None:
+        return questions
+    return questions_about_beginning(questions, options.test_sessions)
 
 
 def load_locomo(options: argparse.Namespace) -> Locomo:
@@ -226,10 +237,13 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
         "stored before": result.before.aggregate,
         "stored after": result.after.aggregate,
         "usage": dict(result.usage),
+        "seconds of compiling": round(time.monotonic() - started),
     }
+    if options.without_answers:
+        return figures
 
     # The memories are written: the same runs answer from them.
-    whole = Locomo.from_examples(questions_about(load_locomo(options), cell.test), metric="f1")
+    whole = Locomo.from_examples(test_questions(load_locomo(options), cell, options), metric="f1")
     evaluations: list[mempiler.Evaluation] = []
     for program in (start, result.program):
         evaluations.append(evaluate_answers(program, whole, options))
@@ -258,7 +272,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     """Return what all runs share."""
     return {
         "lm": options.lm,
-        "lm_set": {"max_tokens": MAX_TOKENS, "temperature": 0.0},
+        "lm_set": {"max_tokens": MAX_TOKENS, "temperature": 0.0, **REPEAT_PENALTY},
         "embedder": options.embedder,
         "adapter": "auto",
         "threads": 1,
@@ -314,6 +328,17 @@ def parse_arguments() -> argparse.Namespace:
         type=int,
         default=CANDIDATE_SESSIONS,
         help="sessions by which candidates are scored [default: %(default)s]",
+    )
+    parser.add_argument(
+        "--test-sessions",
+        type=int,
+        metavar="N",
+        help="score only the first N sessions of the test conversation [default: all]",
+    )
+    parser.add_argument(
+        "--without-answers",
+        action="store_true",
+        help="score the memories alone, and ask for no answers from them",
     )
     parser.add_argument(
         "--headroom",
