@@ -48,6 +48,7 @@ from mempiler.programs.program import MemoryProgram
 from mempiler.records import History
 from mempiler.runs.options import RunOptions
 from mempiler.runs.results import difference
+from mempiler.runs.rows import Row
 
 RESULTS = Path(__file__).parents[1] / "docs" / "data" / "writing.json"
 METHOD = "fact-store"
@@ -287,17 +288,18 @@ def writing_instructions(program: MemoryProgram) -> str:
 
 
 def measure_headroom(options: argparse.Namespace) -> None:
-    """Print what a poor, the shipped and a hand-written instruction store of a few sessions."""
+    """Print what instructions store of a few sessions: the shipped, a poor and two by hand."""
     examples = questions_about(load_locomo(options), options.train or CONVERSATIONS[1])
     about_beginning = questions_about_beginning(examples, options.headroom)
     benchmark = Locomo.from_examples(about_beginning, metric="support")
 
     instructions = {
-        "poor": POOR,
         "shipped": None,
+        "poor": POOR,
         "by hand": HAND_WRITTEN[0],
         "by hand, shorter": HAND_WRITTEN[1],
     }
+    shipped_rows: list[Row] = []
     for name, instruction in instructions.items():
         started = time.monotonic()
         program = start_program(options)
@@ -306,6 +308,12 @@ def measure_headroom(options: argparse.Namespace) -> None:
             predictor.signature = predictor.signature.with_instructions(instruction)
         evaluation = mempiler.evaluate(program, benchmark=benchmark, **run_options(options))
         print(f"{name}: {time.monotonic() - started:.0f} s\n{evaluation}", flush=True)
+
+        if name == "shipped":
+            shipped_rows = list(evaluation.headline_rows)
+        else:
+            gain = difference(shipped_rows, evaluation.headline_rows)
+            print(f"{name} minus shipped: {gain}", flush=True)
 
 
 def parse_arguments() -> argparse.Namespace:
