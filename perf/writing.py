@@ -48,6 +48,7 @@ from mempiler.programs.program import MemoryProgram
 from mempiler.records import History
 from mempiler.runs.options import RunOptions
 from mempiler.runs.results import difference
+from mempiler.runs.rows import Row
 
 RESULTS = Path(__file__).parents[1] / "docs" / "data" / "writing.json"
 METHOD = "fact-store"
@@ -58,6 +59,9 @@ METHOD_SETTINGS = {"every": 1}
 """A session per update: on this model three sessions in one update run into the limit of tokens."""
 MAX_TOKENS = 1500
 """Most tokens of one update: an instruction that asks for many facts needs twice 700."""
+REPEAT_PENALTY = {"repeat_penalty": 1.1, "repeat_last_n": 256}
+"""Settings of llama.cpp that make the last tokens less likely to be written again. Without them
+this model repeats one fact until the limit of tokens, and the whole session is lost."""
 CANDIDATE_SESSIONS = 8
 """Sessions of the train conversation by which candidates are scored."""
 MAX_SCORES = 1000
@@ -189,8 +193,16 @@ def benchmark_of(cell: Cell, options: argparse.Namespace) -> Locomo:
         early_questions[::2],
         metric="support",
         valset=early_questions[1::2],
-        testset=questions_about(locomo, cell.test),
+        testset=test_questions(locomo, cell, options),
     )
+
+
+def test_questions(locomo: Locomo, cell: Cell, options: argparse.Namespace) -> list[dspy.Example]:
+    """Return the questions about the test conversation, or about its first sessions."""
+    questions = questions_about(locomo, cell.test)
+    if options.test_sessions is None:
+        return questions
+    return questions_about_beginning(questions, options.test_sessions)
 
 
 def load_locomo(options: argparse.Namespace) -> Locomo:
@@ -226,10 +238,13 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
         "stored before": result.before.aggregate,
         "stored after": result.after.aggregate,
         "usage": dict(result.usage),
+        "seconds of compiling": round(time.monotonic() - started),
     }
+    if options.without_answers:
+        return figures
 
     # The memories are written: the same runs answer from them.
-    whole = Locomo.from_examples(questions_about(load_locomo(options), cell.test), metric="f1")
+    whole = Locomo.from_examples(test_questions(load_locomo(options), cell, options), metric="f1")
     evaluations: list[mempiler.Evaluation] = []
     for program in (start, result.program):
         evaluations.append(evaluate_answers(program, whole, options))
@@ -258,7 +273,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     """Return what all runs share."""
     return {
         "lm": options.lm,
-        "lm_set": {"max_tokens": MAX_TOKENS, "temperature": 0.0},
+        "lm_set": {"max_tokens": MAX_TOKENS, "temperature": 0.0, **REPEAT_PENALTY},
         "embedder": options.embedder,
         "adapter": "auto",
         "threads": 1,
@@ -273,12 +288,18 @@ def writing_instructions(program: MemoryProgram) -> str:
 
 
 def measure_headroom(options: argparse.Namespace) -> None:
-    """Print what a poor, the shipped and a hand-written instruction store of a few sessions."""
+    """Print what instructions store of a few sessions: the shipped, a poor and two by hand."""
     examples = questions_about(load_locomo(options), options.train or CONVERSATIONS[1])
     about_beginning = questions_about_beginning(examples, options.headroom)
     benchmark = Locomo.from_examples(about_beginning, metric="support")
 
-    instructions = {"poor": POOR, "shipped": None, "by hand": HAND_WRITTEN[0]}
+    instructions = {
+        "shipped": None,
+        "poor": POOR,
+        "by hand": HAND_WRITTEN[0],
+        "by hand, shorter": HAND_WRITTEN[1],
+    }
+    shipped_rows: list[Row] = []
     for name, instruction in instructions.items():
         started = time.monotonic()
         program = start_program(options)
@@ -287,6 +308,12 @@ def measure_headroom(options: argparse.Namespace) -> None:
             predictor.signature = predictor.signature.with_instructions(instruction)
         evaluation = mempiler.evaluate(program, benchmark=benchmark, **run_options(options))
         print(f"{name}: {time.monotonic() - started:.0f} s\n{evaluation}", flush=True)
+
+        if name == "shipped":
+            shipped_rows = list(evaluation.headline_rows)
+        else:
+            gain = difference(shipped_rows, evaluation.headline_rows)
+            print(f"{name} minus shipped: {gain}", flush=True)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -316,10 +343,21 @@ def parse_arguments() -> argparse.Namespace:
         help="sessions by which candidates are scored [default: %(default)s]",
     )
     parser.add_argument(
+        "--test-sessions",
+        type=int,
+        metavar="N",
+        help="score only the first N sessions of the test conversation [default: all]",
+    )
+    parser.add_argument(
+        "--without-answers",
+        action="store_true",
+        help="score the memories alone, and ask for no answers from them",
+    )
+    parser.add_argument(
         "--headroom",
         type=int,
         metavar="N",
-        help="compare three instructions on N sessions, and end",
+        help="compare four instructions on N sessions, and end",
     )
     return parser.parse_args()
 
