@@ -794,7 +794,7 @@ def test_the_page_on_improving_has_the_numbers_of_the_code() -> None:
 
     for option, number in needed.items():
         assert f"| `{option}` | {number} |" in IMPROVE.text
-    assert f"| | {MIN_TRAIN} | questions of other users" in IMPROVE.text
+    assert f"| none, fixed | {MIN_TRAIN} | questions of other users" in IMPROVE.text
     # The users who decide, and one other user to learn from.
     questions = MIN_N + MIN_TRAIN
     assert f"at least {questions} questions of {MIN_USERS + 1} users" in IMPROVE.text
