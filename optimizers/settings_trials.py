@@ -3,8 +3,9 @@
 A set of values is kept as its changes to the starting settings: {"k": 14} has another `k`, and
 otherwise the starting values. So equal sets are recognized, and scored once.
 
-A trial that recalls too many tokens is reported to Optuna with a score below 0. The more it
-recalls, the lower is this score, so Optuna learns to stay within the limit.
+A trial that recalls too many tokens is reported to Optuna with a score below 0, which is worse
+than any real score. The more it recalls, the lower is this score, so Optuna learns in which
+direction the limit is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _DECIMALS = 3
 _MAX_POPULATION = 50
 _MIN_POPULATION = 4
 _GENERATIONS = 10
-"""The population of NSGA-II is made small enough for so many generations."""
+"""How many generations NSGA-II should get: its population is made small enough for that."""
 _TOLERANCE = 1e-9
 """Scores or tokens that differ by less are equal: the difference comes from rounding."""
 
@@ -59,7 +60,8 @@ class SettingsTrials:
         job: The program and the questions.
         settings: The settings to tune, by name.
         scorer: Scores a program.
-        costs: What to minimize while the score is maximized: fields of `TrialScores`.
+        costs: The names of what to minimize while the score is maximized, as
+            `TrialScores.cost` takes them.
         max_context_tokens: Most tokens that may be recalled for a question, as a mean; None for as
             many as with the starting settings.
     """
@@ -75,7 +77,7 @@ class SettingsTrials:
         self._job = job
         self._settings = settings
         self._scorer = scorer
-        self._costs = costs
+        self._cost_names = costs
         self._max_context_tokens: float | None = max_context_tokens
         self._guard: BudgetGuard | None = None
         if isinstance(job.task_lm, MeteredLM):
@@ -150,7 +152,7 @@ class SettingsTrials:
                 # The values contradict each other, such as two switches of which one must be on.
                 study.tell(proposal, state=optuna.trial.TrialState.FAIL)
                 continue
-            study.tell(proposal, self._objective_values(trial))
+            study.tell(proposal, self._values_for_optuna(trial))
 
     def _make_study(self, num_trials: int) -> optuna.Study:
         """Return Optuna's study, which proposes the starting values first."""
@@ -158,7 +160,7 @@ class SettingsTrials:
 
         seed = self._job.seed
         sampler: optuna.samplers.BaseSampler
-        if self._costs:
+        if self._cost_names:
             population = min(_MAX_POPULATION, max(_MIN_POPULATION, num_trials // _GENERATIONS))
             sampler = optuna.samplers.NSGAIISampler(population_size=population, seed=seed)
         else:
@@ -166,7 +168,7 @@ class SettingsTrials:
 
         # The score comes first, then the costs.
         directions: list[Literal["minimize", "maximize"]] = ["maximize"]
-        for _ in self._costs:
+        for _ in self._cost_names:
             directions.append("minimize")
 
         # A new study is logged as information, which is of no use to a user.
@@ -228,16 +230,32 @@ class SettingsTrials:
             return 0
         return self._guard.refused_calls + (self._guard.fatal_error is not None)
 
-    def _objective_values(self, trial: Trial) -> list[float]:
-        """Return the score and the costs of a trial, as they are reported to Optuna."""
+    def _values_for_optuna(self, trial: Trial) -> list[float]:
+        """Return what Optuna is told of a trial: the score to maximize, then costs to minimize."""
         scores = trial.scores
         score = scores.score
-        if not self._is_within_limit(trial) and self._max_context_tokens:
-            score = -scores.context_tokens / self._max_context_tokens
-        costs = [float(getattr(scores, cost)) for cost in self._costs]
+        if not self._is_within_limit(trial):
+            score = self._score_over_limit(trial)
+
+        costs = [scores.cost(name) for name in self._cost_names]
         return [score, *costs]
 
+    def _score_over_limit(self, trial: Trial) -> float:
+        """Return a score below 0 for a trial that recalls too many tokens.
+
+        Twice as many tokens as the limit give -2. If all such trials had the same score, Optuna
+        could not see which of them is closer to the limit.
+        """
+        limit = self._max_context_tokens
+        assert limit is not None, "without a limit no trial is over it"
+        if limit == 0:
+            # The starting settings recall nothing, and nothing is a multiple of that. So the trial
+            # keeps its score here. `_best_trial` still does not choose it.
+            return trial.scores.score
+        return -trial.scores.context_tokens / limit
+
     def _is_within_limit(self, trial: Trial) -> bool:
+        """Return whether a trial recalls no more tokens than allowed."""
         limit = self._max_context_tokens
         return limit is None or trial.scores.context_tokens <= limit + _TOLERANCE
 
@@ -260,10 +278,12 @@ class SettingsTrials:
             LimitReachedError: A limit of the run was reached.
         """
         for name in list(best.changes):
-            fewer_changes = {other: value for other, value in best.changes.items() if other != name}
+            fewer_changes = dict(best.changes)
+            del fewer_changes[name]
             try:
                 candidate = self._score_changes(fewer_changes)
             except UserError:
+                # The other values need this one, such as one of two switches that must be on.
                 continue
             is_as_good = candidate.scores.score >= best.scores.score - _TOLERANCE
             if is_as_good and self._is_within_limit(candidate):
@@ -271,8 +291,12 @@ class SettingsTrials:
         return best
 
     def _frontier_point(self, trial: Trial, number: int) -> FrontierPoint:
+        """Return a trial as a point of score and costs. The starting settings have number 0."""
         scores = trial.scores
-        counts_time = "search_milliseconds" in self._costs
+        search_milliseconds = None
+        # A point with a time is compared by it, too. That is wanted only if time is a cost.
+        if "search_milliseconds" in self._cost_names:
+            search_milliseconds = scores.search_milliseconds
         return FrontierPoint(
             number=number,
             parents=(),
@@ -280,7 +304,7 @@ class SettingsTrials:
             score=scores.score,
             n=scores.n,
             prompt_tokens=scores.context_tokens,
-            search_milliseconds=scores.search_milliseconds if counts_time else None,
+            search_milliseconds=search_milliseconds,
             settings=dict(trial.changes),
         )
 
@@ -298,5 +322,5 @@ def _proposed_value(proposal: optuna.Trial, setting: TunableSetting) -> Any:
 
 
 def _key(changes: Changes) -> str:
-    """Return a text that is equal for equal changes."""
+    """Return the key of some changes among the trials: a text that is equal for equal changes."""
     return json.dumps(dict(changes), sort_keys=True)

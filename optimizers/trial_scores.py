@@ -46,6 +46,17 @@ class TrialScores:
     search_milliseconds: float | None = None
     """Clock time of the searches for a question; None if the program answered the questions."""
 
+    def cost(self, name: str) -> float:
+        """Return a cost by its name: "context_tokens" or "search_milliseconds"."""
+        costs = {
+            "context_tokens": self.context_tokens,
+            "search_milliseconds": self.search_milliseconds,
+        }
+        cost = costs[name]
+        # `SettingsSearch.check_requirements` refuses to minimize a time that is not measured.
+        assert cost is not None, f"{name} was not measured"
+        return float(cost)
+
 
 class AnswerScorer:
     """Scores the answers of a program by the benchmark's metric, as other optimizers do.

@@ -4,22 +4,25 @@
         print(setting.name, setting.values)     # k TuningRange(low=1, high=50, log=True), ...
 
 A number can be tuned if its type is annotated with a `TuningRange`. For a truth value or a
-`Literal`, all values are tried. A setting that changes a prompt cannot be tuned, since an optimizer
-may have rewritten this prompt.
+`Literal`, all values are tried. A setting that decides what a prompt says cannot be tuned: an
+optimizer may have rewritten that prompt, and its text would then not fit the new value.
 
 A setting is *of the writer* if another value changes how memories are written. Then all memories
-have to be written again, which may cost calls. No list says which settings these are: the method is
-made with another value, and the digests of its writer and of its prompts are compared.
+have to be written again, which may cost calls.
+
+No list says what a setting changes. It is tried out: the method is made with another value, and the
+digests of its writer and of its prompts are compared with those before.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from ..errors import UserError
 from ..memory.tuning_range import TuningRange
@@ -49,32 +52,42 @@ class TunableSetting:
 
 def tunable_settings(method: Method) -> dict[str, TunableSetting]:
     """Return the settings that can be tuned, by name: of a method, and of the methods inside it."""
-    # Compare with a method that has the original prompts, since those of `method` may be compiled.
+    # Prompts are compared below. An optimizer may have rewritten those of `method`, which would
+    # look like an effect of the setting. So the comparison begins with a method without rewriting.
     original = method.with_settings({})
     tunable: dict[str, TunableSetting] = {}
     for prefix, settings in original.all_settings().items():
-        for field in _tunable_fields(settings):
+        for field in _fields_with_choice(settings):
             name = f"{prefix}{field.name}"
-            effect = _effect_of_change(original, name, field)
-            if effect is None or effect.on_prompts:
+            changed_methods = _methods_with_other_values(original, name, field)
+            if not changed_methods:
+                # The other settings allow no other value.
+                continue
+            if _any_has_other_prompts(changed_methods, original):
+                # A rewritten prompt would not fit another value.
                 continue
             tunable[name] = TunableSetting(
-                name, field.value, field.values, field.is_whole, is_of_writer=effect.on_memories
+                name,
+                field.value,
+                field.values,
+                field.is_whole,
+                is_of_writer=_any_writes_otherwise(changed_methods, original),
             )
     return tunable
 
 
 @dataclass(frozen=True)
-class _TunableField:
-    """A field of a settings class that has several values to try."""
+class _FieldWithChoice:
+    """A field of a settings class that has several values to choose from."""
 
     name: str
+    """The name within the settings class; with its group in nested settings: "search.month"."""
     value: PlainValue
     values: TuningRange | tuple[PlainValue, ...]
     is_whole: bool
 
     def other_values(self) -> Sequence[PlainValue]:
-        """Return some values to try that differ from the present one."""
+        """Return other values than the present one: the ends of a range, or all other choices."""
         candidates: Sequence[PlainValue]
         if isinstance(self.values, TuningRange):
             candidates = (self.values.low, self.values.high)
@@ -85,32 +98,43 @@ class _TunableField:
         return [value for value in candidates if value != self.value]
 
 
-def _tunable_fields(settings: BaseModel, group: str = "") -> list[_TunableField]:
-    """Return the fields that have values to try.
+def _fields_with_choice(settings: BaseModel) -> list[_FieldWithChoice]:
+    """Return the fields that have several values to choose from, and those in nested settings.
 
-    Args:
-        settings: The settings.
-        group: What the names begin with, such as "search." for the fields of a nested model.
+    Fields of nested settings have the name of their group in front, such as "search.month".
     """
-    fields: list[_TunableField] = []
-    fields_in_groups: list[_TunableField] = []
+    fields: list[_FieldWithChoice] = []
+    nested_fields: list[_FieldWithChoice] = []
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
-            fields_in_groups.extend(_tunable_fields(value, f"{name}{DOT}"))
+            for nested_field in _fields_with_choice(value):
+                full_name = f"{name}{DOT}{nested_field.name}"
+                nested_fields.append(replace(nested_field, name=full_name))
             continue
 
-        value_types = _types_in(info.annotation)
-        tuning_range = TuningRange.among(info.metadata)
-        choices = _choices_among(value_types)
-        if tuning_range is not None:
-            values = _range_with(tuning_range, value)
-        elif choices:
-            values = choices if value in choices else (value, *choices)
-        else:
-            continue
-        fields.append(_TunableField(f"{group}{name}", value, values, is_whole=int in value_types))
-    return [*fields, *fields_in_groups]
+        field = _field_with_choice(name, info, value)
+        if field is not None:
+            fields.append(field)
+
+    # Keep the order: a search with a seed draws the values of the settings in it.
+    return [*fields, *nested_fields]
+
+
+def _field_with_choice(name: str, info: FieldInfo, value: PlainValue) -> _FieldWithChoice | None:
+    """Return a field with the values to try; None if its type names no range and no choices."""
+    value_types = _types_in(info.annotation)
+    tuning_range = TuningRange.among(info.metadata)
+    choices = _choices_among(value_types)
+
+    values: TuningRange | tuple[PlainValue, ...]
+    if tuning_range is not None:
+        values = _range_with(tuning_range, value)
+    elif choices:
+        values = choices if value in choices else (value, *choices)
+    else:
+        return None
+    return _FieldWithChoice(name, value, values, is_whole=int in value_types)
 
 
 def _types_in(annotation: Any) -> tuple[Any, ...]:
@@ -140,32 +164,30 @@ def _range_with(tuning_range: TuningRange, value: PlainValue) -> TuningRange:
     return TuningRange(low, high, log=tuning_range.log and low > 0)
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """What the other values of a setting change."""
-
-    on_memories: bool
-    on_prompts: bool
-
-
-def _effect_of_change(method: Method, name: str, field: _TunableField) -> _Effect | None:
-    """Return what the other values of a setting change; None if no other value is allowed."""
+def _methods_with_other_values(
+    original: Method, name: str, field: _FieldWithChoice
+) -> list[Method]:
+    """Return a method like the original one for each other value that one setting may have."""
     changed_methods: list[Method] = []
     for value in field.other_values():
         try:
-            changed_methods.append(method.with_settings({name: value}))
+            changed_methods.append(original.with_settings({name: value}))
         except UserError:
             # The other settings forbid this value: for instance, one of two switches must be on.
             continue
-    if not changed_methods:
-        return None
+    return changed_methods
 
-    writer = writer_digest(method.writer)
-    prompts = _prompt_digests(method)
-    return _Effect(
-        on_memories=any(writer_digest(changed.writer) != writer for changed in changed_methods),
-        on_prompts=any(_prompt_digests(changed) != prompts for changed in changed_methods),
-    )
+
+def _any_has_other_prompts(changed_methods: Sequence[Method], original: Method) -> bool:
+    """Return whether any of some methods has other prompts than the original one."""
+    original_prompts = _prompt_digests(original)
+    return any(_prompt_digests(changed) != original_prompts for changed in changed_methods)
+
+
+def _any_writes_otherwise(changed_methods: Sequence[Method], original: Method) -> bool:
+    """Return whether any of some methods writes other memories than the original one."""
+    original_writer = writer_digest(original.writer)
+    return any(writer_digest(changed.writer) != original_writer for changed in changed_methods)
 
 
 def _prompt_digests(method: Method) -> Mapping[str, str]:

@@ -103,8 +103,8 @@ def run_choose(
         writes_with_model = any(candidate.writes_with_model for candidate in candidates)
         scorer = _CandidateScorer(candidates, in_order(inputs, questions, writes_with_model))
         min_n = inputs.config.execution.min_n
-        logged = {**_settings_to_log(names, inputs), **settings}
-        with run.tracked("choose", inputs.benchmark.name, logged) as tracker:
+        shared_parameters = {**_shared_parameters(names, inputs), **settings}
+        with run.tracked("choose", inputs.benchmark.name, shared_parameters) as tracker:
             result = halve(scorer.score_questions, scorer.groups, len(candidates), share, min_n)
             for candidate in candidates:
                 candidate.log(tracker, split)
@@ -190,21 +190,24 @@ def _python_objects(inputs: RunInputs, targets: Sequence[object]) -> list[str]:
     return sorted(objects)
 
 
-def _settings_to_log(names: Sequence[str], inputs: RunInputs) -> dict[str, Any]:
-    """Return the settings of the choice as MLflow logs them; each method has its own beside."""
-    source = inputs.benchmark.source
+def _shared_parameters(method_names: Sequence[str], inputs: RunInputs) -> dict[str, Any]:
+    """Return the parameters that are logged once for all methods, in the outer MLflow run.
+
+    `_Candidate.log` logs the settings of each method in an MLflow run of its own.
+    """
+    data_source = inputs.benchmark.source
     config = inputs.config
-    logged: dict[str, Any] = {
-        "programs": ", ".join(names),
+    shared_parameters: dict[str, Any] = {
+        "programs": ", ".join(method_names),
         "benchmark": inputs.benchmark.name,
-        "data": source.path,
-        "data_sha256": source.sha256,
+        "data": data_source.path,
+        "data_sha256": data_source.sha256,
         "lm": config.models.task.name,
         "seed": config.data.seed,
     }
-    for name, limit in config.limits.as_dict().items():
-        logged[f"limit.{name}"] = limit
-    return logged
+    for limit_name, limit in config.limits.as_dict().items():
+        shared_parameters[f"limit.{limit_name}"] = limit
+    return shared_parameters
 
 
 @dataclass
@@ -262,11 +265,11 @@ class _Candidate:
             return
         name = f"{self.program.name}-{self.evaluator.benchmark.name}"
         settings = parameters(self.program, self.run.config, self.evaluator.benchmark)
-        logged = {**settings, "part": split}
+        settings["part"] = split
         note = f"asked {len(self.evaluation.rows)} questions, as one of the methods of a choice"
         tags = {"mlflow.parentRunId": choice_tracker.run_id, "variant": self.label}
         run = replace(self.run, parent=replace(self.parent, tags=tags))
-        with run.context(self.program), run.tracked("evaluate", name, logged) as tracker:
+        with run.context(self.program), run.tracked("evaluate", name, settings) as tracker:
             self.evaluation = log_evaluation(
                 self.evaluator, tracker, self.program, self.evaluation, split, [note]
             )
@@ -320,11 +323,12 @@ class _Opening:
             **resume_key(self._run.inputs),
             "part": self._split,
         }
-        # The number tells methods apart whose names begin alike, and the end of the run's own name
-        # tells its parts from those of other runs.
         short_name = file_name_of(method.label)[:60]
-        mark = self._run.folder.path.name.rpartition("-")[2]
-        return self._run.folder.child(f"{short_name}-{mark}-{method.number}", settings)
+        # The name of the whole run ends with a random mark. With it, its parts are not
+        # mistaken for those of another run.
+        run_mark = self._run.folder.path.name.rpartition("-")[2]
+        # The number tells methods apart whose names begin alike.
+        return self._run.folder.child(f"{short_name}-{run_mark}-{method.number}", settings)
 
 
 def in_order(

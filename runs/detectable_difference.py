@@ -10,20 +10,20 @@ The verdict counts whole groups as its *units* of observation if there are six o
 questions otherwise. For each unit it looks at the score of program A minus that of program B. The
 permutation test behind the verdict is never significant with fewer than six units that differ.
 
-A loss `d` of the mean score is detected with the wanted power if it is at least `z` times its
-standard error. `z` is the sum of two quantiles of Student's t: one for the significance level, one
-for the power. The squared standard error has two parts:
+A loss of the mean score is detected with the wanted power if it is at least `z` times its standard
+error. `z` is the sum of two quantiles of Student's t: one for the significance level, one for the
+power. The squared standard error has two parts:
 
 - The spread of the differences that were observed. It holds all chance, such as sampled answers.
 - The spread that the loss itself adds. Think of a program that fails on some questions that were
   answered before. If their scores were `s`, and `r` is the mean of `s^2` divided by the mean of `s`
-  (1 for scores of 0 or 1), the differences of `n` questions get a variance of `d * (r - d)`.
+  (1 for scores of 0 or 1), the differences of `n` questions get a variance of `loss * (r - loss)`.
   Without this part, two runs with equal answers would have an error of 0, and the smallest
   detectable loss would be 0, too.
 
-So `d` solves a quadratic equation:
+So the smallest detectable loss solves a quadratic equation:
 
-    d^2 = z^2 * (observed squared error + d * (r - d) / n)
+    loss^2 = z^2 * (observed_squared_error + loss * (r - loss) / n)
 
 Source of the first part: Cohen, Statistical Power Analysis for the Behavioral Sciences, 1988,
 chapter 2. The rest is ours. `tests/runs/test_detectable_difference.py` simulates all of it.
@@ -75,17 +75,18 @@ def detectable_difference(
         return None
 
     question_count = len(b_scores)
-    loss = max(
-        _loss_larger_than_chance(units, _spread_factor(b_scores)),
+    # A verdict needs both: a loss that chance does not explain, and one in enough units.
+    detectable_loss = max(
+        _loss_larger_than_chance(units, b_scores),
         _loss_in_enough_units(len(units), b_scores),
     )
-    largest_possible_loss = total_score / question_count
-    return loss if loss <= largest_possible_loss else None
+    loss_of_all_points = total_score / question_count
+    return detectable_loss if detectable_loss <= loss_of_all_points else None
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """What counts as one observation: a conversation, or a single question."""
+    """One observation of the difference: a whole conversation, or a single question."""
 
     difference_sum: float
     """The score of A minus that of B, summed over the questions of the unit."""
@@ -106,20 +107,38 @@ def _units(
     return [_Unit(math.fsum(members), len(members)) for members in members_of_groups]
 
 
-def _spread_factor(scores: Sequence[float]) -> float:
-    """Return the `r` of the module's docstring: 1 for scores of 0 or 1, less for smaller ones."""
-    return math.fsum(score**2 for score in scores) / math.fsum(scores)
+def _loss_larger_than_chance(units: Sequence[_Unit], b_scores: Sequence[float]) -> float:
+    """Return the mean loss that is just large enough not to be taken for chance.
+
+    It is `z` times the standard error of the mean difference. The loss itself makes that error
+    larger, so it stands on both sides of the equation:
+
+        loss^2 = z^2 * (observed_squared_error + loss * (r - loss) / n)
+
+    Args:
+        units: The differences that were observed.
+        b_scores: The scores that can be lost. They decide `n`, their number, and `r`.
+    """
+    n = len(b_scores)
+    z_squared = _required_standard_errors(len(units)) ** 2
+    observed_squared_error = _squared_standard_error(units)
+    # If a question with the score s fails, the loss grows by s and the sum of squared differences
+    # by s^2. `r` is the second divided by the first, over all questions.
+    r = math.fsum(score**2 for score in b_scores) / math.fsum(b_scores)
+
+    # The same equation, sorted by powers of the loss:
+    #     (1 + z^2 / n) * loss^2 - (z^2 * r / n) * loss - z^2 * observed_squared_error = 0
+    return _positive_root(
+        quadratic=1 + z_squared / n,
+        linear=-z_squared * r / n,
+        constant=-z_squared * observed_squared_error,
+    )
 
 
-def _loss_larger_than_chance(units: Sequence[_Unit], spread_factor: float) -> float:
-    """Return the loss that solves the equation of the module's docstring."""
-    question_count = sum(unit.question_count for unit in units)
-    z_squared = _loss_in_standard_errors(len(units)) ** 2
-    # The equation in the form a * d^2 - b * d - c = 0.
-    a = 1 + z_squared / question_count
-    b = z_squared * spread_factor / question_count
-    c = z_squared * _squared_standard_error(units)
-    return (b + math.sqrt(b**2 + 4 * a * c)) / (2 * a)
+def _positive_root(quadratic: float, linear: float, constant: float) -> float:
+    """Return the larger `x` with `quadratic * x^2 + linear * x + constant = 0`."""
+    discriminant = linear**2 - 4 * quadratic * constant
+    return (-linear + math.sqrt(discriminant)) / (2 * quadratic)
 
 
 def _squared_standard_error(units: Sequence[_Unit]) -> float:
@@ -137,8 +156,8 @@ def _squared_standard_error(units: Sequence[_Unit]) -> float:
     return correction * math.fsum(squared_deviations) / question_count**2
 
 
-def _loss_in_standard_errors(unit_count: int) -> float:
-    """Return `z`: how many standard errors large a loss must be to be detected with `POWER`."""
+def _required_standard_errors(unit_count: int) -> float:
+    """Return `z`: a loss of so many standard errors is detected with a chance of `POWER`."""
     # Imported here because importing scipy.stats takes more than a second.
     from scipy.stats import norm, t
 

@@ -78,13 +78,17 @@ class _Target:
     """The registered model that is improved, and the version that its alias names."""
 
     address: str
+    """The address of the alias, e.g. "models:/memory@prod"."""
     name: str
+    """The name of the registered model, e.g. "memory"."""
     alias: str
+    """E.g. "prod"."""
     version: str
+    """The version that the alias named when the round began, e.g. "3"."""
 
     @classmethod
     def find(cls, address: str) -> _Target:
-        """Look up an address.
+        """Look up the version that an alias names now.
 
         Raises:
             UserError: It names no alias of a registered model.
@@ -101,11 +105,11 @@ class _Target:
 
     def refuse_moved_alias(self) -> None:
         """Raise a UserError if the alias was moved to another version since the round began."""
-        version = str(find_version(self.address).version)
-        if version != self.version:
+        version_now = str(find_version(self.address).version)
+        if version_now != self.version:
             raise UserError(
                 f"{self.address}: named version {self.version} when the round began, and names"
-                f" {version} now; nothing was registered, start another round"
+                f" {version_now} now; nothing was registered, start another round"
             )
 
 
@@ -199,7 +203,8 @@ class _Round:
             release_questions(name, round_id)
             raise
 
-        has_compared = result.is_changed and result.dev[1] is not None
+        _, compiled_on_dev = result.dev
+        has_compared = result.is_changed and compiled_on_dev is not None
         if not has_compared:
             # No other program was scored on these questions, so the next round may decide on them.
             release_questions(name, round_id)
@@ -215,8 +220,8 @@ class _Round:
             return self._improvement(result, "kept", refusal, decided)
 
         version = self._register(result)
-        statement = result.promotion.statement
-        improvement = self._improvement(result, "promoted", statement, decided, version)
+        why_promoted = result.promotion.statement
+        improvement = self._improvement(result, "promoted", why_promoted, decided, version)
         writer_before = writer_digest(current_program.method.writer)
         writer_after = writer_digest(result.program.method.writer)
         return replace(improvement, needs_rebuild=writer_before != writer_after)
@@ -293,21 +298,33 @@ class _Round:
         Raises:
             UserError: The alias was moved meanwhile, or the store cannot be written.
         """
-        gate_scores = result.gate()
-        line = (
-            f"improve: dev {gate_scores['score']:.3f} (n = {gate_scores['n']},"
-            f" {gate_scores['lm']}) against version {self.target.version}:"
-            f" {result.promotion.statement}"
-        )
+        # The new program was compared with the version that the alias named when the round began.
+        # If somebody has moved the alias since, nothing is known about the version that it names.
         self.target.refuse_moved_alias()
+
+        # `mempiler publish` asks the gate of the registry for this decision. Here the compile has
+        # made it already, by the same rule.
+        decision = GateDecision(self._registry_description(result), result.promotion)
         registered = add_version(
             result.folder,
             result.program,
             self.target.name,
             self.target.alias,
-            GateDecision(line, result.promotion),
+            decision,
         )
         return registered.version
+
+    def _registry_description(self, result: CompileResult) -> str:
+        """Return what the model registry says of the new version: one line with its dev score."""
+        _, compiled_on_dev = result.dev
+        assert compiled_on_dev is not None, "a promoted program was scored"
+        assert compiled_on_dev.score is not None, "a promoted program has answered questions"
+        why_promoted = result.promotion.statement
+        return (
+            f"improve: dev {compiled_on_dev.score:.3f}"
+            f" (n = {compiled_on_dev.n}, {compiled_on_dev.lm})"
+            f" against version {self.target.version}: {why_promoted}"
+        )
 
     def _improvement(
         self,

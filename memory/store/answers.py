@@ -4,12 +4,14 @@
     store.answers.rate(ada, StoredFeedback(answer.id, right=False, correction="Porto"))
     store.transfer.dump(ada).feedback                 # what Ada said
 
-An answer may quote turns, that is, messages of its user. So it is deleted with them:
+An answer may quote the turns that it was made from, that is, messages of its user. So it is deleted
+with them:
 
 * Forgetting a user deletes all answers of the user.
 * Forgetting a session deletes the answers that were made from a turn of the session (`sources`),
   and those that were made from a summary, because nothing says which turns that came from
-  (`rests_on_all`).
+  (`rests_on_all`). An answer is deleted, too, if the feedback on it names an entry that was made
+  from a turn of the session.
 
 Feedback is deleted with its answer.
 """
@@ -83,7 +85,7 @@ class KeptAnswers:
 
             transaction.execute("delete_answer", owner, id=answer.id)
             last_number = _last_number(transaction, owner)
-            # With the new answer there are at most `MAX_ANSWERS`.
+            # Delete as many as are necessary for at most `MAX_ANSWERS` with the new one.
             last_deleted = last_number + 1 - MAX_ANSWERS
             transaction.execute("delete_old_answers", owner, last_number=last_deleted)
             transaction.execute("delete_feedback_without_answer", owner)
@@ -103,28 +105,30 @@ class KeptAnswers:
     def rate(self, owner: Owner, feedback: StoredFeedback, forget_count: int | None = None) -> bool:
         """Store feedback on an answer. It replaces earlier feedback on the same answer.
 
+        Feedback may name useful entries, which the caller has looked up in a memory. It is refused
+        if something was forgotten since then, because an entry may quote what was forgotten.
+
         Args:
             owner: The user.
             feedback: The feedback.
-            forget_count: `Forgetting.count()` when the caller looked up the useful entries. By
-                default the count as it is now.
+            forget_count: `Forgetting.count()` when the caller read the memory. By default the count
+                as it is now, for a caller that read none.
 
         Returns:
             Whether it was stored. It is not if there is no such answer.
 
         Raises:
-            ConflictError: The user, or a session of the user, was forgotten since the caller began.
+            ConflictError: The user, or a session of the user, was forgotten since the memory was
+                read.
         """
         if forget_count is None:
             forget_count = read_forget_count(self._database)
         with self._database.write_transaction() as transaction:
+            # Nobody can forget the user, or a session, while the row is locked.
             lock_user(transaction, owner)
             check_not_forgotten(transaction, owner, forget_count)
-            if is_forgotten_since(transaction, [any_session_key(owner)], forget_count):
-                raise ConflictError(
-                    f"a session of user {owner.user!r} was forgotten while this was under way; "
-                    "give the feedback again"
-                )
+            _check_no_session_forgotten(transaction, owner, forget_count)
+
             if _read_answer(transaction, owner, feedback.answer) is None:
                 return False
             write_feedback(transaction, owner, [feedback])
@@ -217,34 +221,57 @@ def delete_answers_from_deleted_turns(transaction: Transaction, owner: Owner) ->
         StoreError: A row is damaged.
     """
     answers = read_answers(transaction, owner)
-    turn_ids_by_answer = _turn_ids_by_answer(answers, read_feedback(transaction, owner))
-    all_turn_ids = set[str]().union(*turn_ids_by_answer.values())
-    stored_ids = _stored_turn_ids(transaction, owner, all_turn_ids)
+    quotable_turns = _quotable_turns(answers, read_feedback(transaction, owner))
+
+    all_quotable_turns: set[str] = set()
+    for turn_ids in quotable_turns.values():
+        all_quotable_turns.update(turn_ids)
+    stored_turns = _stored_turn_ids(transaction, owner, all_quotable_turns)
 
     for answer in answers:
-        deleted_ids = turn_ids_by_answer[answer.id] - stored_ids
-        # An answer that may rest on any turn may rest on one that was deleted.
-        if deleted_ids or answer.rests_on_all:
+        # A turn that is no longer stored was deleted.
+        may_quote_deleted_turn = not quotable_turns[answer.id] <= stored_turns
+        # An answer from a summary may quote any turn of the user, so also the deleted one.
+        if may_quote_deleted_turn or answer.rests_on_all:
             transaction.execute("delete_answer", owner, id=answer.id)
     transaction.execute("delete_feedback_without_answer", owner)
 
 
-def _turn_ids_by_answer(
+def _quotable_turns(
     answers: Sequence[KeptAnswer], feedback: Sequence[StoredFeedback]
 ) -> dict[str, set[str]]:
-    """Return the ids of the turns that each answer or its correction may quote, by the answer."""
+    """Return the ids of the turns that an answer or the feedback on it may quote, by the answer."""
     turn_ids_by_answer: dict[str, set[str]] = {}
     for answer in answers:
         turn_ids_by_answer[answer.id] = set(answer.sources)
     for rating in feedback:
-        # A correction may quote the entries that the user called useful.
+        # A user may correct an answer in the words of the entries that the feedback calls useful.
+        # Those words come from the turns that the entries were made from.
         for entry in rating.useful_entries:
             turn_ids_by_answer[rating.answer].update(entry.sources)
     return turn_ids_by_answer
 
 
+def _check_no_session_forgotten(transaction: Transaction, owner: Owner, forget_count: int) -> None:
+    """Refuse feedback from a memory that was read before a session of its user was forgotten.
+
+    Args:
+        transaction: The transaction that stores the feedback.
+        owner: The user.
+        forget_count: How often anybody had been forgotten in the store when the memory was read.
+
+    Raises:
+        ConflictError: A session of the user was forgotten since.
+    """
+    if is_forgotten_since(transaction, [any_session_key(owner)], forget_count):
+        raise ConflictError(
+            f"a session of user {owner.user!r} was forgotten while this was under way; "
+            "give the feedback again"
+        )
+
+
 def _stored_turn_ids(transaction: Transaction, owner: Owner, turn_ids: set[str]) -> set[str]:
-    """Return those of some ids that belong to stored turns of a user."""
+    """Return those of some turn ids under which the store still has a turn of the user."""
     rows = transaction.select_in_batches("select_turn_ids", owner, sorted(turn_ids))
     return {row.turn for row in rows}
 

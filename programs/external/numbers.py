@@ -1,6 +1,8 @@
 """The numbers of a memory system that the optimizer `settings` may tune, such as a threshold.
 
-A class or function that makes stores declares them, and is given the present ones:
+A memory system is a class, or a function that makes objects. Each of its objects is a *store*,
+which keeps the memory of one history. The class or function, called the *target* here, declares the
+numbers in `NUMBERS`. Each store is made with the present numbers:
 
     class Notes:
         NUMBERS = {"newest": {"default": 3, "low": 1, "high": 20}}
@@ -8,8 +10,8 @@ A class or function that makes stores declares them, and is given the present on
         def __init__(self, numbers):
             self.newest = numbers["newest"]
 
-Each is a setting of the program, as `k` is: `--set newest=5` sets it. Only the system knows what it
-does with a number, so another value writes all stores anew.
+Each number becomes a setting of the program, as `k` is: `--set newest=5` changes it. Only the
+system knows what it does with a number. So all stores are written anew for another value.
 """
 
 from __future__ import annotations
@@ -31,73 +33,77 @@ SettingsT = TypeVar("SettingsT", bound=Settings)
 Number = int | float
 
 NUMBERS = "NUMBERS"
-"""The attribute with the numbers, their defaults and the ranges in which to search."""
+"""The attribute of a target that declares its numbers: their defaults, and ranges of values."""
 
 NUMBERS_PARAMETER = "numbers"
-"""The argument with the present numbers by name."""
+"""The parameter of a target that gets the present numbers by name."""
 
 _KEYS = ("default", "low", "high")
-"""What a number is declared by. It may also have "log", a truth value."""
+"""What the declaration of a number must have. It may also have "log", a truth value."""
 
 RESERVED_NAMES = ("method", "task", "embedder", "cache", "adapter")
-"""The arguments of `catalog.build`, which takes settings by name beside them."""
+"""Names that no number may have: `catalog.build` takes settings by name, beside these arguments."""
 
 
 @dataclass(frozen=True)
 class DeclaredNumber:
-    """A number of a memory system."""
+    """A number of a memory system that can be tuned."""
 
     default: Number
-    """What it is at first. It is whole, and stays whole, if this is an int."""
+    """The value until somebody sets another. If it is an int, only whole numbers are tried."""
     range: TuningRange
     """The values to try."""
 
 
 def declared_numbers(target: Any, name: str) -> dict[str, DeclaredNumber]:
-    """Return the numbers that a class or function lets one set, by name.
+    """Return the numbers that a memory system declares in `NUMBERS`, by name.
 
-    The result is empty if it declares none, or takes none.
+    The result is empty if the system has no numbers that can be tuned.
 
     Args:
-        target: What makes stores.
-        name: What errors call it.
+        target: The class or function that makes the stores of the system.
+        name: The name of the target in errors.
 
     Raises:
-        UserError: They are declared wrongly, or taken without being declared.
+        UserError: `NUMBERS` declares a number wrongly, or is missing though the target needs
+            numbers.
     """
     parameter = parameters(target).get(NUMBERS_PARAMETER)
     if parameter is None:
+        # The present numbers could not be given to it.
         return {}
 
-    declared = getattr(target, NUMBERS, None)
-    if declared is None:
-        # A parameter that has a default may be called so by chance.
-        if parameter.default is not parameter.empty:
+    declarations = getattr(target, NUMBERS, None)
+    if declarations is None:
+        has_default = parameter.default is not parameter.empty
+        if has_default:
+            # It can be called without, so the parameter may be called `numbers` by chance.
             return {}
         raise UserError(
             f"{name}: takes numbers but declares none; "
             f'set {NUMBERS} = {{"newest": {{"default": 3, "low": 1, "high": 20}}}} in it'
         )
-    if not isinstance(declared, Mapping):
-        raise UserError(f"{name}: {NUMBERS} = {declared!r:.60}; give a mapping by name")
-    return {
-        number_name: _read_number(number_name, declaration, name)
-        for number_name, declaration in declared.items()
-    }
+
+    if not isinstance(declarations, Mapping):
+        raise UserError(f"{name}: {NUMBERS} = {declarations!r:.60}; give a mapping by name")
+    numbers: dict[str, DeclaredNumber] = {}
+    for number_name, declaration in declarations.items():
+        numbers[number_name] = _read_number(number_name, declaration, name)
+    return numbers
 
 
-def _read_number(number_name: Any, declaration: Any, name: str) -> DeclaredNumber:
-    """Return a number as it is declared.
+def _read_number(number_name: Any, declaration: Any, target_name: str) -> DeclaredNumber:
+    """Return the number that one item of `NUMBERS` declares.
 
     Args:
-        number_name: What the number is called.
-        declaration: What stands for it in `NUMBERS`.
-        name: What errors call the system.
+        number_name: The name of the number.
+        declaration: The dict with its default and its range.
+        target_name: The name of the target in errors.
 
     Raises:
-        UserError: It is no mapping with numbers under `_KEYS`, or they are in the wrong order.
+        UserError: The name or the declaration cannot be used.
     """
-    problem = f"{name}: {NUMBERS} has {number_name!r:.40}: {declaration!r:.80}; "
+    problem = f"{target_name}: {NUMBERS} has {number_name!r:.40}: {declaration!r:.80}; "
     is_name = isinstance(number_name, str) and number_name.isidentifier()
     if not is_name or number_name.startswith("_"):
         raise UserError(f"{problem}a name is a Python name such as 'newest'")
@@ -116,7 +122,8 @@ def _read_number(number_name: Any, declaration: Any, name: str) -> DeclaredNumbe
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a finite number; a truth value is none."""
+    """Return whether a value is a finite number."""
+    # In Python, True and False are numbers.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return math.isfinite(value)
@@ -125,30 +132,41 @@ def _is_number(value: object) -> bool:
 def with_numbers(
     base: type[SettingsT], numbers: Mapping[str, DeclaredNumber], name: str
 ) -> type[SettingsT]:
-    """Return a class of settings: those of `base`, and the numbers of a system.
+    """Return a subclass of `base` in which each number of a memory system is one more setting.
+
+    So a number can be set and tuned like any setting of Mempiler's own.
 
     Args:
-        base: The class of settings to derive from.
-        numbers: The numbers by name.
-        name: What errors call the system.
+        base: The settings that the method has for any memory system.
+        numbers: The numbers that this system declares, by name.
+        name: The name of the system in errors.
 
     Raises:
-        UserError: A number is called like something else of a program.
+        UserError: The name of a number already means something else.
     """
     if not numbers:
         return base
 
     fields: dict[str, Any] = {}
     for number_name, number in numbers.items():
-        is_taken = number_name in RESERVED_NAMES or number_name in base.model_fields
-        if is_taken or hasattr(base, number_name):
+        if _is_taken(number_name, base):
             raise UserError(
                 f"{name}: {NUMBERS} has {number_name!r}, which means something else in all "
                 "programs; choose another name"
             )
-        setting_type = Annotated[type(number.default), number.range]
-        fields[number_name] = (
-            setting_type,
-            Field(default=number.default, description="a number that the system declares"),
-        )
+        # Pydantic takes a field as its type and its default. The optimizer finds the range of
+        # values in the metadata of the type.
+        field_type = Annotated[type(number.default), number.range]
+        field = Field(default=number.default, description="a number that the system declares")
+        fields[number_name] = (field_type, field)
     return create_model(base.__name__, __base__=base, **fields)
+
+
+def _is_taken(number_name: str, settings_class: type[Settings]) -> bool:
+    """Return whether no setting may be added under a name, since the name is in use."""
+    if number_name in RESERVED_NAMES:
+        return True
+    is_setting = number_name in settings_class.model_fields
+    # A field with the name of a method would hide the method.
+    is_attribute = hasattr(settings_class, number_name)
+    return is_setting or is_attribute

@@ -1,7 +1,8 @@
 """The texts of a memory system that optimizers may change, such as its extraction rules.
 
-A class or function that makes stores declares them with their defaults in `TEXTS`. Each store is
-made with the present texts:
+A memory system is a class, or a function that makes objects. Each of its objects is a *store*,
+which keeps the memory of one history. The class or function, called the *target* here, declares the
+texts with their defaults in `TEXTS`. Each store is made with the present texts:
 
     class Notes:
         TEXTS = {"rules": "Keep what the user says about people."}
@@ -33,7 +34,7 @@ TEXTS_PARAMETER = "texts"
 """The parameter that gets the present texts by name."""
 
 EMPTY_TEXT = "(This text is empty: nothing is added to the system's own prompt.)"
-"""The instructions for an empty text. DSPy would invent instructions if there were none."""
+"""The instructions that stand for an empty text. Without any, DSPy would invent some."""
 
 _MAX_SHOWN_LENGTH = 60
 """Most characters of a wrong value in an error message."""
@@ -51,17 +52,17 @@ class TextPredictor(Predictor):
 
     def __init__(self, name: str, default: str) -> None:
         super().__init__(_signature_for(name, default))
-        self._default = default
-        self._default_instructions = signature_of(self).instructions
+        self._default_text = default
+        self._original_instructions = signature_of(self).instructions
 
     @property
     def text(self) -> str:
-        """The present text."""
+        """The present text: the default, or what an optimizer made of it."""
         instructions = signature_of(self).instructions
-        # DSPy strips the spaces around instructions, and an empty text has made-up instructions.
-        # So a text that nobody has changed is the default itself.
-        if instructions == self._default_instructions:
-            return self._default
+        if instructions == self._original_instructions:
+            # Instructions are not exactly the text that they were made from: DSPy strips spaces
+            # around them, and `EMPTY_TEXT` stands for an empty text. The default itself is exact.
+            return self._default_text
         return instructions
 
 
@@ -88,23 +89,24 @@ class TextPredictors(dspy.Module):
 
 
 def texts_in_prompt(texts: Mapping[str, str], prompt: str) -> tuple[str, ...]:
-    """Return the names of the texts that are in a prompt. Spaces and line breaks do not count."""
+    """Return the names of the texts that a prompt contains, however its lines are broken."""
     prompt_line = one_line(prompt)
     names: list[str] = []
     for name, text in texts.items():
         text_line = one_line(text)
+        # An empty text is in every prompt, which says nothing.
         if text_line and text_line in prompt_line:
             names.append(name)
     return tuple(names)
 
 
 def declared_texts(target: Any, name: str) -> dict[str, str]:
-    """Return the default texts that a class or function declares, by name.
+    """Return the default texts that a memory system declares in `TEXTS`, by name.
 
-    The result is empty if the target has no parameter `texts`, or declares no texts.
+    The result is empty if the system has no texts that can be changed.
 
     Args:
-        target: The class or function, which makes stores.
+        target: The class or function that makes the stores of the system.
         name: The name of the target in errors.
 
     Raises:
@@ -112,25 +114,28 @@ def declared_texts(target: Any, name: str) -> dict[str, str]:
     """
     parameter = parameters(target).get(TEXTS_PARAMETER)
     if parameter is None:
+        # The present texts could not be given to it.
         return {}
 
-    declared = getattr(target, TEXTS, None)
-    if declared is None:
-        # A parameter with a default may be called `texts` by chance.
-        if parameter.default is not parameter.empty:
+    default_texts = getattr(target, TEXTS, None)
+    if default_texts is None:
+        has_default = parameter.default is not parameter.empty
+        if has_default:
+            # It can be called without, so the parameter may be called `texts` by chance.
             return {}
         raise UserError(
             f"{name}: takes texts but declares none; "
             f'set {TEXTS} = {{"rules": "the default text"}} in it'
         )
-    if not isinstance(declared, Mapping):
+
+    if not isinstance(default_texts, Mapping):
         raise UserError(
-            f"{name}: {TEXTS} = {_short_repr(declared)}; "
+            f"{name}: {TEXTS} = {_short_repr(default_texts)}; "
             'give a dict of names and texts, such as {"rules": "the default text"}'
         )
-    for text_name, text in declared.items():
+    for text_name, text in default_texts.items():
         _check_text(text_name, text, name)
-    return dict(declared)
+    return dict(default_texts)
 
 
 def _check_text(text_name: Any, text: Any, target_name: str) -> None:
@@ -166,7 +171,10 @@ def _short_repr(value: object) -> str:
 
 
 def _signature_for(name: str, default: str) -> type[dspy.Signature]:
-    """Return a signature whose instructions are a text."""
+    """Return a signature whose instructions are a text of a memory system.
+
+    Its fields describe the system's own model calls, from which optimizers learn.
+    """
     # GEPA tells predictors apart by their signatures. The name of the text in a description makes
     # the signatures of two equal texts different.
 
