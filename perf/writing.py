@@ -48,9 +48,11 @@ from mempiler.programs.program import MemoryProgram
 from mempiler.records import History
 from mempiler.runs.options import RunOptions
 from mempiler.runs.results import difference
-from mempiler.runs.rows import Row
+from mempiler.runs.statistics import Interval
 
-RESULTS = Path(__file__).parents[1] / "docs" / "data" / "writing.json"
+DATA = Path(__file__).parents[1] / "docs" / "data"
+RESULTS = DATA / "writing.json"
+HEADROOM_RESULTS = DATA / "writing_headroom.json"
 METHOD = "fact-store"
 WRITING_PREDICTOR = "method.writer.update_facts"
 CONVERSATIONS = ("conv-26", "conv-30")
@@ -73,9 +75,6 @@ TIMEOUT = 1800.0
 """Seconds without a byte after which a call has failed: a long prompt is read for minutes."""
 CATEGORIES = "1,2,3,4"
 """Without category 5, whose questions cannot be answered."""
-
-POOR = "List facts."
-"""An instruction that says next to nothing: the lower end of the headroom."""
 
 HAND_WRITTEN = (
     """\
@@ -288,32 +287,56 @@ def writing_instructions(program: MemoryProgram) -> str:
 
 
 def measure_headroom(options: argparse.Namespace) -> None:
-    """Print what instructions store of a few sessions: the shipped, a poor and two by hand."""
-    examples = questions_about(load_locomo(options), options.train or CONVERSATIONS[1])
-    about_beginning = questions_about_beginning(examples, options.headroom)
-    benchmark = Locomo.from_examples(about_beginning, metric="support")
+    """Compare the shipped instruction with one by hand on the first sessions of each conversation.
 
-    instructions = {
-        "shipped": None,
-        "poor": POOR,
-        "by hand": HAND_WRITTEN[0],
-        "by hand, shorter": HAND_WRITTEN[1],
-    }
-    shipped_rows: list[Row] = []
-    for name, instruction in instructions.items():
-        started = time.monotonic()
-        program = start_program(options)
-        if instruction is not None:
-            predictor = program.all_predictors()[WRITING_PREDICTOR]
-            predictor.signature = predictor.signature.with_instructions(instruction)
-        evaluation = mempiler.evaluate(program, benchmark=benchmark, **run_options(options))
-        print(f"{name}: {time.monotonic() - started:.0f} s\n{evaluation}", flush=True)
+    Each conversation is a record in the file of `--headroom-results`, with the paired difference.
+    """
+    conversations = CONVERSATIONS if options.train is None else (options.train,)
+    records: list[dict[str, Any]] = []
+    for conversation in conversations:
+        examples = questions_about(load_locomo(options), conversation)
+        about_beginning = questions_about_beginning(examples, options.headroom)
+        benchmark = Locomo.from_examples(about_beginning, metric="support")
 
-        if name == "shipped":
-            shipped_rows = list(evaluation.headline_rows)
-        else:
-            gain = difference(shipped_rows, evaluation.headline_rows)
-            print(f"{name} minus shipped: {gain}", flush=True)
+        shipped = mempiler.evaluate(
+            start_program(options), benchmark=benchmark, **run_options(options)
+        )
+        by_hand = mempiler.evaluate(
+            program_by_hand(options), benchmark=benchmark, **run_options(options)
+        )
+        gain = difference(shipped.headline_rows, by_hand.headline_rows)
+        record: dict[str, Any] = {
+            "conversation": conversation,
+            "sessions": options.headroom,
+            "n": len(shipped.headline_rows),
+            "lm": options.lm,
+            "shipped": {"score": shipped.score, "interval": bounds(shipped.interval)},
+            "by hand": {"score": by_hand.score, "interval": bounds(by_hand.interval)},
+            "difference": {"mean": gain.mean, "interval": bounds(gain.interval)},
+            "p": round(gain.p_value, 4),
+            "stored words per said word": [
+                shipped.aggregate["stored_words_per_said_word"],
+                by_hand.aggregate["stored_words_per_said_word"],
+            ],
+        }
+        records.append(record)
+        print(json.dumps(record, default=str), flush=True)
+
+    text = json.dumps({"headroom": records}, indent=1)
+    options.headroom_results.write_text(f"{text}\n", encoding="utf-8")
+
+
+def bounds(interval: Interval | None) -> list[float] | None:
+    """Return an interval as JSON holds it."""
+    return None if interval is None else [round(interval.low, 3), round(interval.high, 3)]
+
+
+def program_by_hand(options: argparse.Namespace) -> MemoryProgram:
+    """Return the method with the first of the instructions that a person wrote."""
+    program = start_program(options)
+    predictor = program.all_predictors()[WRITING_PREDICTOR]
+    predictor.signature = predictor.signature.with_instructions(HAND_WRITTEN[0])
+    return program
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -333,6 +356,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--results", type=Path, default=RESULTS, help="where figures go [default: docs/data]"
+    )
+    parser.add_argument(
+        "--headroom-results",
+        type=Path,
+        default=HEADROOM_RESULTS,
+        help="where the figures of --headroom go [default: docs/data]",
     )
     parser.add_argument("--only", choices=OPTIMIZERS, help="only this optimizer")
     parser.add_argument("--train", choices=CONVERSATIONS, help="only this direction")
@@ -357,7 +386,7 @@ def parse_arguments() -> argparse.Namespace:
         "--headroom",
         type=int,
         metavar="N",
-        help="compare four instructions on N sessions, and end",
+        help="compare the shipped instruction with one by hand on N sessions, and end",
     )
     return parser.parse_args()
 
