@@ -216,7 +216,7 @@ class SettingsTrials:
             scores = self._scorer.score(program)
         except BudgetError as error:
             raise LimitReachedError from error
-        # Questions whose calls were refused have counted as 0, so the score is wrong.
+        # A question whose calls were refused has counted as 0, so the score is too low.
         if self._refused_calls() != refused_before:
             raise LimitReachedError
 
@@ -225,10 +225,13 @@ class SettingsTrials:
         return trial
 
     def _refused_calls(self) -> int:
-        """Return how many calls the run has refused: for its limits, or after a fatal error."""
+        """Return how many calls the run has refused for its limits; a fatal error counts as one."""
         if self._guard is None:
             return 0
-        return self._guard.refused_calls + (self._guard.fatal_error is not None)
+        refused_calls = self._guard.refused_calls
+        if self._guard.fatal_error is not None:
+            refused_calls += 1
+        return refused_calls
 
     def _values_for_optuna(self, trial: Trial) -> list[float]:
         """Return what Optuna is told of a trial: the score to maximize, then costs to minimize."""

@@ -6,8 +6,11 @@
 
 One row is the *reference*: the program in use with the model in use. All other rows are compared
 with it, question by question. Rows of the checked program are *decisive*: the check fails if one of
-them is worse than the reference, has too few questions to tell, or is below a floor. A *floor* is a
-fixed minimum that the user sets for a figure, such as the score. Other rows only inform.
+them is worse than the reference, has too few questions to tell, or is below a floor. Other rows
+only inform.
+
+A *figure* is a number that an evaluation measures, such as the score or the recall. A *floor* is a
+minimum that the user sets for a figure.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from .console import as_text, format_estimate, table
 from .detectable_difference import POWER, detectable_difference
 from .floors import FloorResult, check_floors
 from .pages.facts import SMOKE_TEST
-from .results import Evaluation, difference, pair_rows
-from .statistics import MIN_N, Difference, bootstrap_interval
+from .results import Evaluation, pair_rows
+from .statistics import MIN_N, Difference, bootstrap_interval, compare_paired_scores
 from .tables import ResultTable
 
 COLUMN_NAMES = ("program", "LM", "n", "score", "difference", "verdict", "detectable loss")
@@ -46,11 +49,13 @@ class CheckRow:
     difference: Difference | None = None
     """The score of this row minus that of the reference; None for the reference itself."""
     detectable_loss: float | None = None
-    """The smallest loss that these questions detect in 90 % of the cases, in points of the score.
+    """How large a loss must be for these questions to detect it in 90 % of the cases.
 
-    None for the reference, and if not even the loss of all points would be detected.
+    In points of the score. It says how far a verdict other than "worse" can be trusted. None for
+    the reference, and if not even the loss of all points would be detected.
     """
     floors: tuple[FloorResult, ...] = ()
+    """The floors of the program, and whether it keeps them."""
 
     @property
     def name(self) -> str:
@@ -113,10 +118,11 @@ class CheckRow:
             difference_cell = format_estimate(
                 self.difference.mean, self.difference.interval, "{:+.3f}"
             )
+        # The questions that count for the score.
         headline_rows = self.evaluation.headline_rows
-        score_interval = bootstrap_interval(
-            [row.score for row in headline_rows], [row.group for row in headline_rows]
-        )
+        scores = [row.score for row in headline_rows]
+        groups = [row.group for row in headline_rows]
+        score_interval = bootstrap_interval(scores, groups)
         return [
             self.program,
             self.lm,
@@ -153,32 +159,37 @@ def compare_with_reference(
     floors: Mapping[str, float] | None = None,
     min_n: int = MIN_N,
 ) -> CheckRow:
-    """Return a row with its difference to the reference, and with its floors.
+    """Return a row of the table, completed by its comparison with the reference and its floors.
 
     Args:
         row: A program with a model, which is compared with nothing yet.
         reference: The evaluation of the reference, on the same questions.
-        floors: The floors by the name of the figure; none if None.
+        floors: Minimums by the name of the figure, such as {"score": 0.8}; none if None.
         min_n: With fewer questions there is no verdict.
 
     Raises:
         UnknownNameError: The evaluation has no figure that a floor names.
     """
+    # Compared are the questions that count for the score and are in both evaluations.
     pairs = pair_rows(reference.headline_rows, row.evaluation.headline_rows)
+    own_scores = [pair.after.score for pair in pairs]
+    reference_scores = [pair.before.score for pair in pairs]
+    groups = [pair.before.group for pair in pairs]
+
+    # How much better or worse the program is, and how small a loss would have been noticed.
+    score_difference = compare_paired_scores(own_scores, reference_scores, groups, min_n=min_n)
     detectable_loss = None
     if len(pairs) >= min_n:
-        detectable_loss = detectable_difference(
-            [pair.after.score for pair in pairs],
-            [pair.before.score for pair in pairs],
-            [pair.before.group for pair in pairs],
-        )
-    # Figures of a broken evaluation say little, and some may be missing.
+        detectable_loss = detectable_difference(own_scores, reference_scores, groups)
+
+    # Figures of a broken evaluation say little about the program, and some may be missing.
     floor_results: tuple[FloorResult, ...] = ()
     if not row.is_broken:
         floor_results = check_floors(row.evaluation, floors or {})
+
     return replace(
         row,
-        difference=difference(reference.headline_rows, row.evaluation.headline_rows, min_n),
+        difference=score_difference,
         detectable_loss=detectable_loss,
         floors=floor_results,
     )

@@ -219,9 +219,10 @@ class _Round:
         if refusal is not None:
             return self._improvement(result, "kept", refusal, decided)
 
-        version = self._register(result)
+        new_version = self._register(result)
         why_promoted = result.promotion.statement
-        improvement = self._improvement(result, "promoted", why_promoted, decided, version)
+        improvement = self._improvement(result, "promoted", why_promoted, decided, new_version)
+        # A service refuses memories that were written by another writer.
         writer_before = writer_digest(current_program.method.writer)
         writer_after = writer_digest(result.program.method.writer)
         return replace(improvement, needs_rebuild=writer_before != writer_after)
@@ -332,16 +333,16 @@ class _Round:
         outcome: Outcome,
         reason: str,
         decided: int,
-        version: str | None = None,
+        new_version: str | None = None,
     ) -> Improvement:
         """Return the result of the round.
 
         Args:
             result: The result of its compile.
             outcome: How the round ended.
-            reason: Why.
+            reason: Why it ended so, in one sentence.
             decided: On how many questions it decided.
-            version: The new version; None if the current one stays.
+            new_version: The version that the alias names now; None if the current one stays.
         """
         start_on_dev, compiled_on_dev = result.dev
         return Improvement(
@@ -349,7 +350,7 @@ class _Round:
             outcome=outcome,
             reason=reason,
             version_before=self.target.version,
-            version_after=version or self.target.version,
+            version_after=new_version or self.target.version,
             new_questions=self.split.new_questions,
             decided_questions=decided,
             trained_questions=len(self.inputs.split().train),
