@@ -52,8 +52,9 @@ class TunableSetting:
 
 def tunable_settings(method: Method) -> dict[str, TunableSetting]:
     """Return the settings that can be tuned, by name: of a method, and of the methods inside it."""
-    # Prompts are compared below. An optimizer may have rewritten those of `method`, which would
-    # look like an effect of the setting. So the comparison begins with a method without rewriting.
+    # Below, each setting is changed, and the prompts before and after are compared. If an optimizer
+    # has rewritten the prompts of `method`, that would look like an effect of the setting. So the
+    # comparison starts from a copy with the original prompts.
     original = method.with_settings({})
     tunable: dict[str, TunableSetting] = {}
     for prefix, settings in original.all_settings().items():
@@ -64,13 +65,13 @@ def tunable_settings(method: Method) -> dict[str, TunableSetting]:
                 # The other settings allow no other value.
                 continue
             if _any_has_other_prompts(changed_methods, original):
-                # A rewritten prompt would not fit another value.
+                # A prompt that an optimizer rewrote for this value would not fit another one.
                 continue
             tunable[name] = TunableSetting(
-                name,
-                field.value,
-                field.values,
-                field.is_whole,
+                name=name,
+                value=field.value,
+                values=field.values,
+                is_whole=field.is_whole,
                 is_of_writer=_any_writes_otherwise(changed_methods, original),
             )
     return tunable

@@ -108,22 +108,25 @@ def _units(
 
 
 def _loss_larger_than_chance(units: Sequence[_Unit], b_scores: Sequence[float]) -> float:
-    """Return the mean loss that is just large enough not to be taken for chance.
+    """Return the loss of the mean score that chance alone hardly ever brings about.
 
-    It is `z` times the standard error of the mean difference. The loss itself makes that error
-    larger, so it stands on both sides of the equation:
+    It must be `z` times as large as the standard error of the mean difference. A loss makes this
+    error larger itself, so it stands on both sides of the equation:
 
         loss^2 = z^2 * (observed_squared_error + loss * (r - loss) / n)
 
+    The last term is the error that the loss adds, over `n` questions. For scores of 0 or 1, `r` is
+    1, and the term is the well-known error of a share: loss * (1 - loss) / n.
+
     Args:
         units: The differences that were observed.
-        b_scores: The scores that can be lost. They decide `n`, their number, and `r`.
+        b_scores: The scores of the program that is compared with: what can be lost.
     """
     n = len(b_scores)
     z_squared = _required_standard_errors(len(units)) ** 2
     observed_squared_error = _squared_standard_error(units)
-    # If a question with the score s fails, the loss grows by s and the sum of squared differences
-    # by s^2. `r` is the second divided by the first, over all questions.
+    # A lost score of 0.5 adds 0.5 to the loss, but only 0.25 to the sum of squares. `r` is how much
+    # each point of the loss adds to that sum on average.
     r = math.fsum(score**2 for score in b_scores) / math.fsum(b_scores)
 
     # The same equation, sorted by powers of the loss:
