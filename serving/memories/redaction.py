@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from ...memory.answers import KeptAnswer
+from ...memory.answers import KeptAnswer, StoredFeedback
 from ...memory.edits import Amendments
 from ...memory.store.records import StoredItem, UserDump
 from ...records import Item, Turn
@@ -56,27 +56,38 @@ def redacted_dump(view: MemoryView, dump: UserDump) -> UserDump:
         items.append(replace(stored, item=item, error=error))
 
     open_sessions = tuple(_redacted_item(session, amendments) for session in dump.open)
-    answers = tuple(answer for answer in dump.answers if _is_untouched(answer, amendments))
-    answer_ids = {answer.id for answer in answers}
-    feedback = tuple(rating for rating in dump.feedback if rating.answer in answer_ids)
+    feedback_by_answer = {feedback.answer: feedback for feedback in dump.feedback}
+    answers: list[KeptAnswer] = []
+    kept_feedback: list[StoredFeedback] = []
+    for answer in dump.answers:
+        feedback = feedback_by_answer.get(answer.id)
+        if _may_quote_change(answer, feedback, amendments):
+            continue
+        answers.append(answer)
+        if feedback is not None:
+            kept_feedback.append(feedback)
     return replace(
         dump,
         items=tuple(items),
         open=open_sessions,
         document=document,
-        answers=answers,
-        feedback=feedback,
+        answers=tuple(answers),
+        feedback=tuple(kept_feedback),
     )
 
 
-def _is_untouched(answer: KeptAnswer, amendments: Amendments) -> bool:
-    """Return whether an answer rests on no turn whose words, or an entry of it, were changed.
-
-    Others may quote what was changed, and so may the feedback on them.
-    """
+def _may_quote_change(
+    answer: KeptAnswer, feedback: StoredFeedback | None, amendments: Amendments
+) -> bool:
+    """Return whether an answer, or the feedback on it, may quote what was deleted or reworded."""
     if answer.rests_on_all:
-        return False
-    return not any(amendments.touches("", (turn_id,)) for turn_id in answer.sources)
+        return True
+    turn_ids = set(answer.sources)
+    if feedback is not None:
+        # A user may correct an answer in the words of the entries that the feedback calls useful.
+        for entry in feedback.useful_entries:
+            turn_ids.update(entry.sources)
+    return amendments.touches("", sorted(turn_ids))
 
 
 def _redacted(value: Any, amendments: Amendments, current_texts: Collection[str] = ()) -> Any:

@@ -26,6 +26,7 @@ from mempiler import (
 )
 from mempiler.memory.answers import MAX_ANSWER_LENGTH, KeptAnswer
 from mempiler.memory.store.owner import Owner
+from mempiler.serving.memories.redaction import redacted_dump
 from mempiler.serving.memories.user_answers import GivenAnswer
 
 from .conftest import ADA, TOKENS, Api, Connect, Reach, write_limits
@@ -188,6 +189,19 @@ def test_useful_entries_need_not_have_been_recalled(memory: UserMemory) -> None:
     (feedback,) = memory.store.transfer.dump(memory.owner).feedback
     (entry,) = feedback.useful_entries
     assert entry.sources == ("later:1",)
+
+
+def test_a_correction_is_not_shown_if_its_useful_entry_was_deleted(memory: UserMemory) -> None:
+    """The correction may quote the entry, although the answer was made from another one."""
+    answer_id = memory.ask(QUESTION).answer_id
+    memory.add([{"role": "user", "content": "Tea for me."}], id="later")
+    memory.feedback(answer_id, correction="tea", useful_entries=["later:1"])
+
+    memory.entries.delete("later:1")
+
+    shown = redacted_dump(memory.view(), memory.store.transfer.dump(memory.owner))
+    assert shown.answers == ()
+    assert shown.feedback == ()
 
 
 def test_an_answer_of_somebody_else_cannot_be_rated(memory: UserMemory) -> None:
