@@ -26,7 +26,7 @@ from pydantic import Field, create_model
 from ...errors import UserError
 from ...memory.tuning_range import TuningRange
 from ..settings import Settings
-from .target import parameters
+from .target import declared_value
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
@@ -40,6 +40,9 @@ NUMBERS_PARAMETER = "numbers"
 
 _KEYS = ("default", "low", "high")
 """What the declaration of a number must have. It may also have "log", a truth value."""
+
+_EXAMPLE = '{"newest": {"default": 3, "low": 1, "high": 20}}'
+"""A declaration, for error messages."""
 
 RESERVED_NAMES = ("method", "task", "embedder", "cache", "adapter")
 """Names that no number may have: `catalog.build` takes settings by name, beside these arguments."""
@@ -68,22 +71,9 @@ def declared_numbers(target: Any, name: str) -> dict[str, DeclaredNumber]:
         UserError: `NUMBERS` declares a number wrongly, or is missing though the target needs
             numbers.
     """
-    parameter = parameters(target).get(NUMBERS_PARAMETER)
-    if parameter is None:
-        # The present numbers could not be given to it.
-        return {}
-
-    declarations = getattr(target, NUMBERS, None)
+    declarations = declared_value(target, NUMBERS, NUMBERS_PARAMETER, _EXAMPLE, name)
     if declarations is None:
-        has_default = parameter.default is not parameter.empty
-        if has_default:
-            # It can be called without, so the parameter may be called `numbers` by chance.
-            return {}
-        raise UserError(
-            f"{name}: takes numbers but declares none; "
-            f'set {NUMBERS} = {{"newest": {{"default": 3, "low": 1, "high": 20}}}} in it'
-        )
-
+        return {}
     if not isinstance(declarations, Mapping):
         raise UserError(f"{name}: {NUMBERS} = {declarations!r:.60}; give a mapping by name")
     numbers: dict[str, DeclaredNumber] = {}

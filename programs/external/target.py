@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import dspy
 
-from ...errors import ProgramError
+from ...errors import ProgramError, UserError
 from ...records.import_object import import_object
 from ..method import Method
 from ._endpoint import Endpoint
@@ -124,6 +124,45 @@ def _store_kind(target: Any) -> Literal["search", "ask"] | None:
     if hasattr(target, "add") and hasattr(target, "ask"):
         return "ask"
     return None
+
+
+def declared_value(target: Any, attribute: str, parameter: str, example: str, name: str) -> Any:
+    """Return what a memory system declares in an attribute, and takes as an argument.
+
+        class Notes:
+            TEXTS = {"rules": "Keep what people like."}         # the attribute
+
+            def __init__(self, texts): ...                      # the argument
+
+    Args:
+        target: The class or function that makes the stores of the system.
+        attribute: The name of the attribute.
+        parameter: The name of the parameter that takes the present values.
+        example: A value of the attribute, for the error.
+        name: The name of the target in errors.
+
+    Returns:
+        The value of the attribute; None if the target has no such parameter, or declares nothing
+        and can be called without it.
+
+    Raises:
+        UserError: The target needs the argument but declares nothing.
+    """
+    taken = parameters(target).get(parameter)
+    if taken is None:
+        # The present values could not be given to it.
+        return None
+
+    declared = getattr(target, attribute, None)
+    if declared is not None:
+        return declared
+    has_default = taken.default is not taken.empty
+    if has_default:
+        # It can be called without, so the parameter may have this name by chance.
+        return None
+    raise UserError(
+        f"{name}: takes {parameter} but declares none; set {attribute} = {example} in it"
+    )
 
 
 def takes_embedder(target: Any) -> bool:

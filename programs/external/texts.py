@@ -25,13 +25,16 @@ from ...errors import UserError
 from ...text import one_line
 from ..predictor import Predictor
 from ..state import signature_of
-from .target import parameters
+from .target import declared_value
 
 TEXTS = "TEXTS"
 """The attribute of a class or function that declares its texts, with their defaults."""
 
 TEXTS_PARAMETER = "texts"
 """The parameter that gets the present texts by name."""
+
+_EXAMPLE = '{"rules": "the default text"}'
+"""A declaration, for error messages."""
 
 EMPTY_TEXT = "(This text is empty: nothing is added to the system's own prompt.)"
 """The instructions that stand for an empty text. Without any, DSPy would invent some."""
@@ -112,26 +115,13 @@ def declared_texts(target: Any, name: str) -> dict[str, str]:
     Raises:
         UserError: `TEXTS` maps no names to texts, or is missing though the target needs texts.
     """
-    parameter = parameters(target).get(TEXTS_PARAMETER)
-    if parameter is None:
-        # The present texts could not be given to it.
-        return {}
-
-    default_texts = getattr(target, TEXTS, None)
+    default_texts = declared_value(target, TEXTS, TEXTS_PARAMETER, _EXAMPLE, name)
     if default_texts is None:
-        has_default = parameter.default is not parameter.empty
-        if has_default:
-            # It can be called without, so the parameter may be called `texts` by chance.
-            return {}
-        raise UserError(
-            f"{name}: takes texts but declares none; "
-            f'set {TEXTS} = {{"rules": "the default text"}} in it'
-        )
-
+        return {}
     if not isinstance(default_texts, Mapping):
         raise UserError(
             f"{name}: {TEXTS} = {_short_repr(default_texts)}; "
-            'give a dict of names and texts, such as {"rules": "the default text"}'
+            f"give a dict of names and texts, such as {_EXAMPLE}"
         )
     for text_name, text in default_texts.items():
         _check_text(text_name, text, name)
