@@ -50,8 +50,8 @@ def command(
 def _lines(export: QuestionsExport) -> list[str]:
     """Return the lines that the command prints without `--json`."""
     lines = [
-        f"{export.questions} questions of {export.users} users: {export.right} answers were right, "
-        f"{export.corrected} were corrected"
+        f"questions: {export.questions} (right: {export.right}, corrected: {export.corrected}), "
+        f"users: {export.users}"
     ]
     left_out = {
         "the right answer is not known": export.without_answer,

@@ -1,4 +1,4 @@
-"""The optimizer `settings`: searches for better values of a method's numbers and switches.
+"""The optimizer `settings`: searches for better values of a method's numbers, switches and choices.
 
     mempiler.compile("turn-rag", benchmark="locomo", optimizer="settings",
                      optimizer_set={"objective": "evidence_recall"})
@@ -38,7 +38,8 @@ class SettingsSearch(Optimizer):
 
     name: ClassVar[str] = "settings"
     changes_in_program: ClassVar[str] = (
-        "settings of the method: its numbers and switches, such as k and the weights of a search"
+        "settings of the method: its numbers, switches and choices, such as k and the weights of "
+        "a search"
     )
     cost_description: ClassVar[str] = (
         "num_trials (100) passes over the training questions; with objective=evidence_recall or "

@@ -31,7 +31,7 @@ def test_questions_are_written_and_counted(
     code, output, _ = cli("questions", store_path, "--out", out)
 
     assert code == 0
-    assert "1 questions of 1 users: 1 answers were right, 0 were corrected" in output
+    assert "questions: 1 (right: 1, corrected: 0), users: 1" in output
     assert "1 left out: the right answer is not known" in output
     assert json.loads(out.read_text())["answer"] == "I moved to Lisbon."
 
@@ -69,7 +69,7 @@ def test_a_tenant_without_feedback_gives_an_empty_file(
     code, output, _ = cli("questions", store_path, "--out", out, "--tenant", "acme")
 
     assert code == 0
-    assert "0 questions of 0 users" in output
+    assert "questions: 0 (right: 0, corrected: 0), users: 0" in output
     assert out.read_text() == ""
 
 
