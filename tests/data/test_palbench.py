@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import dspy
 import pytest
@@ -26,6 +26,7 @@ from mempiler import UserError
 from mempiler.data.catalog import benchmark
 from mempiler.data.palbench.benchmark import NeedsJudge, words
 from mempiler.data.palbench.dialogue import (
+    Conversation,
     NeedUnderstandingJudge,
     PalDialogue,
     PreferenceUnderstandingJudge,
@@ -33,7 +34,7 @@ from mempiler.data.palbench.dialogue import (
     compare,
     converse,
 )
-from mempiler.data.palbench.plans import PLANS_FILE, drawn_plan, read_plans
+from mempiler.data.palbench.plans import PLANS_FILE, PlannedTurn, drawn_plan, read_plans
 from mempiler.data.palbench.topics import Persona
 from mempiler.data.samples import sample as sample_folder
 from mempiler.engines.lm import language_model
@@ -56,57 +57,72 @@ def load_part(folder: Path, part: str, **options: Any) -> Any:
     return benchmark(f"palbench.{part}", write_files(folder, FILES), **options)
 
 
-def texts(history: Any) -> list[str]:
-    """Return the texts of all turns."""
+def texts_of_turns(history: Any) -> list[str]:
+    """Return the texts_of_turns of all turns."""
     all_texts: list[str] = []
     for item in history:
         all_texts.extend(turn.text for turn in item.turns)
     return all_texts
 
 
-# The texts of the four sessions: each has two logs, and a dialogue of two turns.
-LOGS_AND_DIALOGUE_0 = ["log 0a", "log 0b", "help 0?", "why 0?", "yes 0", "so 0"]
-LOGS_AND_DIALOGUE_1 = ["log 1a", "log 1b", "help 1?", "why 1?", "yes 1", "so 1"]
-LOGS_2 = ["log 2a", "log 2b"]
-DIALOGUE_2 = ["help 2?", "why 2?", "yes 2", "so 2"]
-LOGS_3 = ["log 3a", "log 3b"]
-
-
 @pytest.mark.parametrize("part", PARTS)
 def test_the_dialogue_that_a_question_is_about_is_in_the_history_of_later_questions_only(
     tmp_path: Path, part: str
 ) -> None:
-    """The sessions 0 and 1 are history; one question is about session 2, one about session 3."""
+    """A session has two logs, and a dialogue of four turns.
+
+    The sessions 0 and 1 are history; one question is about session 2, and the next one about 3.
+    """
     first, second = (example.history for example in load_part(tmp_path, part).examples)
 
-    first_texts = [*LOGS_AND_DIALOGUE_0, *LOGS_AND_DIALOGUE_1, *LOGS_2]
-    assert texts(first) == first_texts
-    assert texts(second) == [*first_texts, *DIALOGUE_2, *LOGS_3]
+    sessions_0_and_1 = [
+        *("log 0a", "log 0b", "help 0?", "why 0?", "yes 0", "so 0"),
+        *("log 1a", "log 1b", "help 1?", "why 1?", "yes 1", "so 1"),
+    ]
+    logs_2 = ["log 2a", "log 2b"]
+    dialogue_2 = ["help 2?", "why 2?", "yes 2", "so 2"]
+    logs_3 = ["log 3a", "log 3b"]
+    assert texts_of_turns(first) == [*sessions_0_and_1, *logs_2]
+    assert texts_of_turns(second) == [*sessions_0_and_1, *logs_2, *dialogue_2, *logs_3]
+
+
+def test_later_histories_begin_with_earlier_ones(tmp_path: Path) -> None:
+    """A memory of the first history is written on to one of the second; prefixes show that."""
+    first, second = (example.history for example in load_part(tmp_path, "restate").examples)
+
     assert second.prefixes[: len(first)] == first.prefixes
 
 
-def add_log_after_its_dialogue(users: Any) -> None:
-    late_log = {"timestamp": "2024-03-20 20:01", "content": "later"}
-    users["u1"]["query"][0]["logs"].append(late_log)
-
-
 def test_logs_precede_the_dialogue_of_their_session(tmp_path: Path) -> None:
+    """The last question is about the fourth session, whose dialogue is not in the history."""
     history = load_part(tmp_path, "restate").examples[-1].history
 
     assert [type(item) for item in history] == [Logs, Session, Logs, Session, Logs, Session, Logs]
-    first_dialogue = history.items[1]
-    assert [turn.id for turn in first_dialogue.turns] == ["D1:1", "D1:2", "D1:3", "D1:4"]
-    speakers = [turn.speaker for turn in first_dialogue.turns]
-    assert speakers == ["user", "assistant", "user", "assistant"]
+
+
+def test_in_a_dialogue_user_and_assistant_speak_in_turn(tmp_path: Path) -> None:
+    _, first_dialogue, *_ = load_part(tmp_path, "restate").examples[0].history
+
+    assert [turn.line() for turn in first_dialogue.turns] == [
+        "[D1:1] user: help 0?",
+        "[D1:2] assistant: why 0?",
+        "[D1:3] user: yes 0",
+        "[D1:4] assistant: so 0",
+    ]
 
 
 def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
-    """The added log is a minute later than the dialogue of its session."""
+    """The dialogue of the session is at 20:00."""
+
+    def add_log_after_its_dialogue(users: Any) -> None:
+        late_log = {"timestamp": "2024-03-20 20:01", "content": "later"}
+        users["u1"]["query"][0]["logs"].append(late_log)
+
     loaded = load(tmp_path, "palbench.restate", add_log_after_its_dialogue)
 
     history = loaded.examples[-1].history
 
-    assert "later" not in texts(history)
+    assert "later" not in texts_of_turns(history)
     times = [item.time for item in history]
     assert None not in times
     assert times == sorted(times)
@@ -116,8 +132,9 @@ def test_the_option_show_logs_shows_the_logs_of_the_current_session_with_a_selec
     tmp_path: Path,
 ) -> None:
     """The first question is about the third session, whose logs are the item L3."""
-    inputs = load_part(tmp_path, "select", show_logs=True).examples[0].inputs()
-    assert [item.id for item in inputs["recent"]] == ["L3"]
+    example = load_part(tmp_path, "select", show_logs=True).examples[0]
+    (recent_item,) = example.inputs()["recent"]
+    assert recent_item.id == "L3"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +144,10 @@ def test_the_option_show_logs_shows_the_logs_of_the_current_session_with_a_selec
 def test_the_language_chooses_from_a_folder_of_both(
     tmp_path: Path, language: str | None, categories: list[str]
 ) -> None:
-    """Without an option the Chinese file is read, which is the original."""
+    """Without an option the Chinese file is read, which is the original.
+
+    需要休息 means "needs rest"; by such texts the language is recognized.
+    """
     english = FILES["input.json"]
     chinese = copy.deepcopy(english)
     for sample in chinese["u1"]["query"]:
@@ -180,8 +200,12 @@ def test_the_s_score_is_a_mean_over_all_topics_in_which_failures_count_as_zero()
 
 
 def test_a_judge_that_gives_impossible_points_is_asked_again(scripted: Any) -> None:
-    """In the paper an answer gets 0 to 2 points for each need. The judge first gives 7.5 points."""
-    lm = scripted(lambda kind, prompt, number: {"score": {"points": 7.5 if number == 1 else 1}})
+    """In the paper an answer gets 0 to 2 points for each need."""
+
+    def give_impossible_points_first(kind: str, prompt: str, number: int) -> Any:
+        return {"score": {"points": 7.5 if number == 1 else 1}}
+
+    lm = scripted(give_impossible_points_first)
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
 
@@ -228,9 +252,11 @@ def test_drawn_plans_have_two_guesses_and_two_proposals() -> None:
         assert replies["solution proposal"] == 2
 
 
-def test_topic_and_seed_decide_a_plan() -> None:
+def test_the_same_topic_gets_the_same_plan() -> None:
     assert drawn_plan("topic 1") == drawn_plan("topic 1")
 
+
+def test_another_seed_draws_other_plans() -> None:
     plans_of_seed_0 = [drawn_plan(f"topic {number}", seed=0) for number in range(20)]
     plans_of_seed_1 = [drawn_plan(f"topic {number}", seed=1) for number in range(20)]
     assert plans_of_seed_0 != plans_of_seed_1
@@ -242,23 +268,23 @@ RELEASED_PLAN = {
     "turn_10": {"user": "<方案反馈>", "assistant": "<反馈回应>"},
     "turn_3": {"user": "<方案讨论>", "assistant": "<方案讨论>"},
 }
-"""A plan in the form of the released file. It is shorter than any plan that is drawn.
+"""A plan in the form of the released file, with Chinese names of the actions.
 
 The turns count in the order of their numbers, whatever the order of the file.
 """
 
-RELEASED_ACTIONS = [
+PLANNED_TURNS = [
     ("topic inquiry", "requirement prediction"),
     ("requirement confirmation", "solution proposal"),
     ("solution discussion", "solution discussion"),
     ("solution feedback", "feedback response"),
 ]
-"""The actions of `RELEASED_PLAN` in English, in the order of the turns."""
+"""`RELEASED_PLAN` as it is read: what the user does in each turn, and what the assistant does."""
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A copy of the bundled data."""
+def palset_folder(tmp_path: Path) -> Path:
+    """A folder with a copy of the bundled data."""
     with sample_folder() as samples:
         shutil.copytree(samples / "palset", tmp_path / "data")
     return tmp_path / "data"
@@ -272,28 +298,31 @@ def write_released_plan(folder: Path, topic: str) -> Path:
     return path
 
 
-def test_plans_below_the_folder_of_the_data_are_read(data: Path) -> None:
+def test_plans_below_the_folder_of_the_data_are_read(palset_folder: Path) -> None:
     """`interaction.plans` holds the plan of each topic that stands in a file."""
-    topic = benchmark("palbench.dialogue", data).examples[0].asked.id
-    write_released_plan(data / "dialogue_evaluation", topic)
+    topic = benchmark("palbench.dialogue", palset_folder).examples[0].asked.id
+    write_released_plan(palset_folder / "dialogue_evaluation", topic)
 
-    loaded = benchmark("palbench.dialogue", data)
+    loaded = benchmark("palbench.dialogue", palset_folder)
 
-    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == RELEASED_ACTIONS
+    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == PLANNED_TURNS
 
 
-def test_a_file_of_plans_may_be_named(data: Path, tmp_path: Path) -> None:
+def test_a_file_of_plans_may_be_named(palset_folder: Path, tmp_path: Path) -> None:
     """`interaction.plans` holds the plan of each topic that stands in a file."""
-    topic = benchmark("palbench.dialogue", data).examples[0].asked.id
+    topic = benchmark("palbench.dialogue", palset_folder).examples[0].asked.id
     path = write_released_plan(tmp_path / "elsewhere", topic)
 
-    loaded = benchmark("palbench.dialogue", data, plans=str(path))
+    loaded = benchmark("palbench.dialogue", palset_folder, plans=str(path))
 
-    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == RELEASED_ACTIONS
+    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == PLANNED_TURNS
 
 
 class RecordingAssistant:
-    """An assistant that answers "reply 1", "reply 2" and so on, and records what it was asked."""
+    """An assistant that answers "reply 1", "reply 2" and so on.
+
+    `queries` holds what it was asked.
+    """
 
     def __init__(self) -> None:
         self.queries: list[dict[str, Any]] = []
@@ -312,22 +341,30 @@ def silent_rival(**query: Any) -> dspy.Prediction:
     return dspy.Prediction(answer="-")
 
 
-def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(data: Path) -> None:
+def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(
+    palset_folder: Path,
+) -> None:
     """A file has a released plan of the first topic. The second topic is in no file."""
-    planned_topic = benchmark("palbench.dialogue", data).examples[0].asked.id
-    write_released_plan(data / "dialogue_evaluation", planned_topic)
-    loaded = benchmark("palbench.dialogue", data)
-    planned, other = loaded.examples[:2]
+    planned_topic = benchmark("palbench.dialogue", palset_folder).examples[0].asked.id
+    write_released_plan(palset_folder / "dialogue_evaluation", planned_topic)
+    loaded = benchmark("palbench.dialogue", palset_folder)
+    first, second = loaded.examples[:2]
     lm = language_model(meter=Meter())
     interaction = loaded.interaction.with_simulated_user(lm, adapter(), silent_rival)
 
-    assistant = RecordingAssistant()
-    interaction.converse(assistant, planned)
-    assert assistant.actions == [reply for _, reply in RELEASED_ACTIONS]
+    assistant_of_first = RecordingAssistant()
+    interaction.converse(assistant_of_first, first)
+    assistant_of_second = RecordingAssistant()
+    interaction.converse(assistant_of_second, second)
 
-    assistant = RecordingAssistant()
-    interaction.converse(assistant, other)
-    assert assistant.actions == [turn.assistant for turn in drawn_plan(other.asked.id)]
+    assert assistant_of_first.actions == [
+        "requirement prediction",
+        "solution proposal",
+        "solution discussion",
+        "feedback response",
+    ]
+    drawn_actions = [turn.assistant for turn in drawn_plan(second.asked.id)]
+    assert assistant_of_second.actions == drawn_actions
 
 
 @pytest.mark.parametrize(
@@ -351,84 +388,108 @@ def test_plans_of_another_form_are_refused(tmp_path: Path, plans: Any, problem: 
 
 
 PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
-PLAN = drawn_plan("topic 0")
 
 
-class SimulatedDialogue(NamedTuple):
-    """A dialogue of the simulated user with a recording assistant."""
+def hold_dialogue(
+    lm: Any, assistant: Callable[..., dspy.Prediction], plan: list[tuple[Any, Any]]
+) -> Conversation:
+    """Let a model, which plays the user, talk with an assistant to the end of a plan.
 
-    actions: list[str]
-    """What user and assistant did, in turn."""
-    last_answer: str
-    assistant: RecordingAssistant
-    user_prompts: list[str]
-    """The prompts of the model that plays the user."""
+    A plan has a pair for each turn: what the user does, and what the assistant does.
+    """
+    user = SimulatedUser(lm, adapter())
+    turns = tuple(PlannedTurn(*pair) for pair in plan)
+    return converse(user, assistant, PERSONA, turns, query="query?")
 
 
-@pytest.fixture
-def simulated_dialogue(scripted: Any) -> SimulatedDialogue:
-    """A dialogue to the end of `PLAN`. The user says "words 1", "words 2" and so on."""
+def test_a_dialogue_runs_to_the_end_of_its_plan(scripted: Any) -> None:
+    lm = scripted(lambda kind, prompt, number: {"utterance": f"words {number}"})
+    plan = [
+        ("topic inquiry", "requirement prediction"),
+        ("requirement confirmation", "solution proposal"),
+    ]
+
+    conversation = hold_dialogue(lm, RecordingAssistant(), plan)
+
+    utterances = [(each.role, each.action, each.text) for each in conversation.utterances]
+    assert utterances == [
+        ("user", "topic inquiry", "words 1"),
+        ("assistant", "requirement prediction", "reply 1"),
+        ("user", "requirement confirmation", "words 2"),
+        ("assistant", "solution proposal", "reply 2"),
+    ]
+    assert conversation.last_reply.answer == "reply 2"
+
+
+def test_the_assistant_is_shown_the_dialogue_so_far_and_its_next_action(scripted: Any) -> None:
     lm = scripted(lambda kind, prompt, number: {"utterance": f"words {number}"})
     assistant = RecordingAssistant()
-    user = SimulatedUser(lm, adapter())
+    plan = [
+        ("topic inquiry", "requirement prediction"),
+        ("requirement confirmation", "solution proposal"),
+    ]
 
-    conversation = converse(user, assistant, PERSONA, PLAN, query="query?")
+    hold_dialogue(lm, assistant, plan)
 
-    return SimulatedDialogue(
-        actions=[utterance.action for utterance in conversation.utterances],
-        last_answer=conversation.last_reply.answer,
-        assistant=assistant,
-        user_prompts=[prompt for _, prompt in lm.engine.prompts],
-    )
-
-
-def test_a_dialogue_runs_to_the_end_of_its_plan(simulated_dialogue: SimulatedDialogue) -> None:
-    planned_actions: list[str] = []
-    for turn in PLAN:
-        planned_actions.extend([turn.user, turn.assistant])
-    assert simulated_dialogue.actions == planned_actions
-    assert simulated_dialogue.assistant.actions == [turn.assistant for turn in PLAN]
-    assert simulated_dialogue.last_answer == f"reply {len(PLAN)}"
-
-
-def test_the_assistant_is_shown_the_dialogue_so_far(
-    simulated_dialogue: SimulatedDialogue,
-) -> None:
-    """The simulated user says "words 1" first, and the assistant answers "reply 1"."""
-    first_query, second_query = simulated_dialogue.assistant.queries[:2]
-    assert first_query == {
-        "question": "words 1",
-        "dialogue": "",
-        "action": "requirement prediction",
-    }
-    assert second_query["question"] == "words 2"
-    assert second_query["dialogue"] == "user: words 1\nassistant: reply 1"
+    assert assistant.queries == [
+        {
+            "question": "words 1",
+            "dialogue": "",
+            "action": "requirement prediction",
+        },
+        {
+            "question": "words 2",
+            "dialogue": "user: words 1\nassistant: reply 1",
+            "action": "solution proposal",
+        },
+    ]
 
 
+@pytest.mark.parametrize(
+    ("user_action", "shown", "hidden"),
+    [
+        ("topic inquiry", "NEEDS", "PREFERENCES"),
+        ("requirement confirmation", "NEEDS", "PREFERENCES"),
+        ("solution discussion", "PREFERENCES", "NEEDS"),
+        ("solution feedback", "PREFERENCES", "NEEDS"),
+    ],
+)
 def test_the_user_knows_preferences_only_once_solutions_are_discussed(
-    simulated_dialogue: SimulatedDialogue,
+    scripted: Any, user_action: str, shown: str, hidden: str
 ) -> None:
-    """The prompt of the simulated user shows needs at first, and preferences later."""
-    for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
-        is_about_needs = turn.user in ("topic inquiry", "requirement confirmation")
-        assert ("NEEDS" in prompt) == is_about_needs
-        assert ("PREFERENCES" in prompt) == (not is_about_needs)
+    """Before that, the model that plays the user is shown the user's needs.
+
+    The persona of these tests has the needs "NEEDS" and the preferences "PREFERENCES".
+    """
+    lm = scripted(lambda *call: {"utterance": "words"})
+
+    hold_dialogue(lm, RecordingAssistant(), plan=[(user_action, "solution proposal")])
+
+    ((_, prompt),) = lm.engine.prompts
+    assert shown in prompt
+    assert hidden not in prompt
 
 
-def test_the_user_is_told_what_each_action_means(simulated_dialogue: SimulatedDialogue) -> None:
-    """`USER_ACTIONS` describes each action in words."""
-    for turn, prompt in zip(PLAN, simulated_dialogue.user_prompts, strict=True):
-        assert USER_ACTIONS[turn.user] in prompt
+@pytest.mark.parametrize("user_action", USER_ACTIONS)
+def test_the_user_is_told_what_each_action_means(scripted: Any, user_action: str) -> None:
+    """`USER_ACTIONS` describes each action in words, for the model that plays the user."""
+    lm = scripted(lambda *call: {"utterance": "words"})
+
+    hold_dialogue(lm, RecordingAssistant(), plan=[(user_action, "solution proposal")])
+
+    ((_, prompt),) = lm.engine.prompts
+    assert USER_ACTIONS[user_action] in prompt
 
 
 def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any) -> None:
     """A prompt shows the dialogue with one line for each turn."""
     lm = scripted(lambda *call: {"utterance": "words"})
 
-    def reply(**query: Any) -> dspy.Prediction:
+    def reply_in_two_lines(**query: Any) -> dspy.Prediction:
         return dspy.Prediction(answer="reply\nmore")
 
-    conversation = converse(SimulatedUser(lm, adapter()), reply, PERSONA, PLAN, query="query?")
+    plan = [("topic inquiry", "requirement prediction")]
+    conversation = hold_dialogue(lm, reply_in_two_lines, plan)
 
     assert conversation.utterances[1].text == "reply more"
 
@@ -505,7 +566,7 @@ def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True)])
 def test_an_option_that_is_a_text_is_read_as_true_or_false(text: Any, value: bool) -> None:
-    """Options of the command line are texts."""
+    """Options of the command line are texts_of_turns."""
     assert PalDialogue.load(against_logs=text).interaction.against_logs is value
 
 
