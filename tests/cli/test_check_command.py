@@ -1,7 +1,8 @@
 """`mempiler check`: exit codes, files for CI systems, and what is refused before anything runs.
 
-The programs are functions of a file `check_programs.py`: `right` knows every answer, and `forgets`
-knows every second one.
+The command compares a program with another one on the same questions. It is for CI systems: the
+exit code says whether the program is worse. The programs are functions of a file `programs.py`:
+`knows_all` answers all 24 questions rightly, and `knows_half` every second one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 
 import mempiler
@@ -17,26 +17,24 @@ import pytest
 from mempiler.cli import app
 from mempiler.runs.options import RunOptions
 
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
+from ..command_line import RunCommand
 
 PROGRAMS = """
-def right(history, question):
+def knows_all(history, question):
     return "city " + question.split()[3]
 
-def forgets(history, question):
+def knows_half(history, question):
     number = int(question.split()[3])
-    return "who knows" if number % 2 else right(history, question)
+    return "who knows" if number % 2 else knows_all(history, question)
 
 def fails(history, question):
     raise RuntimeError("out of order")
 """
-CHECK = ("check", "check_programs:{}", "--against", "check_programs:right", "--data", "q.jsonl")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the programs and 24 questions."""
+def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with `programs.py` and 24 questions: one about each of 24 users."""
     lines: list[str] = []
     for number in range(24):
         question = {
@@ -47,54 +45,72 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         lines.append(json.dumps(question))
     (tmp_path / "q.jsonl").write_text("\n".join(lines))
-    (tmp_path / "check_programs.py").write_text(PROGRAMS)
+    (tmp_path / "programs.py").write_text(PROGRAMS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
 
-def words(program: str, *options: str) -> list[str]:
-    """Return the words of a check of a program against `right`."""
-    return [*(word.format(program) for word in CHECK), "--metric", "exact", *options]
+def check_command(program: str, *options: str) -> list[str]:
+    """Return the words of a command that compares a program with `knows_all`."""
+    return [
+        *("check", f"programs:{program}"),
+        *("--against", "programs:knows_all"),
+        *("--data", "q.jsonl"),
+        *("--metric", "exact"),
+        *options,
+    ]
 
 
 def test_code_0_means_that_nothing_worse_was_found(cli: RunCommand) -> None:
-    code, out, err = cli(*words("right"))
+    code, out, err = cli(*check_command("knows_all"))
 
     assert code == 0, err
-    assert out.startswith("check passed: check_programs:right against check_programs:right")
+    assert out.startswith("check passed: programs:knows_all against programs:knows_all")
     assert "the smallest loss that these 24 questions detect in 90% of the cases" in out
 
 
-def test_code_1_means_worse_and_the_files_say_why(cli: RunCommand, here: Path) -> None:
-    code, out, _ = cli(*words("forgets", "--markdown", "summary.md", "--junit", "junit.xml"))
+def test_code_1_means_worse(cli: RunCommand) -> None:
+    """The program gives half of the answers that `knows_all` gives."""
+    code, out, _ = cli(*check_command("knows_half"))
 
     assert code == 1
-    assert "failed: check_programs:forgets with offline: worse: -0.500 [" in out
-    assert "failed: check\\_programs:forgets with offline" in (here / "summary.md").read_text()
-    suite = ElementTree.parse(here / "junit.xml").getroot()
+    assert "failed: programs:knows_half with offline: worse: -0.500 [" in out
+
+
+def test_the_files_of_a_failed_check_say_why(cli: RunCommand, current_folder: Path) -> None:
+    cli(*check_command("knows_half", "--markdown", "summary.md", "--junit", "junit.xml"))
+
+    summary = (current_folder / "summary.md").read_text()
+    assert "failed: programs:knows\\_half with offline" in summary
+    suite = ElementTree.parse(current_folder / "junit.xml").getroot()
     assert suite.get("failures") == "1"
 
 
 def test_code_1_means_a_missed_floor(cli: RunCommand) -> None:
-    code, out, _ = cli(*words("right", "--floor", "score=1.01"))
+    """A floor is the least score that is allowed. The program has the score 1."""
+    code, out, _ = cli(*check_command("knows_all", "--floor", "score=1.01"))
 
     assert code == 1
     assert "below the floor 1.01" in out
 
 
-def test_code_4_means_a_broken_run_and_the_files_are_there(cli: RunCommand, here: Path) -> None:
-    code, out, err = cli(*words("fails", "--junit", "junit.xml"))
+def test_code_4_means_a_broken_run_and_the_files_are_there(
+    cli: RunCommand, current_folder: Path
+) -> None:
+    """The program `fails` raises an error for each of the 24 questions."""
+    code, out, err = cli(*check_command("fails", "--junit", "junit.xml"))
 
     assert code == 4
     assert out.startswith("check failed: ")
     assert "broken run: 24 of 24 questions failed" in err
-    suite = ElementTree.parse(here / "junit.xml").getroot()
+    suite = ElementTree.parse(current_folder / "junit.xml").getroot()
     assert suite.get("errors") == "1"
 
 
 def test_json_is_one_object(cli: RunCommand) -> None:
-    code, out, _ = cli(*words("forgets", "--json"))
+    """It has a row for each program. The first one is what the other is compared with."""
+    code, out, _ = cli(*check_command("knows_half", "--json"))
 
     result = json.loads(out)
     assert code == 1
@@ -103,7 +119,7 @@ def test_json_is_one_object(cli: RunCommand) -> None:
 
 
 def test_an_unknown_figure_is_refused_with_its_name(cli: RunCommand) -> None:
-    code, _, err = cli(*words("right", "--floor", "scor=.5"))
+    code, _, err = cli(*check_command("knows_all", "--floor", "scor=.5"))
 
     assert code == 2
     assert "unknown figure of --floor 'scor'; did you mean 'score'?" in err
@@ -121,16 +137,16 @@ def test_an_unknown_figure_is_refused_with_its_name(cli: RunCommand) -> None:
     ],
 )
 def test_a_mistake_is_refused_before_anything_runs(
-    cli: RunCommand, here: Path, options: list[str], message: str
+    cli: RunCommand, current_folder: Path, options: list[str], message: str
 ) -> None:
-    (here / "foreign.txt").write_text("mine")
+    (current_folder / "foreign.txt").write_text("mine")
 
-    code, out, err = cli(*words("right", *options))
+    code, out, err = cli(*check_command("knows_all", *options))
 
     assert code == 2
     assert out == ""
     assert message in err
-    assert (here / "foreign.txt").read_text() == "mine"
+    assert (current_folder / "foreign.txt").read_text() == "mine"
 
 
 def test_a_program_to_compare_with_is_needed(cli: RunCommand) -> None:
@@ -140,20 +156,22 @@ def test_a_program_to_compare_with_is_needed(cli: RunCommand) -> None:
     assert "--against" in err
 
 
-def test_files_of_an_earlier_check_are_replaced(cli: RunCommand, here: Path) -> None:
-    cli(*words("forgets", "--markdown", "summary.md", "--junit", "junit.xml"))
+def test_files_of_an_earlier_check_are_replaced(cli: RunCommand, current_folder: Path) -> None:
+    cli(*check_command("knows_half", "--markdown", "summary.md", "--junit", "junit.xml"))
 
-    code, _, err = cli(*words("right", "--markdown", "summary.md", "--junit", "junit.xml"))
+    code, _, err = cli(
+        *check_command("knows_all", "--markdown", "summary.md", "--junit", "junit.xml")
+    )
 
     assert code == 0, err
-    assert "check passed" in (here / "summary.md").read_text()
-    assert ElementTree.parse(here / "junit.xml").getroot().get("failures") == "0"
+    assert "check passed" in (current_folder / "summary.md").read_text()
+    assert ElementTree.parse(current_folder / "junit.xml").getroot().get("failures") == "0"
 
 
-def test_a_file_of_settings_names_the_model(cli: RunCommand, here: Path) -> None:
-    (here / "check.toml").write_text('[models.task]\nname = "no-such-provider/x"\n')
+def test_a_file_of_settings_names_the_model(cli: RunCommand, current_folder: Path) -> None:
+    (current_folder / "check.toml").write_text('[models.task]\nname = "no-such-provider/x"\n')
 
-    code, _, err = cli(*words("right", "--config", "check.toml"))
+    code, _, err = cli(*check_command("knows_all", "--config", "check.toml"))
 
     assert code == 2
     assert "no-such-provider/x" in err

@@ -1,8 +1,11 @@
-"""`mempiler improve`: what it prints, and its exit codes."""
+"""`mempiler improve`: what it prints, and its exit codes.
+
+The command compiles a registered program anew, on questions that its users have rated since, and
+promotes the result if it is better. The address of a program names it in a registry.
+"""
 
 import inspect
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import mempiler
@@ -10,10 +13,8 @@ import pytest
 from mempiler.cli import app
 from mempiler.runs.options import RunOptions
 
+from ..command_line import RunCommand
 from ..runs.drifting_users import register_first_version, write_questions
-
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
 
 
 @pytest.fixture(scope="module")
@@ -23,28 +24,29 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return register_first_version("improved-by-command", folder)
 
 
-@pytest.fixture
-def few_questions(tmp_path: Path) -> Path:
-    """Questions of two users: too few for a round."""
-    return write_questions(tmp_path / "few.jsonl", users=range(2))
-
-
 def test_the_exit_code_is_zero_if_nothing_is_promoted(
-    cli: RunCommand, address: str, few_questions: Path
+    cli: RunCommand, address: str, tmp_path: Path
 ) -> None:
-    code, out, _ = cli("improve", address, "--data", few_questions, "--max-usd", "5")
+    """Questions of two users are too few to compile on."""
+    questions = write_questions(tmp_path / "questions.jsonl", users=range(2))
+
+    code, out, _ = cli("improve", address, "--data", questions, "--max-usd", "5")
 
     assert code == 0
     assert out.startswith(f"{address}: too few questions (version 1): missing: ")
 
 
-def test_json_is_one_object(cli: RunCommand, address: str, few_questions: Path) -> None:
-    code, out, _ = cli("improve", address, "--data", few_questions, "--json")
+def test_json_is_one_object(cli: RunCommand, address: str, tmp_path: Path) -> None:
+    """Questions of two users are too few, so the first version stays."""
+    questions = write_questions(tmp_path / "questions.jsonl", users=range(2))
+
+    code, out, _ = cli("improve", address, "--data", questions, "--json")
 
     printed = json.loads(out)
     assert code == 0
     assert printed["promoted"] is False
-    assert printed["version_before"] == printed["version_after"] == "1"
+    assert printed["version_before"] == "1"
+    assert printed["version_after"] == "1"
     assert printed["decided_questions"] == 0
 
 
@@ -59,6 +61,7 @@ def test_without_questions_the_exit_code_is_two(cli: RunCommand, address: str) -
 
 
 def test_every_option_is_an_argument_of_the_function() -> None:
+    """The function `mempiler.improve` takes the options of a run as keywords."""
     command = app.get_command(None, "improve")  # type: ignore[arg-type]
     options: set[str] = set()
     for parameter in command.params:

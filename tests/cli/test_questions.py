@@ -1,34 +1,38 @@
-"""`mempiler questions`: feedback of a store as a file of questions, or as a page to review."""
+"""`mempiler questions`: feedback of a store as a file of questions, or as a page to review.
+
+A store keeps what users asked, and whether they called the answer right. A right answer makes a
+question with a gold answer, on which programs can be compiled.
+"""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from mempiler import Store, build
 
-RunCommand = Callable[..., tuple[int, str, str]]
-"""Words of a command -> its exit code, standard output and standard error."""
+from ..command_line import RunCommand
 
 
-@pytest.fixture
-def store_path(tmp_path: Path) -> Path:
-    """A store in which Ada called an answer right, and another one wrong."""
-    path = tmp_path / "memories.sqlite"
+def store_with_feedback(folder: Path, feedback: dict[str, bool]) -> Path:
+    """Write a store in which Ada asked questions; return its path.
+
+    She said that she moved to Lisbon, which is the answer to each question. `feedback` says whether
+    she called the answer right.
+    """
+    path = folder / "memories.sqlite"
     with Store(path) as store:
         memory = build("turn-rag").memory(store, "ada", lm="offline", feedback=True)
         memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
-        memory.feedback(memory.ask("Where did Ada move?").answer_id, right=True)
-        memory.feedback(memory.ask("When did Ada move?").answer_id, right=False)
+        for question, is_right in feedback.items():
+            memory.feedback(memory.ask(question).answer_id, right=is_right)
     return path
 
 
-def test_questions_are_written_and_counted(
-    cli: RunCommand, store_path: Path, tmp_path: Path
-) -> None:
+def test_questions_are_written_and_counted(cli: RunCommand, tmp_path: Path) -> None:
+    feedback = {"Where did Ada move?": True, "When did Ada move?": False}
+    store = store_with_feedback(tmp_path, feedback)
     out = tmp_path / "questions.jsonl"
 
-    code, output, _ = cli("questions", store_path, "--out", out)
+    code, output, _ = cli("questions", store, "--out", out)
 
     assert code == 0
     assert "questions: 1 (right: 1, corrected: 0), users: 1" in output
@@ -36,24 +40,25 @@ def test_questions_are_written_and_counted(
     assert json.loads(out.read_text())["answer"] == "I moved to Lisbon."
 
 
-def test_counts_come_as_json(cli: RunCommand, store_path: Path, tmp_path: Path) -> None:
+def test_counts_come_as_json(cli: RunCommand, tmp_path: Path) -> None:
+    feedback = {"Where did Ada move?": True, "When did Ada move?": False}
+    store = store_with_feedback(tmp_path, feedback)
     out = tmp_path / "questions.jsonl"
 
-    code, output, _ = cli("questions", store_path, "--out", out, "--json")
+    _, output, _ = cli("questions", store, "--out", out, "--json")
 
-    assert code == 0
     counts = json.loads(output)
-    assert (counts["questions"], counts["without_answer"]) == (1, 1)
+    assert counts["questions"] == 1
+    assert counts["without_answer"] == 1
     assert counts["path"] == str(out)
 
 
-def test_a_review_page_is_written_in_place_of_the_file(
-    cli: RunCommand, store_path: Path, tmp_path: Path
-) -> None:
+def test_a_review_page_is_written_in_place_of_the_file(cli: RunCommand, tmp_path: Path) -> None:
+    store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
     out = tmp_path / "questions.jsonl"
     page = tmp_path / "review.html"
 
-    code, output, _ = cli("questions", store_path, "--out", out, "--review", page)
+    code, output, _ = cli("questions", store, "--out", out, "--review", page)
 
     assert code == 0
     assert f"open {page} in a browser" in output
@@ -61,12 +66,12 @@ def test_a_review_page_is_written_in_place_of_the_file(
     assert not out.exists()
 
 
-def test_a_tenant_without_feedback_gives_an_empty_file(
-    cli: RunCommand, store_path: Path, tmp_path: Path
-) -> None:
+def test_a_tenant_without_feedback_gives_an_empty_file(cli: RunCommand, tmp_path: Path) -> None:
+    """Ada is of no tenant, and there is nobody of the tenant acme."""
+    store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
     out = tmp_path / "questions.jsonl"
 
-    code, output, _ = cli("questions", store_path, "--out", out, "--tenant", "acme")
+    code, output, _ = cli("questions", store, "--out", out, "--tenant", "acme")
 
     assert code == 0
     assert "questions: 0 (right: 0, corrected: 0), users: 0" in output
@@ -81,16 +86,24 @@ def test_a_store_that_is_not_there_is_refused(cli: RunCommand, tmp_path: Path) -
     assert "Traceback" not in errors
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(
-    cli: RunCommand, store_path: Path, tmp_path: Path
-) -> None:
+def test_a_file_of_somebody_else_is_not_overwritten(cli: RunCommand, tmp_path: Path) -> None:
+    store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
     out = tmp_path / "questions.jsonl"
     out.write_text("mine")
 
-    code, _, errors = cli("questions", store_path, "--out", out)
+    code, _, errors = cli("questions", store, "--out", out)
+
     assert code == 2
     assert "give --force" in errors
     assert out.read_text() == "mine"
 
-    code, _, _ = cli("questions", store_path, "--out", out, "--force")
+
+def test_a_file_of_somebody_else_is_overwritten_by_force(cli: RunCommand, tmp_path: Path) -> None:
+    store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
+    out = tmp_path / "questions.jsonl"
+    out.write_text("mine")
+
+    code, _, _ = cli("questions", store, "--out", out, "--force")
+
     assert code == 0
+    assert json.loads(out.read_text())["question"] == "Where did Ada move?"

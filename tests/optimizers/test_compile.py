@@ -36,25 +36,26 @@ WRITERS = {"method.writer.extract_facts", "method.writer.manage"}
 READERS = {"task.answer"}
 
 
-def memory_r2() -> MemoryProgram:
-    """Return Memory-R2 with two chunks per session of six turns; one of them has the evidence."""
+def new_memory_r2() -> MemoryProgram:
+    """Return Memory-R2, which writes each session of six turns in two chunks."""
     return build("memory-r2", embedder=embedder(), chunk_turns=3)
 
 
-def turn_rag() -> MemoryProgram:
+def new_turn_rag() -> MemoryProgram:
     """Return Turn RAG."""
     return build("turn-rag", embedder=embedder())
 
 
-def numbered_questions(
-    history: Any, evidence: Sequence[str], category: str = "4"
+def questions_on_turns(
+    history: Any, turn_ids: Sequence[str], category: str = "4"
 ) -> list[dspy.Example]:
-    """Return a question for each turn of evidence, with the gold answer "the marker".
+    """Return a question about each of these turns; its gold answer is always "the marker".
 
-    The text of the second question of category 4 ends in "of question-4-1?".
+    The first question of category 4 ends in "of question-4-0?", and the second one in
+    "of question-4-1?".
     """
     examples: list[dspy.Example] = []
-    for number, turn_id in enumerate(evidence):
+    for number, turn_id in enumerate(turn_ids):
         place = PLACES[int(turn_id[1]) % 8]
         text = f"Who saw {place} with {turn_id[3]}, of question-{category}-{number}?"
         example_id = f"{history.id}:{category}:{number}"
@@ -66,16 +67,16 @@ def numbered_questions(
     return examples
 
 
-def compile_with(
+def compile_on(
     lm: Any, program: MemoryProgram, examples: Sequence[dspy.Example], **config: Any
 ) -> MemoryProgram:
-    """Compile a program on questions; `config` has the fields of a CompileConfig."""
+    """Compile a program on training questions; `config` has the fields of a CompileConfig."""
     with dspy.context(lm=lm):
         return compile_program(program, locomo(examples), examples, CompileConfig(**config))
 
 
 @pytest.fixture
-def expert_replies(fact_replies: Any) -> Callable[[str, str, int], dict[str, Any]]:
+def always_right(fact_replies: Any) -> Callable[[str, str, int], dict[str, Any]]:
     """A scripted model that stores every turn as a fact, and answers every question rightly."""
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -104,37 +105,39 @@ def bootstrapped_demos(program: MemoryProgram, name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("stage", "changed_predictors"),
+    ("stage", "expected"),
     [
-        pytest.param("write", WRITERS, id="write"),
-        pytest.param("read", READERS, id="read"),
-        pytest.param("all", WRITERS | READERS, id="all"),
+        ("write", {"method.writer.extract_facts", "method.writer.manage"}),
+        ("read", {"task.answer"}),
+        ("all", {"method.writer.extract_facts", "method.writer.manage", "task.answer"}),
     ],
+    ids=["write", "read", "all"],
 )
 def test_a_stage_changes_its_predictors_and_no_other(
-    scripted, expert_replies, make_history, stage, changed_predictors
+    scripted, always_right, make_history, stage, expected
 ):
-    program = memory_r2()
-    examples = numbered_questions(make_history(4), ["D1:2", "D2:5", "D4:1"])
+    """Memory-R2 has three predictors: two write memories, and one answers."""
+    program = new_memory_r2()
     states_before = predictor_states(program)
+    examples = questions_on_turns(make_history(4), ["D1:2", "D2:5", "D4:1"])
 
-    compiled = compile_with(scripted(expert_replies), program, examples, stage=stage)
+    compiled = compile_on(scripted(always_right), program, examples, stage=stage)
 
     states_after = predictor_states(compiled)
     changed = {name for name in states_before if states_before[name] != states_after[name]}
-    assert changed == changed_predictors
-    # The program that was given is not changed.
+    assert changed == expected
+    # `compiled` is a copy: the program itself is not changed.
     assert predictor_states(program) == states_before
 
 
 def test_writing_demos_come_from_the_sessions_of_the_answered_facts(
-    scripted, expert_replies, make_history
+    scripted, always_right, make_history
 ):
-    """A history has eight sessions, and the questions are about three of them."""
+    """The history has eight sessions, D1 to D8; the questions are about turns of D2, D4 and D7."""
     evidence = ["D2:5", "D4:1", "D7:3"]
-    examples = numbered_questions(make_history(8), evidence)
+    examples = questions_on_turns(make_history(8), evidence)
 
-    compiled = compile_with(scripted(expert_replies), memory_r2(), examples, stage="write")
+    compiled = compile_on(scripted(always_right), new_memory_r2(), examples, stage="write")
 
     extraction_demos = bootstrapped_demos(compiled, "method.writer.extract_facts")
     assert len(extraction_demos) == 3
@@ -175,26 +178,23 @@ def test_a_second_round_writes_the_memory_anew_and_tries_again(
         return {**fact_replies(kind, text, n), "answer": answer}
 
     lm = scripted(reply_rightly_the_second_time)
-    examples = numbered_questions(make_history(1), ["D1:2", "D1:5"])
+    examples = questions_on_turns(make_history(1), ["D1:2", "D1:5"])
     settings = {"max_rounds": rounds, "max_labeled_demos": 0}
 
-    compiled = compile_with(lm, memory_r2(), examples, settings=settings)
+    compiled = compile_on(lm, new_memory_r2(), examples, settings=settings)
 
     assert len(bootstrapped_demos(compiled, "task.answer")) == demo_count
     assert lm.engine.calls["operations"] == write_calls
 
 
-def test_adversarial_questions_are_not_trained_on(scripted, expert_replies, make_history):
-    """Adversarial questions have no answer in the history, and do not count for the score."""
+def test_adversarial_questions_are_not_trained_on(scripted, always_right, make_history):
+    """Questions of LoCoMo's category 5 have no answer in the history, and do not count."""
     history = make_history(1)
-    lm = scripted(expert_replies)
-    examples = [
-        *numbered_questions(history, ["D1:1"] * 2),
-        # LoCoMo's adversarial questions have category 5.
-        *numbered_questions(history, ["D1:1"] * 6, category="5"),
-    ]
+    answerable = questions_on_turns(history, ["D1:1"] * 2, category="4")
+    adversarial = questions_on_turns(history, ["D1:1"] * 6, category="5")
+    lm = scripted(always_right)
 
-    compiled = compile_with(lm, turn_rag(), examples)
+    compiled = compile_on(lm, new_turn_rag(), [*answerable, *adversarial])
 
     assert len(lm.engine.prompts) > 0
     for _, prompt in lm.engine.prompts:
@@ -203,28 +203,29 @@ def test_adversarial_questions_are_not_trained_on(scripted, expert_replies, make
         assert "question-5" not in demo.question
 
 
-def test_adversarial_questions_alone_are_refused(scripted, expert_replies, make_history):
-    examples = numbered_questions(make_history(1), ["D1:1"] * 3, category="5")
+def test_adversarial_questions_alone_are_refused(scripted, always_right, make_history):
+    """Adversarial questions have category 5. They do not count for the score of LoCoMo."""
+    adversarial = questions_on_turns(make_history(1), ["D1:1"] * 3, category="5")
 
     with pytest.raises(UserError, match="training questions that count for the score, there are 0"):
-        compile_with(scripted(expert_replies), turn_rag(), examples)
+        compile_on(scripted(always_right), new_turn_rag(), adversarial)
 
 
 def test_answers_below_the_threshold_become_no_demos(scripted, make_history):
-    """The model is right about one of four questions."""
+    """A call becomes a demo if its answer is right, which is "the marker" for every question.
 
-    def reply_rightly_to_one_question(kind: str, text: str, n: int) -> dict[str, str]:
+    Of the questions 4-0 to 4-3 the model answers only 4-1 rightly.
+    """
+
+    def answer_only_question_1(kind: str, text: str, n: int) -> dict[str, str]:
         question = text.rsplit("## question", 1)[1]
         return {"answer": "the marker" if "question-4-1" in question else "a stone"}
 
-    examples = numbered_questions(make_history(1), ["D1:1"] * 4)
+    lm = scripted(answer_only_question_1)
+    examples = questions_on_turns(make_history(1), ["D1:1"] * 4)
+    only_from_calls = {"max_labeled_demos": 0}
 
-    compiled = compile_with(
-        scripted(reply_rightly_to_one_question),
-        turn_rag(),
-        examples,
-        settings={"max_labeled_demos": 0},
-    )
+    compiled = compile_on(lm, new_turn_rag(), examples, settings=only_from_calls)
 
     (demo,) = compiled.task.answer.demos
     assert demo.question == "Who saw Oslo with 1, of question-4-1?"
@@ -266,54 +267,70 @@ def gepa(**settings: Any) -> dict[str, Any]:
     ],
 )
 def test_a_wrong_request_is_refused_before_any_call(
-    scripted, expert_replies, make_history, config, problem
+    scripted, always_right, make_history, config, problem
 ):
-    lm = scripted(expert_replies)
-    examples = numbered_questions(make_history(1), ["D1:1"] * 6)
+    lm = scripted(always_right)
+    examples = questions_on_turns(make_history(1), ["D1:1"] * 6)
 
     with pytest.raises(UserError, match=problem):
-        compile_with(lm, turn_rag(), examples, **config)
+        compile_on(lm, new_turn_rag(), examples, **config)
 
     assert lm.engine.prompts == []
 
 
-def test_settings_and_objects_reach_gepa(scripted, expert_replies, make_history, monkeypatch):
-    """GEPA is an optimizer of another library, which takes settings, and objects of its own."""
-    arguments: dict[str, Any] = {}
+@pytest.fixture
+def arguments_of_gepa(
+    scripted, always_right, make_history, monkeypatch
+) -> Callable[..., dict[str, Any]]:
+    """A function that compiles with settings of GEPA; returns what the library is called with.
 
-    def note_arguments(**named: Any) -> None:
-        arguments.update(named)
-        raise UserError("arguments are noted")
+    The library is replaced, so that it does nothing.
+    """
 
-    # The library is not asked to do anything: only what we pass to it is looked at.
-    monkeypatch.setattr(gepa_package, "optimize", note_arguments)
-    stopper = NoImprovementStopper(5)
-    config = gepa(
-        reflection_minibatch_size=2,
-        use_merge=False,
-        sampling_strategy=PxNSampling(2, n=3),
-        stop_callbacks=[stopper],
-        acceptance_criterion="improvement_or_equal",
-    )
-    examples = numbered_questions(make_history(4), ["D1:1"] * 6)
+    def compile_with_gepa(**settings: Any) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
 
-    with pytest.raises(UserError, match="arguments are noted"):
-        compile_with(scripted(expert_replies), turn_rag(), examples, **config)
+        def note_arguments(**named: Any) -> None:
+            arguments.update(named)
+            raise UserError("arguments are noted")
+
+        monkeypatch.setattr(gepa_package, "optimize", note_arguments)
+        examples = questions_on_turns(make_history(4), ["D1:1"] * 6)
+        with pytest.raises(UserError, match="arguments are noted"):
+            compile_on(scripted(always_right), new_turn_rag(), examples, **gepa(**settings))
+        return arguments
+
+    return compile_with_gepa
+
+
+def test_settings_reach_gepa(arguments_of_gepa):
+    """GEPA is an optimizer of another library."""
+    arguments = arguments_of_gepa(reflection_minibatch_size=2, use_merge=False)
 
     assert arguments["reflection_minibatch_size"] == 2
     assert arguments["use_merge"] is False
-    # Its default.
+    # The default of the setting that is not given.
     assert arguments["max_metric_calls"] == 10
+
+
+def test_objects_reach_gepa(arguments_of_gepa):
+    """In Python a setting may be an object of the library, such as a rule when to stop."""
+    arguments = arguments_of_gepa(
+        sampling_strategy=PxNSampling(2, n=3),
+        stop_callbacks=[NoImprovementStopper(5)],
+        acceptance_criterion="improvement_or_equal",
+    )
+
     assert arguments["sampling_strategy"].p == 2
     assert arguments["sampling_strategy"].n == 3
-    (passed_stopper,) = arguments["stop_callbacks"]
-    assert isinstance(passed_stopper, NoImprovementStopper)
+    (stopper,) = arguments["stop_callbacks"]
+    assert isinstance(stopper, NoImprovementStopper)
     assert arguments["acceptance_criterion"] == "improvement_or_equal"
 
 
 @pytest.mark.parametrize("seed", [0, 9, 3])
 def test_mipro_draws_by_the_seed_of_the_run(
-    scripted, expert_replies, make_history, monkeypatch, seed
+    scripted, always_right, make_history, monkeypatch, seed
 ):
     """MIPRO is an optimizer of DSPy that tries random combinations."""
     seeds: list[int] = []
@@ -324,10 +341,10 @@ def test_mipro_draws_by_the_seed_of_the_run(
 
     # DSPy takes a seed of 0 for none and then draws by 9, so it is not enough to pass the seed.
     monkeypatch.setattr(dspy.MIPROv2, "_set_random_seeds", note_seed)
-    examples = numbered_questions(make_history(4), ["D1:1"] * 6)
+    examples = questions_on_turns(make_history(4), ["D1:1"] * 6)
 
     with pytest.raises(UserError, match="seed is noted"):
-        compile_with(scripted(expert_replies), turn_rag(), examples, optimizer="mipro", seed=seed)
+        compile_on(scripted(always_right), new_turn_rag(), examples, optimizer="mipro", seed=seed)
 
     assert seeds == [seed]
 
@@ -339,40 +356,54 @@ class StopAtOnce:
         return True
 
 
+@pytest.fixture
+def warnings_of_gepa(
+    scripted, always_right, make_history, caplog
+) -> Callable[[int, int | None], list[str]]:
+    """A function that compiles with GEPA, and returns our warnings.
+
+    Its arguments are the setting `max_metric_calls`, and the limit of the run.
+    """
+
+    def compile_with_gepa(max_metric_calls: int, max_calls: int | None) -> list[str]:
+        lm = scripted(always_right, guard=BudgetGuard(Limits(max_calls=max_calls)))
+        examples = questions_on_turns(make_history(4), ["D1:1"] * 6)
+        config = gepa(max_metric_calls=max_metric_calls, stop_callbacks=[StopAtOnce()])
+        compile_on(lm, new_turn_rag(), examples, **config)
+        return [record.getMessage() for record in caplog.records if record.name == "mempiler"]
+
+    return compile_with_gepa
+
+
 @pytest.mark.parametrize(
-    ("max_metric_calls", "max_calls", "warning"),
+    ("max_metric_calls", "max_calls", "expected"),
     [
         (8, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
         (2, None, "no proposal (max_metric_calls = 2"),
-        (9, None, None),
         (99, 9, "one proposal at most (the 9 calls that are left"),
-        (99, 10, None),
     ],
 )
-def test_a_budget_of_one_proposal_has_a_warning(
-    scripted, expert_replies, make_history, caplog, max_metric_calls, max_calls, warning
+def test_gepa_warns_of_a_budget_for_one_proposal_or_none(
+    warnings_of_gepa, max_metric_calls, max_calls, expected
 ):
-    """GEPA proposes prompts and scores them.
+    """GEPA proposes prompts and scores them. With one proposal it hardly finds a better one.
 
-    Its budget is `max_metric_calls` answers, or the calls that a limit of the run leaves. With one
-    proposal it can hardly find a better prompt.
+    Its budget is `max_metric_calls` answers, or the calls that the limit of the run leaves.
     """
-    lm = scripted(expert_replies, guard=BudgetGuard(Limits(max_calls=max_calls)))
-    examples = numbered_questions(make_history(4), ["D1:1"] * 6)
-    config = gepa(max_metric_calls=max_metric_calls, stop_callbacks=[StopAtOnce()])
+    (warning,) = warnings_of_gepa(max_metric_calls, max_calls)
+    assert expected in warning
 
-    compile_with(lm, turn_rag(), examples, **config)
 
-    warnings = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
-    if warning is None:
-        assert warnings == []
-    else:
-        (message,) = warnings
-        assert warning in message
+@pytest.mark.parametrize(("max_metric_calls", "max_calls"), [(9, None), (99, 10)])
+def test_gepa_does_not_warn_of_a_budget_for_two_proposals(
+    warnings_of_gepa, max_metric_calls, max_calls
+):
+    """One answer less would be enough for one proposal only."""
+    assert warnings_of_gepa(max_metric_calls, max_calls) == []
 
 
 def test_what_an_optimizer_leaves_in_a_program_is_removed(make_history):
-    program = memory_r2()
+    program = new_memory_r2()
     compiled = program.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
     compiled.task.answer.demos = [
@@ -420,14 +451,14 @@ def compile_command(optimizer: str, out: Path, *more_options: str) -> list[str]:
     ]
 
 
-def holds_start(out: Path) -> bool:
-    """Return whether a folder holds the program that a compile started with."""
+def holds_uncompiled_program(out: Path) -> bool:
+    """Return whether a folder holds the program as it was before the compile."""
     is_compiled = bool(read_manifest(out).optimizer)
     has_demos = any(predictor.demos for predictor in load(out).all_predictors().values())
     return not is_compiled and not has_demos
 
 
-def question_count(evaluation: dict[str, Any]) -> int:
+def number_of_questions(evaluation: dict[str, Any]) -> int:
     """Return how many questions were asked, those outside the headline score included."""
     return sum(category["n"] for category in evaluation["by"].values())
 
@@ -452,15 +483,11 @@ def test_if_the_endpoint_dies_during_the_optimizer_the_start_is_saved(
     assert command.out == ""
     assert command.resumable_run  # the message says how to resume it
     assert server.answered == 7
-    assert holds_start(tmp_path / "out")
+    assert holds_uncompiled_program(tmp_path / "out")
 
 
 def calls_of_compile(server: Any, mempiler_cli: Any, folder: Path) -> int:
-    """Compile with the optimizer `bootstrap`, and return how many calls it took.
-
-    The last four score the refused program on the test questions. The four before them score the
-    start.
-    """
+    """Compile with the optimizer `bootstrap`, and return how many calls it took."""
     mempiler_cli(server, *compile_command("bootstrap", folder))
     return server.answered
 
@@ -468,9 +495,13 @@ def calls_of_compile(server: Any, mempiler_cli: Any, folder: Path) -> int:
 def test_if_the_endpoint_dies_before_the_test_questions_no_result_is_printed(
     stub, mempiler_cli, tmp_path
 ):
-    """The last eight calls would answer test questions. The server dies one call before."""
+    """The last eight calls answer test questions: four of the start, four of the new program.
+
+    The server dies one call before them.
+    """
     out = tmp_path / "out"
-    answered_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy") - 9
+    all_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy")
+    answered_calls = all_calls - 4 - 4 - 1
     server = stub(lambda n, text: "dead" if n > answered_calls else None)
 
     command = mempiler_cli(server, *compile_command("bootstrap", out))
@@ -478,18 +509,19 @@ def test_if_the_endpoint_dies_before_the_test_questions_no_result_is_printed(
     assert command.code == 3
     assert command.out == ""
     assert server.answered == answered_calls
-    assert holds_start(out)
+    assert holds_uncompiled_program(out)
 
 
 def test_if_the_endpoint_dies_at_the_last_test_question_of_the_start_no_result_is_printed(
     stub, mempiler_cli, tmp_path
 ):
-    """The start has four test questions, and the refused program four more.
+    """The last eight calls answer test questions: four of the start, four of the new program.
 
-    The server answers only the first three.
+    The server answers only the first three of them.
     """
     out = tmp_path / "out"
-    answered_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy") - 5
+    all_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy")
+    answered_calls = all_calls - 4 - 4 + 3
     server = stub(lambda n, text: "dead" if n > answered_calls else None)
 
     command = mempiler_cli(server, *compile_command("bootstrap", out))
@@ -523,7 +555,7 @@ def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
         # What is reserved is enough to score a refused program, too.
         evaluations.append(result["refused_candidate"]["test"])
     for evaluation in evaluations:
-        assert question_count(evaluation) == 4
+        assert number_of_questions(evaluation) == 4
         assert evaluation["failures"] == 0
     assert answer_of(out, make_history(2))
 
@@ -557,7 +589,7 @@ def test_a_budget_that_ends_the_scoring_is_kept_exactly(
     assert len(server.texts) == max_calls
     result = command.printed_json
     assert result["stopped"] == f"max-calls {max_calls}"
-    assert question_count(result["before"]) == scored_questions
+    assert number_of_questions(result["before"]) == scored_questions
     assert result["promoted"] is False
-    assert holds_start(out)
+    assert holds_uncompiled_program(out)
     assert answer_of(out, make_history(2))
