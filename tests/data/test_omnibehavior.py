@@ -11,7 +11,6 @@ Records between that one and a question are "recent": a prompt shows them beside
 
 import copy
 import random
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,8 +42,6 @@ MORNING_RUN = {
 }
 """A record with many fields: a video that the user liked."""
 
-CHINESE_MORNING_RUN = {**MORNING_RUN, "type": "视频浏览"}
-
 
 def write_user(
     folder: Path, records: list[dict[str, Any]], user: str = "u1", name: str = "user.json"
@@ -75,61 +72,102 @@ def actions_in(items: Any) -> list[Any]:
     return actions
 
 
+def days_of(items: Any) -> list[str]:
+    """Return the days of the actions of a history, or of recent items, such as "2 October"."""
+    return [f"{action.time.day} {action.time:%B}" for action in actions_in(items)]
+
+
 SEPTEMBER_VIDEOS = [video("2025-09-01 10:00:00"), video("2025-09-02 10:00:00")]
 OCTOBER_VIDEOS = [video("2025-10-01 10:00:00"), video("2025-10-02 10:00:00")]
 
 
-@pytest.fixture
-def three_asked(tmp_path: Path) -> tuple[dspy.Example, ...]:
-    """The questions about a user of whom three records are asked, on October 2, 3 and 4."""
+def test_the_memory_is_frozen_at_the_first_record_that_is_asked(tmp_path: Path) -> None:
+    """All questions about a user share one history, which ends before the first of them.
+
+    The history begins in September.
+    """
     records = [
-        # The history is September without its last day.
         video("2025-08-31 10:00:00"),
         video("2025-09-01 10:00:00"),
         video("2025-09-29 10:00:00"),
+        video("2025-10-02 10:00:00"),
+        video("2025-10-03 10:00:00"),
+    ]
+
+    first, second = liked_examples(write_user(tmp_path, records))
+
+    assert days_of(first.history) == ["1 September", "29 September"]
+    assert second.history is first.history
+
+
+def test_the_last_day_of_september_is_not_read(tmp_path: Path) -> None:
+    records = [
+        video("2025-09-29 10:00:00"),
         video("2025-09-30 10:00:00"),
-        # A video without words is not asked about.
-        video("2025-10-01 10:00:00", caption=""),
-        video("2025-10-02 10:00:00", "like"),
-        video("2025-10-03 10:00:00", "like"),
-        video("2025-10-04 10:00:00", "like"),
-        # The period that is asked ends before this day.
+        video("2025-10-02 10:00:00"),
+    ]
+
+    (example,) = liked_examples(write_user(tmp_path, records))
+
+    assert days_of(example.history) == ["29 September"]
+
+
+def test_the_last_day_of_november_is_not_asked(tmp_path: Path) -> None:
+    records = [
+        video("2025-09-01 10:00:00"),
+        video("2025-11-29 10:00:00"),
         video("2025-11-30 00:00:00"),
     ]
-    return liked_examples(write_user(tmp_path, records))
+
+    (example,) = liked_examples(write_user(tmp_path, records))
+
+    assert example.question.startswith("29 November")
 
 
-def test_the_memory_is_frozen_at_the_first_record_that_is_asked(three_asked: Any) -> None:
-    """All questions about a user share one history, which ends before the first of them."""
-    first = three_asked[0]
-
-    times = [action.time for action in actions_in(first.history)]
-    assert times == [
-        datetime(2025, 9, 1, 10),
-        datetime(2025, 9, 29, 10),
-        # The video without words comes before the first question: history, not recent.
-        datetime(2025, 10, 1, 10),
+def test_a_video_without_words_is_not_asked_but_is_history(tmp_path: Path) -> None:
+    """It comes before the first record that is asked, so it is history, and not recent."""
+    records = [
+        video("2025-09-01 10:00:00"),
+        video("2025-10-01 10:00:00", caption=""),
+        video("2025-10-02 10:00:00"),
     ]
-    for example in three_asked:
-        assert example.history is first.history
+
+    (example,) = liked_examples(write_user(tmp_path, records))
+
+    assert example.question.startswith("2 October")
+    assert days_of(example.history) == ["1 September", "1 October"]
+    assert days_of(example.recent) == []
 
 
-def test_records_since_the_first_question_are_recent(three_asked: Any) -> None:
-    # The three questions are about records of October 2, 3 and 4.
-    assert [len(actions_in(example.recent)) for example in three_asked] == [0, 1, 2]
-
-
-def test_a_question_is_named_by_its_record_and_answered_by_the_reaction(three_asked: Any) -> None:
-    """The id has the user, the number of the record, and the field that is asked.
-
-    Three records of the history come first, so the first asked record is number 4.
-    """
-    assert [example.answer for example in three_asked] == ["Yes", "Yes", "Yes"]
-    assert [example.id for example in three_asked] == [
-        "u1:4:video_liked",
-        "u1:5:video_liked",
-        "u1:6:video_liked",
+def test_records_since_the_first_question_are_recent(tmp_path: Path) -> None:
+    records = [
+        video("2025-09-01 10:00:00"),
+        video("2025-10-02 10:00:00"),
+        video("2025-10-03 10:00:00"),
+        video("2025-10-04 10:00:00"),
     ]
+
+    first, second, third = liked_examples(write_user(tmp_path, records))
+
+    assert days_of(first.recent) == []
+    assert days_of(second.recent) == ["2 October"]
+    assert days_of(third.recent) == ["2 October", "3 October"]
+
+
+def test_a_question_is_named_by_its_record_and_answered_by_the_reaction(tmp_path: Path) -> None:
+    """The id has the user, the number of the record, and the field that is asked."""
+    records = [
+        video("2025-09-01 10:00:00"),
+        video("2025-10-02 10:00:00", "like"),
+        video("2025-10-03 10:00:00", "follow"),
+    ]
+
+    first, second = liked_examples(write_user(tmp_path, records, user="u1"))
+
+    assert first.id == "u1:2:video_liked"
+    assert first.answer == "Yes"
+    assert second.id == "u1:3:video_liked"
+    assert second.answer == "No"
 
 
 def test_a_question_tells_nothing_of_the_reaction(tmp_path: Path) -> None:
@@ -149,7 +187,7 @@ def test_a_question_tells_nothing_of_the_reaction(tmp_path: Path) -> None:
 
 
 def test_a_question_describes_the_situation_and_asks_about_one_field(tmp_path: Path) -> None:
-    """The situation is what the user saw, here the video `MORNING_RUN`."""
+    """The situation is what the user saw: the video "Morning run", on 2 October."""
     path = write_user(tmp_path, [video("2025-09-02 10:00:00"), MORNING_RUN])
 
     examples = OmniBehavior.load(path).examples
@@ -237,10 +275,10 @@ def tokens_of_records(history: Any) -> list[int]:
     return tokens[-2:]
 
 
-def days_of_history(folder: Path, history_tokens: int) -> list[int]:
+def days_of_limited_history(folder: Path, history_tokens: int) -> list[str]:
     """Return the days of the records in a history with a limited number of tokens."""
     examples = liked_examples(folder, test_actions=2, users=3, history_tokens=history_tokens)
-    return [action.time.day for action in actions_in(examples[0].history)]
+    return days_of(examples[0].history)
 
 
 def test_a_history_may_be_limited_to_the_newest_records(nine_users: Path) -> None:
@@ -248,9 +286,10 @@ def test_a_history_may_be_limited_to_the_newest_records(nine_users: Path) -> Non
     tokens_of_first, tokens_of_second = tokens_of_records(full_history)
     tokens_of_both = tokens_of_first + tokens_of_second
 
-    assert days_of_history(nine_users, tokens_of_both) == [1, 2]
-    assert days_of_history(nine_users, tokens_of_both - 1) == [2]
-    assert days_of_history(nine_users, tokens_of_second) == [2]
+    both_days = ["1 September", "2 September"]
+    assert days_of_limited_history(nine_users, tokens_of_both) == both_days
+    assert days_of_limited_history(nine_users, tokens_of_both - 1) == ["2 September"]
+    assert days_of_limited_history(nine_users, tokens_of_second) == ["2 September"]
 
 
 def add_test_action_without_record(user: dict[str, Any]) -> None:
@@ -289,29 +328,28 @@ def unseen_video(day: str) -> dict[str, Any]:
     return {**MORNING_RUN, "timestamp": f"2025-{day} 09:00:00", "action": reactions}
 
 
-SEEN_VIDEOS = [
-    video("2025-09-02 10:00:00"),
-    video("2025-10-02 10:00:00"),
-    video("2025-10-04 10:00:00"),
-]
-UNSEEN_VIDEOS = [unseen_video("09-03"), unseen_video("10-01"), unseen_video("10-04")]
-
-
 def assert_only_seen_videos_are_read(examples: tuple[dspy.Example, ...]) -> None:
-    """Check that two seen videos are asked about, and what came before each of them.
-
-    Before the first there is the seen video of September; before the second there are two.
-    """
+    """Check that the videos of 2 and 4 October are asked, and that of 2 September is history."""
     first, second = examples
     assert first.question.startswith("2 October")
-    assert len(actions_in(first.history)) + len(actions_in(first.recent)) == 1
+    assert days_of(first.history) == ["2 September"]
+    assert days_of(first.recent) == []
     assert second.question.startswith("4 October")
-    assert len(actions_in(second.history)) + len(actions_in(second.recent)) == 2
+    assert days_of(second.history) == ["2 September"]
+    assert days_of(second.recent) == ["2 October"]
 
 
 def test_videos_that_nobody_saw_are_not_read_from_a_raw_file(tmp_path: Path) -> None:
     """A video that was watched for 0 seconds was not seen."""
-    path = write_user(tmp_path, [*SEEN_VIDEOS, *UNSEEN_VIDEOS])
+    records = [
+        video("2025-09-02 10:00:00"),
+        unseen_video("09-03"),
+        unseen_video("10-01"),
+        video("2025-10-02 10:00:00"),
+        unseen_video("10-04"),
+        video("2025-10-04 10:00:00"),
+    ]
+    path = write_user(tmp_path, records)
     assert_only_seen_videos_are_read(liked_examples(path))
 
 
@@ -322,12 +360,12 @@ def test_videos_that_nobody_saw_are_not_read_from_a_prepared_file(tmp_path: Path
     """
 
     def change(user: dict[str, Any]) -> None:
-        user["base_history"] = [SEEN_VIDEOS[0], UNSEEN_VIDEOS[0]]
+        user["base_history"] = [video("2025-09-02 10:00:00"), unseen_video("09-03")]
         user["test_time_all_actions"] = [
-            UNSEEN_VIDEOS[1],
-            SEEN_VIDEOS[1],
-            UNSEEN_VIDEOS[2],
-            SEEN_VIDEOS[2],
+            unseen_video("10-01"),
+            video("2025-10-02 10:00:00"),
+            unseen_video("10-04"),
+            video("2025-10-04 10:00:00"),
         ]
         user["test_actions"] = [
             {"test_time_index": 1},
@@ -356,42 +394,60 @@ def test_a_record_that_says_too_little_is_history_without_questions(tmp_path: Pa
     assert list(second_action.questions[1:]) == video_questions
 
 
-SEARCH_IN_OCTOBER = {**video("2025-10-01 10:00:00"), "type": "Search Behavior"}
-
-
-def test_a_record_without_yes_or_no_fields_may_be_drawn_and_freezes_the_memory(
-    tmp_path: Path,
-) -> None:
+def test_a_record_without_yes_or_no_fields_freezes_the_memory(tmp_path: Path) -> None:
     """A search has nothing to answer with yes or no, so it makes no question.
 
-    The history ends before it all the same: the search is recent when the video after it is asked.
+    The history ends before it all the same: it is recent when the video of 2 October is asked.
     """
-    path = write_user(tmp_path, [*SEPTEMBER_VIDEOS, SEARCH_IN_OCTOBER, MORNING_RUN])
+    search = {**video("2025-10-01 10:00:00"), "type": "Search Behavior"}
+    records = [video("2025-09-01 10:00:00"), search, video("2025-10-02 10:00:00")]
 
-    example = OmniBehavior.load(path).examples[0]
+    example = OmniBehavior.load(write_user(tmp_path, records)).examples[0]
 
-    assert len(actions_in(example.history)) == 2
-    assert len(actions_in(example.recent)) == 1
+    assert example.question.startswith("2 October")
+    assert days_of(example.history) == ["1 September"]
+    assert days_of(example.recent) == ["1 October"]
 
 
 def test_records_without_yes_or_no_fields_give_no_examples(tmp_path: Path) -> None:
     """A search has nothing to answer with yes or no."""
-    path = write_user(tmp_path, [*SEPTEMBER_VIDEOS, SEARCH_IN_OCTOBER])
+    search = {**video("2025-10-01 10:00:00"), "type": "Search Behavior"}
+    path = write_user(tmp_path, [video("2025-09-01 10:00:00"), search])
+
     with pytest.raises(DataError, match="holds no examples"):
         OmniBehavior.load(path)
 
 
-def test_a_situation_is_told_in_the_language_of_its_record() -> None:
-    """The type of a record is "Video Browsing" in English and "视频浏览" in Chinese."""
-    english = "title: Morning run; length: 34 s; likes: 210; weather: rain"
-    assert situation(MORNING_RUN) == english
-    chinese = "标题: Morning run；时长: 34秒；点赞: 210；weather: rain"
-    assert situation(CHINESE_MORNING_RUN) == chinese
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [
+        ("Video Browsing", "title: Run; length: 34 s; likes: 210; weather: rain"),
+        ("视频浏览", "标题: Run；时长: 34秒；点赞: 210；weather: rain"),
+    ],
+)
+def test_a_situation_is_told_in_the_language_of_its_record(scene: str, expected: str) -> None:
+    """The type of the record shows its language. Both types mean that a video was watched."""
+    context = {"caption": "Run", "duration": "34秒", "like_cnt": 210, "weather": "rain"}
+    assert situation({"type": scene, "context": context}) == expected
 
 
-def test_a_reaction_is_told_in_the_language_of_its_record() -> None:
-    assert reaction(MORNING_RUN) == "watched 12 s; liked"
-    assert reaction(CHINESE_MORNING_RUN) == "观看12秒；点赞"
+def test_a_situation_has_no_ids_and_no_line_breaks() -> None:
+    context = {"caption": "Morning\n run", "photo_id": "x9"}
+    assert situation({"type": "Video Browsing", "context": context}) == "title: Morning run"
+
+
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [("Video Browsing", "watched 12 s; liked"), ("视频浏览", "观看12秒；点赞")],
+)
+def test_a_reaction_is_told_in_the_language_of_its_record(scene: str, expected: str) -> None:
+    """The type of the record shows its language. Both types mean that a video was watched."""
+    actions = [{"type": "watch", "play_duration": 12}, {"type": "like"}]
+    assert reaction({"type": scene, "action": actions}) == expected
+
+
+def test_no_reaction_is_told_in_the_language_of_its_record() -> None:
+    """The record is a Chinese advertisement. 无互动 means "no reaction"."""
     assert reaction({"type": "广告推荐", "action": None}) == "无互动"
 
 

@@ -41,14 +41,12 @@ def readme_agent_module() -> str:
 
 
 @pytest.fixture(scope="module")
-def example() -> dspy.Example:
+def question() -> dspy.Example:
     """A question of LoCoMo whose gold evidence is a single turn."""
-    single_hop_examples = [
-        example
-        for example in benchmark("locomo").examples
-        if example.category == "4" and len(example.evidence_ids) == 1
-    ]
-    return single_hop_examples[0]
+    for example in benchmark("locomo").examples:
+        if example.category == "4" and len(example.evidence_ids) == 1:
+            return example
+    raise AssertionError("no question has one turn of evidence")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +58,11 @@ def views() -> MetricViews:
 def prediction_for(
     example: dspy.Example, answer: str, *, is_stored: bool, is_recalled: bool
 ) -> dspy.Prediction:
-    """Return an answer, with a memory and a context that hold the evidence or are empty."""
+    """Return an answer to a question, as a program gives it.
+
+    Its memory holds the evidence if `is_stored`, and its prompt showed the evidence if
+    `is_recalled`.
+    """
     evidence_ids = tuple(example.evidence_ids)
 
     memory = FactMemory()
@@ -75,7 +77,7 @@ def prediction_for(
     return dspy.Prediction(answer=answer, context=context, memory=memory)
 
 
-def writer_trace(turn_id: str) -> list[tuple[Any, dict[str, str], Any]]:
+def trace_of_writer(turn_id: str) -> list[tuple[Any, dict[str, str], Any]]:
     """Return the trace of one call of a writer that saw a turn: predictor, inputs, outputs."""
     return [(None, {"dialogue": f"[{turn_id}] (3 May 2024) Ann: words"}, None)]
 
@@ -88,12 +90,12 @@ def writer_trace(turn_id: str) -> list[tuple[Any, dict[str, str], Any]]:
         (True, True, "recalled"),
     ],
 )
-def test_evidence_steps_say_how_far_a_turn_got(example, is_stored, is_recalled, step):
-    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+def test_evidence_steps_say_how_far_a_turn_got(question, is_stored, is_recalled, step):
+    prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
 
-    steps = evidence_steps(example.evidence_ids, prediction.memory, prediction.context)
+    steps = evidence_steps(question.evidence_ids, prediction.memory, prediction.context)
 
-    assert steps == {example.evidence_ids[0]: step}
+    assert steps == {question.evidence_ids[0]: step}
 
 
 @pytest.mark.parametrize(
@@ -105,28 +107,32 @@ def test_evidence_steps_say_how_far_a_turn_got(example, is_stored, is_recalled, 
     ],
 )
 def test_a_writer_that_saw_the_evidence_reads_what_became_of_it(
-    views, example, is_stored, is_recalled, advice
+    views, question, is_stored, is_recalled, advice
 ):
-    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
-    calls = writer_trace(example.evidence_ids[0])
+    prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+    calls = trace_of_writer(question.evidence_ids[0])
 
-    feedback = views.feedback(example, prediction, None, WRITERS[0], calls).feedback
+    feedback = views.feedback(
+        question, prediction, pred_name="method.writer.extract_facts", pred_trace=calls
+    ).feedback
 
     assert advice in feedback
-    assert example.question in feedback
+    assert question.question in feedback
 
 
 @pytest.mark.parametrize(
     ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
 )
 def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
-    views, example, is_stored, is_recalled
+    views, question, is_stored, is_recalled
 ):
     """Turn D99:1 is not the evidence."""
-    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
-    calls = writer_trace("D99:1")
+    prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+    calls = trace_of_writer("D99:1")
 
-    feedback = views.feedback(example, prediction, None, WRITERS[0], calls).feedback
+    feedback = views.feedback(
+        question, prediction, pred_name="method.writer.extract_facts", pred_trace=calls
+    ).feedback
 
     assert "nothing is to be learnt" in feedback
 
@@ -140,11 +146,11 @@ def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
     ],
 )
 def test_a_reader_reads_whether_the_evidence_was_in_its_context(
-    views, example, is_stored, is_recalled, sentence
+    views, question, is_stored, is_recalled, sentence
 ):
-    prediction = prediction_for(example, "wrong", is_stored=is_stored, is_recalled=is_recalled)
+    prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
 
-    feedback = views.feedback(example, prediction, None, "task.answer").feedback
+    feedback = views.feedback(question, prediction, pred_name="task.answer").feedback
 
     assert sentence in feedback
 
@@ -152,14 +158,28 @@ def test_a_reader_reads_whether_the_evidence_was_in_its_context(
 @pytest.mark.parametrize(
     ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
 )
-def test_only_the_answer_decides_the_score(views, example, is_stored, is_recalled):
-    right = prediction_for(example, example.answer, is_stored=is_stored, is_recalled=is_recalled)
-    wrong = prediction_for(example, "entirely wrong", is_stored=is_stored, is_recalled=is_recalled)
+def test_a_right_answer_has_the_score_1_whatever_became_of_the_evidence(
+    views, question, is_stored, is_recalled
+):
+    gold_answer = question.answer
+    prediction = prediction_for(question, gold_answer, is_stored=is_stored, is_recalled=is_recalled)
 
-    assert views.score(example, right) == 1.0
-    assert views.feedback(example, right).score == 1.0
-    assert views.passed(example, right) is True
-    assert views.passed(example, wrong) is False
+    assert views.score(question, prediction) == 1.0
+    assert views.feedback(question, prediction).score == 1.0
+    assert views.passed(question, prediction) is True
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
+)
+def test_a_wrong_answer_does_not_pass_whatever_became_of_the_evidence(
+    views, question, is_stored, is_recalled
+):
+    prediction = prediction_for(
+        question, "entirely wrong", is_stored=is_stored, is_recalled=is_recalled
+    )
+
+    assert views.passed(question, prediction) is False
 
 
 class Reader:
@@ -174,15 +194,14 @@ class Writer:
     path = WRITERS[0]
 
 
-@pytest.mark.parametrize("is_for_one_predictor", [True, False])
 @pytest.mark.parametrize("form", ["line of the turn", "text of the turn", "record of the turn"])
 def test_evidence_in_the_inputs_of_a_reading_call_was_seen_although_it_was_not_recalled(
-    views, example, form, is_for_one_predictor
+    views, question, form
 ):
     """A user's own program may show the evidence in a prompt without a word about it."""
-    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
-    (turn_id,) = example.evidence_ids
-    turn, session = example.history.turns[turn_id]
+    prediction = prediction_for(question, "wrong", is_stored=False, is_recalled=False)
+    (turn_id,) = question.evidence_ids
+    turn, session = question.history.turns[turn_id]
     passages = {
         "line of the turn": turn.line(session.time),
         "text of the turn": f"- {turn.text}",
@@ -190,29 +209,30 @@ def test_evidence_in_the_inputs_of_a_reading_call_was_seen_although_it_was_not_r
     }
     calls = [(Reader(), {"passages": [passages[form]]}, None)]
 
-    if is_for_one_predictor:
-        result = views.feedback(example, prediction, pred_name="task.answer", pred_trace=calls)
-    else:
-        result = views.feedback(example, prediction, trace=calls)
+    of_program = views.feedback(question, prediction, trace=calls)
+    of_reader = views.feedback(question, prediction, pred_name="task.answer", pred_trace=calls)
 
-    assert result.feedback.startswith("The evidence was in the context. ")
+    assert of_program.feedback.startswith("The evidence was in the context. ")
+    assert of_reader.feedback.startswith("The evidence was in the context. ")
 
 
-def test_evidence_that_only_a_writer_was_shown_was_not_recalled(views, example):
-    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
-    turn, _ = example.history.turns[example.evidence_ids[0]]
+def test_evidence_that_only_a_writer_was_shown_was_not_recalled(views, question):
+    """A trace lists the calls of a program, each as predictor, inputs and outputs."""
+    prediction = prediction_for(question, "wrong", is_stored=False, is_recalled=False)
+    turn, _ = question.history.turns[question.evidence_ids[0]]
     writing_call = (Writer(), {"dialogue": turn.line()}, None)
 
-    feedback = views.feedback(example, prediction, [writing_call]).feedback
+    feedback = views.feedback(question, prediction, [writing_call]).feedback
 
     assert "was never stored" in feedback
 
 
-def test_a_reading_call_with_other_words_has_not_seen_the_evidence(views, example):
-    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
+def test_a_reading_call_with_other_words_has_not_seen_the_evidence(views, question):
+    """The prompt of the call showed the passage "Yes." alone."""
+    prediction = prediction_for(question, "wrong", is_stored=False, is_recalled=False)
     reading_call = (Reader(), {"passages": ["Yes."]}, None)
 
-    feedback = views.feedback(example, prediction, [reading_call]).feedback
+    feedback = views.feedback(question, prediction, [reading_call]).feedback
 
     assert "was never stored" in feedback
 
@@ -221,10 +241,11 @@ STORAGE_WORDS = ("stored", "recalled", "not in the context", "could not know")
 """Words of a claim about the memory."""
 
 
-def external_feedback(history: History, answer: Any) -> str:
-    """Return the feedback on a user's own program, whose turn D1:1 holds the evidence.
+def feedback_on_own_program(history: History, answer: Any) -> str:
+    """Return the feedback on a user's own program that gives this answer.
 
-    `answer` is a text, or a text and the list of what the program says it recalled.
+    The evidence of the question is the turn D1:1. `answer` is a text, or a text and the list of
+    what the program says it recalled.
     """
     (example,) = questions_about(history, 1)
     program = build_external_program(lambda history, question: answer, "mine", "question-answering")
@@ -241,7 +262,8 @@ def external_feedback(history: History, answer: Any) -> str:
     ],
 )
 def test_feedback_is_silent_about_a_memory_that_reports_no_sources(make_history, answer):
-    feedback = external_feedback(make_history(2), answer)
+    """A program may return what it recalled beside its answer, and of which turns that is."""
+    feedback = feedback_on_own_program(make_history(2), answer)
 
     for words in STORAGE_WORDS:
         assert words not in feedback
@@ -268,7 +290,8 @@ def test_feedback_is_silent_about_a_memory_that_reports_no_sources(make_history,
     ],
 )
 def test_feedback_on_an_external_program_says_what_it_reported(make_history, answer, sentence):
-    feedback = external_feedback(make_history(2), answer)
+    """The evidence is the turn D1:1. Besides its answer the program returns what it recalled."""
+    feedback = feedback_on_own_program(make_history(2), answer)
 
     assert feedback.startswith(sentence)
     # What is in the memory of a user's own program is never known.
@@ -392,7 +415,7 @@ def test_a_writer_reads_the_advice_only_of_a_metric_that_judged_it(
     jsonl_benchmark = user_metric_benchmark(metric_name)
     example = jsonl_benchmark.examples[0]
     prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
-    calls = writer_trace(example.evidence_ids[0])
+    calls = trace_of_writer(example.evidence_ids[0])
     views = MetricViews(jsonl_benchmark, writers=WRITERS)
 
     feedback = views.feedback(example, prediction, calls, WRITERS[0], calls).feedback
