@@ -31,8 +31,8 @@ SCOPE = "other questions about these conversations"
 
 
 @pytest.fixture
-def call(cli: RunCommand, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
-    """Runs a command, on lines of 160 characters."""
+def run_command(cli: RunCommand, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Runs a command that prints lines of 160 characters."""
     monkeypatch.setenv("COLUMNS", "160")
     return cli
 
@@ -46,7 +46,7 @@ UNREADABLE = Failure(kind="parse", where="", message="no JSON")
 def evaluation_of_scores(
     scores: Sequence[float | Failure], id_prefix: str = "q", failed_writes: int = 0
 ) -> Evaluation:
-    """Return an evaluation of a question per score: of q0, q1 and so on.
+    """Return an evaluation with these scores of the questions q0, q1 and so on.
 
     Questions with even numbers are of the category "[multi]", those with odd ones of "temporal".
 
@@ -99,139 +99,200 @@ def save_evaluation(evaluation: Evaluation) -> str:
 # --- compare --------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def runs() -> dict[str, str]:
-    """Names of evaluations: of the same 24 questions, of two of them, and of other questions.
+def save_scores(scores: Sequence[float], id_prefix: str = "q") -> str:
+    """Save an evaluation with these scores of the questions q0, q1, ...; return its run's name."""
+    return save_evaluation(evaluation_of_scores(scores, id_prefix))
 
-    Compared with `half`, where every second answer is right, `better` gained six questions and
-    `worse` lost eight.
-    """
-    half = [1.0, 0.0] * 12
-    better = [1.0, 0.0] * 6 + [1.0] * 12
-    worse = [1.0, 0.0] * 4 + [0.0] * 16
-    return {
-        "half": save_evaluation(evaluation_of_scores(half)),
-        "better": save_evaluation(evaluation_of_scores(better)),
-        "worse": save_evaluation(evaluation_of_scores(worse)),
-        "short": save_evaluation(evaluation_of_scores([0.0, 0.0])),
-        "other": save_evaluation(evaluation_of_scores([1.0] * 24, id_prefix="p")),
-    }
+
+# Scores of the same 24 questions. The first has twelve right answers: of q0, q2, q4 and so on.
+HALF_RIGHT = [1.0, 0.0] * 12
+SIX_MORE_RIGHT = [1.0, 0.0] * 6 + [1.0, 1.0] * 6
+EIGHT_FEWER_RIGHT = [1.0, 0.0] * 4 + [0.0, 0.0] * 8
 
 
 def test_compare_prints_the_difference_with_its_interval_and_verdict(
-    call: RunCommand, runs: dict[str, str]
+    run_command: RunCommand,
 ) -> None:
-    code, out, _ = call("compare", runs["half"], runs["better"])
+    """Six of 24 questions were gained: +0.25. By chance that has the probability 2 / 2^6 = .031."""
+    first = save_scores(HALF_RIGHT)
+    second = save_scores(SIX_MORE_RIGHT)
+
+    code, out, _ = run_command("compare", first, second)
 
     assert code == 0
-    # Six of 24 questions gained: +0.25. The probability of that by chance is 2 / 2^6 = .031.
     difference = "+0.250 [+0.083, +0.417], p = .031, n = 24"
     assert f"B against A: {difference}: better (scope: {SCOPE})\n" in out
 
 
-def test_compare_prints_scores_by_category(call: RunCommand, runs: dict[str, str]) -> None:
-    """In `half` all twelve answers of one category are right, and none of the other."""
-    _, out, _ = call("compare", runs["half"], runs["better"])
+def test_compare_prints_scores_by_category(run_command: RunCommand) -> None:
+    """Questions with even numbers are of the category "[multi]", those with odd ones "temporal"."""
+    first = save_scores([1.0, 0.0] * 12)
+    second = save_scores([1.0, 1.0] * 12)
+
+    _, out, _ = run_command("compare", first, second)
 
     cells_by_category: dict[str, list[str]] = {}
     for line in out.splitlines():
         if line.strip():
             category, *cells = line.split()
             cells_by_category[category] = cells
+    # The number of questions, and the score of the first run.
     assert cells_by_category["[multi]"][:2] == ["12", "1.000"]
     assert cells_by_category["temporal"][:2] == ["12", "0.000"]
 
 
-def test_compare_prints_the_cost_of_each_run(call: RunCommand, runs: dict[str, str]) -> None:
-    _, out, _ = call("compare", runs["half"], runs["better"])
+def test_compare_prints_the_cost_of_each_run(run_command: RunCommand) -> None:
+    """Every evaluation that is made here says that it cost half a dollar."""
+    first = save_scores([1.0, 0.0])
+    second = save_scores([1.0, 1.0])
+
+    _, out, _ = run_command("compare", first, second)
 
     assert out.count("$0.5000") == 2
 
 
-def test_compare_compares_every_further_run_with_the_first(
-    call: RunCommand, runs: dict[str, str]
-) -> None:
-    names = [runs["half"], runs["better"], runs["worse"]]
+def test_compare_compares_every_further_run_with_the_first(run_command: RunCommand) -> None:
+    first = save_scores(HALF_RIGHT)
+    second = save_scores(SIX_MORE_RIGHT)
+    third = save_scores(EIGHT_FEWER_RIGHT)
 
-    _, out, _ = call("compare", *names, "--json")
+    _, out, _ = run_command("compare", first, second, third, "--json")
+    comparisons = json.loads(out)["comparisons"]
+
+    second_difference, third_difference = (each["overall"]["difference"] for each in comparisons)
+    assert second_difference["mean"] == pytest.approx(6 / 24)
+    assert second_difference["verdict"] == "better"
+    assert third_difference["mean"] == pytest.approx(-8 / 24)
+    assert third_difference["verdict"] == "worse"
+
+
+def test_compare_describes_the_runs_as_json(run_command: RunCommand) -> None:
+    first = save_scores(HALF_RIGHT)
+    second = save_scores(SIX_MORE_RIGHT)
+
+    _, out, _ = run_command("compare", first, second, "--json")
     result = json.loads(out)
 
-    assert [run["run"] for run in result["runs"]] == names
+    assert [run["run"] for run in result["runs"]] == [first, second]
     assert result["runs"][0]["cost"] == 0.5
     assert result["gate"] is None
-    better, worse = (comparison["overall"]["difference"] for comparison in result["comparisons"])
-    assert better["mean"] == pytest.approx(6 / 24)
-    assert better["verdict"] == "better"
-    assert better["scope"] == SCOPE
-    assert worse["mean"] == pytest.approx(-8 / 24)
-    assert worse["verdict"] == "worse"
-    assert worse["scope"] == SCOPE
+    (comparison,) = result["comparisons"]
+    assert comparison["overall"]["difference"]["scope"] == SCOPE
 
 
-def test_compare_gives_no_verdict_on_too_few_questions(
-    call: RunCommand, runs: dict[str, str]
-) -> None:
-    """The runs have two questions in common. By default a verdict needs 20."""
-    _, out, _ = call("compare", runs["half"], runs["short"])
+def test_compare_gives_no_verdict_on_too_few_questions(run_command: RunCommand) -> None:
+    """By default a verdict needs 20 questions. The runs have q0 and q1 in common."""
+    of_24_questions = save_scores([1.0] * 24)
+    of_2_questions = save_scores([1.0, 0.0])
+
+    _, out, _ = run_command("compare", of_24_questions, of_2_questions)
 
     assert f"p = 1, n = 2: too few to tell (scope: {SCOPE})\n" in out
     assert "compared on the 2 questions that all were asked, of 24 and 2" in out
 
 
 def test_compare_gives_a_verdict_on_the_number_of_questions_that_the_user_wants(
-    call: RunCommand, runs: dict[str, str]
+    run_command: RunCommand,
 ) -> None:
-    _, out, _ = call("compare", runs["half"], runs["short"], "--min-n", "2")
+    first = save_scores([1.0, 0.0])
+    second = save_scores([0.0, 0.0])
+
+    _, out, _ = run_command("compare", first, second, "--min-n", "2")
 
     assert ": not told apart (scope: " in out
 
 
+GATE_CASES = [
+    pytest.param(
+        [HALF_RIGHT, SIX_MORE_RIGHT],
+        [],
+        0,
+        "gate: nothing worse than",
+        id="better",
+    ),
+    pytest.param(
+        [HALF_RIGHT, EIGHT_FEWER_RIGHT],
+        [],
+        1,
+        "worse (-0.333 [-0.542, -0.167], p = ",
+        id="worse",
+    ),
+    pytest.param(
+        [HALF_RIGHT, SIX_MORE_RIGHT, EIGHT_FEWER_RIGHT],
+        [],
+        1,
+        "worse (",
+        id="one of two is worse",
+    ),
+    pytest.param(
+        [[1.0, 0.0], [0.0, 0.0]],
+        [],
+        1,
+        "too few to tell (-0.500 [",
+        id="two questions",
+    ),
+    pytest.param(
+        [[1.0, 0.0], [0.0, 0.0]],
+        ["--min-n", "2"],
+        0,
+        "gate: nothing worse than",
+        id="two questions are enough",
+    ),
+]
+"""The scores of the runs that are compared, options, the exit code, and words of the verdict."""
+
+
 @pytest.mark.parametrize(
-    ("names", "options", "expected_code", "expected_words"),
-    [
-        (["half", "better"], [], 0, "gate: nothing worse than"),
-        (["half", "worse"], [], 1, "worse (-0.333 [-0.542, -0.167], p = "),
-        (["half", "better", "worse"], [], 1, "worse ("),
-        (["half", "short"], [], 1, "too few to tell (-0.500 ["),
-        (["half", "short"], ["--min-n", "2"], 0, "gate: nothing worse than"),
-    ],
+    ("scores_of_runs", "options", "expected_code", "expected_words"), GATE_CASES
 )
 def test_gate_ends_with_code_one_if_a_run_is_worse_or_has_too_few_questions(
-    call: RunCommand,
-    runs: dict[str, str],
-    names: list[str],
+    run_command: RunCommand,
+    scores_of_runs: list[list[float]],
     options: list[str],
     expected_code: int,
     expected_words: str,
 ) -> None:
     """With --gate, a script can let the exit code decide whether a version may replace another."""
-    command = ["compare", *(runs[name] for name in names), "--gate", *options]
+    runs = [save_scores(scores) for scores in scores_of_runs]
 
-    code, out, _ = call(*command)
-    json_code, json_out, _ = call(*command, "--json")
-    last_line = out.splitlines()[-1]
-    gate = json.loads(json_out)["gate"]
+    code, out, _ = run_command("compare", *runs, "--gate", *options)
 
     assert code == expected_code
+    last_line = out.splitlines()[-1]
     assert last_line.startswith("gate: ")
     assert expected_words in last_line
-    assert json_code == expected_code
+
+
+@pytest.mark.parametrize(
+    ("second_scores", "expected_code"), [(SIX_MORE_RIGHT, 0), (EIGHT_FEWER_RIGHT, 1)]
+)
+def test_gate_has_the_same_exit_code_and_a_message_with_json(
+    run_command: RunCommand, second_scores: list[float], expected_code: int
+) -> None:
+    first = save_scores(HALF_RIGHT)
+    second = save_scores(second_scores)
+
+    code, out, _ = run_command("compare", first, second, "--gate", "--json")
+
+    assert code == expected_code
+    gate = json.loads(out)["gate"]
     assert gate["passed"] == (expected_code == 0)
     assert gate["scope"] == SCOPE
     assert f"; scope: {SCOPE})" in gate["message"]
 
 
-def test_compare_refuses_runs_without_a_common_question(
-    call: RunCommand, runs: dict[str, str]
-) -> None:
-    code, _, err = call("compare", runs["half"], runs["other"])
+def test_compare_refuses_runs_without_a_common_question(run_command: RunCommand) -> None:
+    of_q0_and_q1 = save_scores([1.0, 1.0], id_prefix="q")
+    of_p0_and_p1 = save_scores([1.0, 1.0], id_prefix="p")
+
+    code, _, err = run_command("compare", of_q0_and_q1, of_p0_and_p1)
 
     assert code == 2
     assert "have no question in common" in err.splitlines()[-1]
 
 
 def test_compiled_program_is_compared_with_the_original_one_on_the_same_questions(
-    call: RunCommand, tmp_path: Path
+    run_command: RunCommand, tmp_path: Path
 ) -> None:
     """A compile scores the program before and after.
 
@@ -240,15 +301,15 @@ def test_compiled_program_is_compared_with_the_original_one_on_the_same_question
     """
     options = ("--benchmark", "locomo", "--test", 6, "--json")
     compile_options = ("--optimizer", "labeled", "--dev", 2, "--force", *options)
-    _, compile_out, _ = call("compile", "turn-rag", *compile_options)
-    _, start_out, _ = call("evaluate", "turn-rag", "--split", "test", *options)
+    _, compile_out, _ = run_command("compile", "turn-rag", *compile_options)
+    _, start_out, _ = run_command("evaluate", "turn-rag", "--split", "test", *options)
     compilation = json.loads(compile_out)
     start = json.loads(start_out)
     page = tmp_path / "both.html"
     amb_file = tmp_path / "amb.json"
 
     files = ("--page", page, "--export", "amb", amb_file)
-    _, out, _ = call("compare", start["run_id"], compilation["run"], *files, "--json")
+    _, out, _ = run_command("compare", start["run_id"], compilation["run"], *files, "--json")
     comparison = json.loads(out)["comparisons"][0]
 
     assert comparison["shared"] == 6
@@ -275,40 +336,49 @@ def data_of_page(path: Path) -> dict[str, Any]:
 # --- show --failed --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run_with_failures() -> str:
-    """The name of an evaluation in which three of four questions and two writes failed."""
+def test_show_lists_failures_with_question_and_message(run_command: RunCommand) -> None:
     scores = [1.0, UNREADABLE, UNREACHABLE, UNREADABLE]
-    return save_evaluation(evaluation_of_scores(scores, failed_writes=2))
+    run = save_evaluation(evaluation_of_scores(scores))
 
-
-def test_show_lists_failures_with_question_and_message(
-    call: RunCommand, run_with_failures: str
-) -> None:
-    code, out, _ = call("show", run_with_failures, "--failed")
+    code, out, _ = run_command("show", run, "--failed")
 
     assert code == 0
+    assert "3 of 4 questions\n" in out
+    # The questions with the numbers 1 and 2.
+    assert "  question: What of [1]?\n" in out
+    assert "  answer: parse: no JSON\n" in out
+    assert "  question: What of [2]?\n" in out
+    assert "  answer: endpoint: connection refused\n" in out
+
+
+def test_show_lists_failed_writes_before_the_failed_questions(run_command: RunCommand) -> None:
+    """A write is an update of a memory by a session."""
+    run = save_evaluation(evaluation_of_scores([1.0, UNREADABLE], failed_writes=2))
+
+    _, out, _ = run_command("show", run, "--failed")
+
     assert out.splitlines()[:2] == [
         "score, writing ann, item D0, extract: parse: garbled",
         "score, writing ann, item D1, extract: parse: garbled",
     ]
-    assert "3 of 4 questions\n" in out
-    assert "  question: What of [1]?\n" in out
-    assert "  answer: parse: no JSON\n" in out
-    assert "  answer: endpoint: connection refused\n" in out
 
 
-def test_show_prints_failures_as_json(call: RunCommand, run_with_failures: str) -> None:
-    _, out, _ = call("show", run_with_failures, "--failed", "--json")
+def test_show_prints_failures_as_json(run_command: RunCommand) -> None:
+    scores = [1.0, UNREADABLE, UNREACHABLE]
+    run = save_evaluation(evaluation_of_scores(scores, failed_writes=2))
+
+    _, out, _ = run_command("show", run, "--failed", "--json")
     result = json.loads(out)
 
-    assert [question["id"] for question in result["questions"]] == ["q1", "q2", "q3"]
-    assert result["questions"][0]["phases"]["score"]["failure"] == "parse: no JSON"
+    first, second = result["questions"]
+    assert first["id"] == "q1"
+    assert first["phases"]["score"]["failure"] == "parse: no JSON"
+    assert second["id"] == "q2"
     places = [write["where"] for write in result["writes"]]
     assert places == ["ann, item D0, extract", "ann, item D1, extract"]
 
 
-def test_show_lists_failures_of_a_compile_by_phase(call: RunCommand) -> None:
+def test_show_lists_failures_of_a_compile_by_phase(run_command: RunCommand) -> None:
     """A compile optimizes a program, and asks it two questions before and after.
 
     Here the first question failed before, and the second one after.
@@ -317,7 +387,7 @@ def test_show_lists_failures_of_a_compile_by_phase(call: RunCommand) -> None:
     after = evaluation_of_scores([1.0, UNREADABLE])
     run = save_run("compile", {"before": before, "after": after})
 
-    _, out, _ = call("show", run, "--failed")
+    _, out, _ = run_command("show", run, "--failed")
 
     # The other two answers, which were read, are the text "answer".
     assert out.splitlines()[:-2] == [
@@ -334,12 +404,14 @@ def test_show_lists_failures_of_a_compile_by_phase(call: RunCommand) -> None:
     ]
 
 
-def test_show_counts_a_failure_once_if_compile_kept_the_original_program(call: RunCommand) -> None:
+def test_show_counts_a_failure_once_if_compile_kept_the_original_program(
+    run_command: RunCommand,
+) -> None:
     """If compiling did not help, the original program is kept, and there is no phase "after"."""
     before = evaluation_of_scores([UNREACHABLE, 1.0])
     run = save_run("compile", {"before": before})
 
-    _, out, _ = call("show", run, "--failed")
+    _, out, _ = run_command("show", run, "--failed")
 
     assert "1 of 2 questions\n" in out
 
@@ -354,8 +426,11 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(empty_home: None) -> str:
-    """The only run: an evaluation of three questions, of which q1 is wrong for want of evidence."""
+def run_with_wrong_answer(empty_home: None) -> str:
+    """The only run: an evaluation of q0, q1 and q2. The question q1 is answered "red", not "blue".
+
+    Its text has characters that would turn a terminal red. Nothing of its evidence was recalled.
+    """
     wrong_row = make_traced_row(
         1,
         "What \x1b[31mcolour?",
@@ -365,26 +440,36 @@ def run(empty_home: None) -> str:
         answer="red",
         gold="blue",
     )
-    return save_evaluation(
-        make_traced_evaluation(make_traced_row(0), wrong_row, make_traced_row(2))
-    )
+    evaluation = make_traced_evaluation(make_traced_row(0), wrong_row, make_traced_row(2))
+    return save_evaluation(evaluation)
 
 
 def test_show_says_how_many_answers_are_wrong_and_how_to_see_them(
-    call: RunCommand, run: str
+    run_command: RunCommand, run_with_wrong_answer: str
 ) -> None:
-    code, out, _ = call("show")
+    """Without a name it shows the latest run, in which one of three answers is wrong."""
+    code, out, _ = run_command("show")
 
     assert code == 0
     assert "turn-rag on locomo" in out
-    assert f"mempiler show {run} --wrong: the wrong answers (1)" in out
+    assert f"mempiler show {run_with_wrong_answer} --wrong: the wrong answers (1)" in out
     assert "wrong: no gold evidence recalled" in out
+    assert f"{run_with_wrong_answer}/report.html" in out
+
+
+def test_show_counts_answers_that_could_not_be_read(
+    run_command: RunCommand, run_with_wrong_answer: str
+) -> None:
+    """The evaluation says that two answers of the predictor `task.answer` were lost."""
+    _, out, _ = run_command("show", run_with_wrong_answer)
+
     assert "task.answer, score: 2 lost, 0 retried" in out
-    assert f"{run}/report.html" in out
 
 
-def test_show_lists_wrong_answers_with_what_went_wrong(call: RunCommand, run: str) -> None:
-    _, out, _ = call("show", run, "--wrong")
+def test_show_lists_wrong_answers_with_what_went_wrong(
+    run_command: RunCommand, run_with_wrong_answer: str
+) -> None:
+    _, out, _ = run_command("show", run_with_wrong_answer, "--wrong")
 
     assert out.splitlines() == [
         "q1 (2) 0.000: wrong: no gold evidence recalled",
@@ -392,23 +477,35 @@ def test_show_lists_wrong_answers_with_what_went_wrong(call: RunCommand, run: st
         "  gold: blue",
         "  answer: red",
         "1 of 3 questions",
-        f"mempiler show {run} --question q1: one in full, with its prompts",
+        f"mempiler show {run_with_wrong_answer} --question q1: one in full, with its prompts",
     ]
 
 
-def test_show_prints_evidence_and_prompt_of_a_question(call: RunCommand, run: str) -> None:
-    _, out, _ = call("show", run, "--question", "q1")
+def test_show_prints_evidence_and_prompt_of_a_question(
+    run_command: RunCommand, run_with_wrong_answer: str
+) -> None:
+    """The evidence are the turns D1:1 and D4:2. The prompt is a short one, made for these tests."""
+    _, out, _ = run_command("show", run_with_wrong_answer, "--question", "q1")
 
     assert "gold evidence that was not recalled:\n  [D4:2] Ann: Elsewhere." in out
     assert "* [D1:1] Ann: What \\u001b[31mcolour?" in out
     assert "prompt of task.answer (ok):\n--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA" in out
-    # The colour of a hostile question does not reach the terminal.
-    assert "\x1b[31m" not in out
+
+
+@pytest.mark.parametrize("options", [["--wrong"], ["--question", "q1"]])
+def test_control_characters_of_a_question_do_not_reach_the_terminal(
+    run_command: RunCommand, run_with_wrong_answer: str, options: list[str]
+) -> None:
+    """The question q1 is "What \\x1b[31mcolour?", which would turn the text red."""
+    _, out, _ = run_command("show", run_with_wrong_answer, *options)
+
+    assert "colour?" in out
+    assert "\x1b" not in out
 
 
 @pytest.mark.usefixtures("empty_home")
 def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
-    call: RunCommand,
+    run_command: RunCommand,
 ) -> None:
     """The evidence is the turns that hold the answer, here D1:1 and D4:2.
 
@@ -421,8 +518,8 @@ def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
     row = make_traced_row(1, score=0.0, recall={"shown": 0.0}, sources=(), trace=trace)
     save_evaluation(make_traced_evaluation(row))
 
-    _, list_of_wrong, _ = call("show", "last", "--wrong")
-    _, question, _ = call("show", "last", "--question", "q1")
+    _, list_of_wrong, _ = run_command("show", "last", "--wrong")
+    _, question, _ = run_command("show", "last", "--question", "q1")
 
     assert "wrong; the program does not report which evidence it recalled" in list_of_wrong
     assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in question
@@ -441,24 +538,28 @@ def run_with_fallback(empty_home: None) -> str:
     return save_evaluation(make_traced_evaluation(make_traced_row(0), row_with_fallback))
 
 
-def test_show_marks_entries_that_were_not_found(call: RunCommand, run_with_fallback: str) -> None:
-    _, out, _ = call("show", run_with_fallback, "--question", "q1")
+def test_show_marks_entries_that_were_not_found(
+    run_command: RunCommand, run_with_fallback: str
+) -> None:
+    _, out, _ = run_command("show", run_with_fallback, "--question", "q1")
 
     legend = "(* gold evidence, ~ shown because nothing was found)"
     assert f"recalled, 1 entries {legend}:\n~ [D9:9] Ann: Good night." in out
 
 
-def test_show_explains_no_mark_that_is_not_used(call: RunCommand, run_with_fallback: str) -> None:
+def test_show_explains_no_mark_that_is_not_used(
+    run_command: RunCommand, run_with_fallback: str
+) -> None:
     """For q0 something was found, so no entry has the mark `~`."""
-    _, out, _ = call("show", run_with_fallback, "--question", "q0")
+    _, out, _ = run_command("show", run_with_fallback, "--question", "q0")
 
     assert "~" not in out
 
 
 def test_show_prints_in_json_which_entries_were_not_found(
-    call: RunCommand, run_with_fallback: str
+    run_command: RunCommand, run_with_fallback: str
 ) -> None:
-    _, out, _ = call("show", run_with_fallback, "--question", "q1", "--json")
+    _, out, _ = run_command("show", run_with_fallback, "--question", "q1", "--json")
     entries = json.loads(out)["phases"]["score"]["entries"]
 
     assert len(entries) == 1
@@ -474,10 +575,10 @@ def test_show_prints_in_json_which_entries_were_not_found(
     ],
 )
 def test_show_refuses_a_question_that_the_run_does_not_have(
-    call: RunCommand, run: str, options: list[str], expected: str
+    run_command: RunCommand, run_with_wrong_answer: str, options: list[str], expected: str
 ) -> None:
-    """The beginning of an id is enough to name a question, unless several begin with it."""
-    code, out, err = call("show", run, *options)
+    """The run has the questions q0, q1 and q2. The beginning of an id is enough if it is unique."""
+    code, out, err = run_command("show", run_with_wrong_answer, *options)
 
     assert code == 2
     assert out == ""

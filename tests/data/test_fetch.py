@@ -91,16 +91,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def offer(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
-    """Return a function that adds the download "set" to the list: `offer("/short")`.
+def add_download(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
+    """Return a function that makes a path of the local server the download "set".
 
-    Its file comes from a path of the local server, and must have the digest of CONTENT. Further
-    arguments change fields of the `Download`.
+    The file must have the digest of CONTENT. Further arguments change fields of the `Download`.
     """
 
-    def add(path: str = "/file", port: int | None = None, **changes: Any) -> Download:
+    def add(path: str, port: int | None = None, **changes: Any) -> Download:
         address = f"http://127.0.0.1:{port or server.server_port}{path}"
-        download = replace(Download("set.jsonl", address, DIGEST, "CC0"), **changes)
+        download = Download("set.jsonl", address, sha256=DIGEST, licence="CC0")
+        download = replace(download, **changes)
         monkeypatch.setitem(DOWNLOADS, "set", download)  # type: ignore[arg-type]
         return download
 
@@ -112,23 +112,24 @@ def ignore_message(line: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/file", "/moved"])
-def test_a_file_is_fetched_byte_by_byte(offer: Any, tmp_path: Path, path: str) -> None:
+def test_a_file_is_fetched_byte_by_byte(add_download: Any, tmp_path: Path, path: str) -> None:
     """At "/moved" the server says that the file is at "/file"."""
-    offer(path)
+    add_download(path)
 
     fetched = fetch("set", tmp_path, ignore_message)
 
-    assert fetched.path == tmp_path / "set.jsonl"
+    path_of_file = tmp_path / "set.jsonl"
+    assert path_of_file.read_bytes() == CONTENT
+    assert list(tmp_path.iterdir()) == [path_of_file]
+    assert fetched.path == path_of_file
     assert fetched.sha256 == DIGEST
     assert fetched.verified is True
     assert fetched.downloaded is True
-    assert fetched.path.read_bytes() == CONTENT
-    assert list(tmp_path.iterdir()) == [fetched.path]
 
 
-def test_the_licence_is_printed(offer: Any, tmp_path: Path) -> None:
+def test_the_licence_is_printed(add_download: Any, tmp_path: Path) -> None:
     """The download "set" is licensed under CC0. The user is told before the download."""
-    offer()
+    add_download("/file")
     messages: list[str] = []
 
     fetch("set", tmp_path, messages.append)
@@ -137,9 +138,9 @@ def test_the_licence_is_printed(offer: Any, tmp_path: Path) -> None:
 
 
 def test_a_different_file_with_the_same_name_is_not_overwritten(
-    offer: Any, server: FileServer, tmp_path: Path
+    add_download: Any, server: FileServer, tmp_path: Path
 ) -> None:
-    offer()
+    add_download("/file")
     path = tmp_path / "set.jsonl"
     path.write_bytes(b"my own")
 
@@ -152,10 +153,10 @@ def test_a_different_file_with_the_same_name_is_not_overwritten(
 
 
 def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
-    offer: Any, tmp_path: Path
+    add_download: Any, tmp_path: Path
 ) -> None:
-    # A digest that only third parties have reported may itself be wrong.
-    offer(sha256=WRONG_DIGEST, reported=True)
+    """The publisher has named no digest. One that others report may itself be wrong."""
+    add_download("/file", sha256=WRONG_DIGEST, reported=True)
     messages: list[str] = []
 
     fetched = fetch("set", tmp_path, messages.append)
@@ -166,10 +167,10 @@ def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
 
 
 @pytest.mark.parametrize(
-    ("offered", "error", "problem"),
+    ("options", "error", "problem"),
     [
         pytest.param(
-            {"sha256": WRONG_DIGEST},
+            {"path": "/file", "sha256": WRONG_DIGEST},
             DataError,
             f"sha256 is {DIGEST}, expected 000",
             id="another checksum",
@@ -182,7 +183,7 @@ def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
         ),
         pytest.param({"path": "/nowhere"}, EndpointError, "404", id="not found"),
         pytest.param(
-            {"port": 9},
+            {"path": "/file", "port": 9},
             EndpointError,
             "cannot be fetched (ConnectionError",
             id="no server",
@@ -190,9 +191,9 @@ def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
     ],
 )
 def test_a_failed_download_leaves_no_file(
-    offer: Any, tmp_path: Path, offered: dict[str, Any], error: type[Exception], problem: str
+    add_download: Any, tmp_path: Path, options: dict[str, Any], error: type[Exception], problem: str
 ) -> None:
-    download = offer(**offered)
+    download = add_download(**options)
 
     with pytest.raises(error) as refusal:
         fetch("set", tmp_path, ignore_message)
@@ -268,7 +269,7 @@ NO_SPACE_PROBLEM = r"the temporary folder cannot be written \(.*No space left"
     ],
 )
 def test_a_failed_download_is_explained_by_its_cause(
-    offer: Any,
+    add_download: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -276,12 +277,15 @@ def test_a_failed_download_is_explained_by_its_cause(
     error: type[Exception],
     problem: str,
 ) -> None:
-    """The disk is full, the hub does not answer, or a file arrives broken."""
+    """The disk is full, the hub does not answer, or a file arrives broken.
+
+    "set" comes from a plain server, and `HUB_ADDRESS` from the Hugging Face hub.
+    """
 
     def fail(*args: Any, **kwargs: Any) -> None:
         raise cause
 
-    offer()
+    add_download("/file")
     monkeypatch.setattr("pooch.HTTPDownloader.__call__", fail)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
 
@@ -331,26 +335,24 @@ def test_nothing_is_fetched_from_the_hub_if_it_is_switched_off(
 
 
 def test_the_token_of_the_hub_is_sent_to_no_other_server(
-    server: FileServer, offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server plays the hub for the first download, and another server for the second."""
-    path = tmp_path / "set.jsonl"
+    """The local server plays the hub at first, and then any other server. The token is "t"."""
     fetch(HUB_ADDRESS, tmp_path, ignore_message)
-    path.unlink()
+    (tmp_path / "set.jsonl").unlink()
 
-    # From now on the server is any other server, not the hub.
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
-    offer()
+    add_download("/file")
     fetch("set", tmp_path, ignore_message)
 
     assert server.requests == [(HUB_PATH, "Bearer t"), ("/file", None)]
 
 
 def test_the_command_puts_the_file_into_the_results_folder(
-    offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
     """The results folder is named by the variable MEMPILER_HOME."""
-    offer()
+    add_download("/file")
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
 
@@ -362,10 +364,10 @@ def test_the_command_puts_the_file_into_the_results_folder(
 
 
 def test_the_command_describes_a_file_that_was_there_as_json(
-    offer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
     """The first command fetches the file, the second one finds it."""
-    download = offer()
+    download = add_download("/file")
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
     cli("fetch", "set")

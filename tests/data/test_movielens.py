@@ -15,11 +15,12 @@ import dspy
 import pytest
 from mempiler import Behavior, DataError, Profile
 from mempiler.data.check import check
-from mempiler.data.movielens import RATINGS, MovieLens
+from mempiler.data.movielens import MovieLens
 from mempiler.records import Failure
 
 from ..runs.evaluations import row as scored_row
 
+# Id, gender, age, occupation and postcode of two users.
 USERS = "1::F::25::20::48067\n2::M::56::1::55117-1234\n"
 MOVIES = (
     "1::Amélie: Le Film (2001)::Comedy|Romance\n2::Odd::Title (1999)::Drama\n3::No Year::Western\n"
@@ -28,9 +29,10 @@ MOVIES = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Ten ratings of user 1, one a second, newest first. User 2 has three ratings.
+    """A folder with the files of users and movies, and ten ratings of user 1, newest first.
 
-    User 1 rates the movies 1, 2, 3, 1, 2, ... with 1, 2, 3, 4, 5, 1, 2, 3, 4 and 5.
+    They are a second apart. User 1 rates the movies 1, 2, 3, 1, 2, ... with 1, 2, 3, 4, 5, 1, 2, 3,
+    4 and 5.
     """
     ratings: list[str] = []
     for number in reversed(range(10)):
@@ -38,17 +40,16 @@ def folder(tmp_path: Path) -> Path:
         rating = number % 5 + 1
         time = 978300760 + number  # 31 December 2000, 22:12:40, and so on
         ratings.append(f"1::{movie}::{rating}::{time}")
-    for number in (1, 2, 3):
-        ratings.append(f"2::{number}::5::{978300000 + number}")
-    write_lines(tmp_path / "ratings.dat", ratings)
-    (tmp_path / "users.dat").write_text(USERS, encoding="latin-1")
-    (tmp_path / "movies.dat").write_text(MOVIES, encoding="latin-1")
+    write_files(tmp_path, ratings)
     return tmp_path
 
 
-def write_lines(path: Path, lines: list[str]) -> None:
-    """Write the lines of a file."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="latin-1")
+def write_files(folder: Path, ratings: list[str]) -> None:
+    """Write the three files of MovieLens: users, movies, and these ratings."""
+    (folder / "users.dat").write_text(USERS, encoding="latin-1")
+    (folder / "movies.dat").write_text(MOVIES, encoding="latin-1")
+    lines = [f"{rating}\n" for rating in ratings]
+    (folder / "ratings.dat").write_text("".join(lines), encoding="latin-1")
 
 
 def append_ratings(folder: Path, lines: list[str]) -> None:
@@ -57,9 +58,9 @@ def append_ratings(folder: Path, lines: list[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def load(path: Path, **options: Any) -> MovieLens:
-    """Load three questions of each user who has more than four ratings."""
-    return MovieLens.load(path, **{"min_ratings": 4, "questions": 3, **options})
+def load(path: Path, questions: int = 3, min_ratings: int = 4, **options: Any) -> MovieLens:
+    """Load the questions about each user who has more than `min_ratings` ratings."""
+    return MovieLens.load(path, questions=questions, min_ratings=min_ratings, **options)
 
 
 def actions_in(items: Any) -> list[Any]:
@@ -81,14 +82,19 @@ def users_of(examples: tuple[dspy.Example, ...]) -> set[str]:
 
 
 def test_the_newest_ratings_are_asked(folder: Path) -> None:
+    """User 1 has ten ratings, and the last three of them are 3, 4 and 5."""
     first, second, third = load(folder, questions=3).examples
 
-    # The last three of user 1's ten ratings. User 2 has too few ratings to be asked.
     assert (first.id, first.answer) == ("u1:8", "3")
     assert (second.id, second.answer) == ("u1:9", "4")
     assert (third.id, third.answer) == ("u1:10", "5")
-    assert second.options == list(RATINGS)
-    assert set(first.inputs().keys()) == {
+
+
+def test_a_question_has_the_ratings_as_options(folder: Path) -> None:
+    example = load(folder).examples[0]
+
+    assert example.options == ["1", "2", "3", "4", "5"]
+    assert set(example.inputs().keys()) == {
         "history",
         "recent",
         "question",
@@ -97,12 +103,22 @@ def test_the_newest_ratings_are_asked(folder: Path) -> None:
     }
 
 
+def test_users_with_too_few_ratings_are_not_asked(tmp_path: Path) -> None:
+    """User 1 has three ratings, and user 2 has two. More than two are needed."""
+    ratings = ["1::1::5::10", "1::2::5::11", "1::3::5::12", "2::1::5::10", "2::2::5::11"]
+    write_files(tmp_path, ratings)
+
+    loaded = load(tmp_path, questions=1, min_ratings=2)
+
+    assert users_of(loaded.examples) == {"user1"}
+
+
 def test_the_memory_is_frozen_at_the_first_question_and_what_follows_is_recent(
     folder: Path,
 ) -> None:
+    """User 1 has ten ratings, a second apart. The first seven are the history of all questions."""
     first, second, third = load(folder, questions=3).examples
 
-    # The other seven ratings are the history of all three questions.
     times = [action.time for action in actions_in(first.history)]
     assert times == [datetime(2000, 12, 31, 22, 12, second) for second in range(40, 47)]
     assert second.history is first.history
@@ -113,6 +129,7 @@ def test_the_memory_is_frozen_at_the_first_question_and_what_follows_is_recent(
 
 
 def test_a_question_describes_the_movie_and_not_its_rating(folder: Path) -> None:
+    """The file has the movie 2 as "2::Odd::Title (1999)::Drama"."""
     question = load(folder).examples[0].question
     assert '"Odd::Title" (1999), Drama' in question
     assert "31 December 2000, Sunday 22:12" in question
@@ -120,16 +137,15 @@ def test_a_question_describes_the_movie_and_not_its_rating(folder: Path) -> None
 
 
 def test_the_records_of_the_history_say_their_ratings(folder: Path) -> None:
-    """Both the movie and its rating are told of earlier records, unlike of the asked one."""
-    actions = actions_in(load(folder).examples[0].history)
-    for action in actions:
-        assert action.action in {f"rated {rating}" for rating in RATINGS}
-    situations = [action.situation for action in actions]
-    assert '"Amélie: Le Film" (2001), Comedy, Romance' in situations
+    """The oldest rating of user 1 is a 1 for the movie 1."""
+    first_action = actions_in(load(folder).examples[0].history)[0]
+
+    assert first_action.situation == '"Amélie: Le Film" (2001), Comedy, Romance'
+    assert first_action.action == "rated 1"
 
 
 def test_a_history_begins_with_the_profile_in_words(folder: Path) -> None:
-    """The file of users has codes: F, 25 and 20 for user 1."""
+    """The file of users has codes: user 1 is "1::F::25::20::48067"."""
     profile = load(folder).examples[0].history.items[0]
     assert isinstance(profile, Profile)
     assert profile.turns[0].text == "gender: female; age: 25 to 34; occupation: writer"
@@ -174,11 +190,11 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def eight_users(folder: Path) -> Path:
-    """The folder with other ratings: six of each of eight users."""
+    """A folder with six ratings of each of eight users."""
     ratings: list[str] = []
     for user in range(1, 9):
         ratings.extend(f"{user}::1::3::{second}" for second in range(6))
-    write_lines(folder / "ratings.dat", ratings)
+    write_files(folder, ratings)
     return folder
 
 
@@ -221,9 +237,9 @@ def test_a_broken_file_of_ratings_is_named(folder: Path, text: str, problem: str
     ],
 )
 def test_a_check_reports_an_odd_rating(folder: Path, line: str, kind: str, is_ok: bool) -> None:
-    """A check reads a file and lists its problems.
+    """A rating is USER::MOVIE::RATING::TIME. There are the users 1 and 2 and the movies 1 to 3.
 
-    Unknown movies and users are only reported; a malformed line makes the file unusable (`is_ok`).
+    Unknown movies and users are only reported; a malformed line makes the file unusable.
     """
     append_ratings(folder, [line])
 
@@ -246,7 +262,8 @@ def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder: Path) 
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder: Path) -> None:
     """Two of the four answers name a rating: "who knows" names none, and the last call failed.
 
-    "Diagonal dominance" is how far right answers lead the most frequent wrong rating.
+    Of the two, one is right. "Diagonal dominance" is how far right answers lead the most frequent
+    wrong rating.
     """
     failure = Failure(kind="endpoint", where="x", message="dead")
     rows = [
