@@ -27,6 +27,7 @@ from ..command_line import RunCommand, json_of, output_of
 from ..conftest import read_only
 
 CHAT = [
+    # The session chat-1, with the turns chat-1:1 and chat-1:2.
     [
         {
             "role": "user",
@@ -36,6 +37,7 @@ CHAT = [
         },
         {"role": "assistant", "content": "How do you like it so far?"},
     ],
+    # The session chat-2, with the turn chat-2:1.
     [
         {
             "role": "user",
@@ -45,13 +47,13 @@ CHAT = [
         },
     ],
 ]
-"""Two sessions, which are called "chat-1" and "chat-2" after their file."""
+"""A chat of Ada's in the file chat.json: she moved to Lisbon, and her sister Grace visits her."""
 ADA = ("--user", "ada")
 
 
-def listed_users(run: RunCommand, *options: str) -> list[dict[str, Any]]:
+def listed_users(run_command: RunCommand, *options: str) -> list[dict[str, Any]]:
     """Return the users that `memories list` prints."""
-    return json_of(run, "memories", "list", *options)
+    return json_of(run_command, "memories", "list", *options)
 
 
 # --- one user ---------------------------------------------------------------------------------
@@ -85,45 +87,53 @@ def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.fixture
-def run(folder: Path, cli: RunCommand) -> RunCommand:
+def run_command(folder: Path, cli: RunCommand) -> RunCommand:
     """Runs commands in the folder, with an empty store."""
     return cli
 
 
 @pytest.fixture
-def filled(folder: Path, cli: RunCommand) -> RunCommand:
-    """Runs commands in the folder, with a store that remembers Ada's chat."""
+def run_with_chat(folder: Path, cli: RunCommand) -> RunCommand:
+    """Runs commands in the folder, with a store that remembers `CHAT` as Ada's."""
     (folder / "filled").rename(folder / "home")
     return cli
 
 
-def test_a_file_is_added_once(run: RunCommand) -> None:
+def test_a_file_is_added_once(run_command: RunCommand) -> None:
+    """The file chat.json has two sessions."""
     add = ("memories", "add", "chat.json", *ADA)
 
-    assert output_of(run, *add) == "2 new, 0 known\n"
-    assert output_of(run, *add) == "0 new, 2 known\n"
+    first_note = output_of(run_command, *add)
+    second_note = output_of(run_command, *add)
+
+    assert first_note == "2 new, 0 known\n"
+    assert second_note == "0 new, 2 known\n"
 
 
 def test_a_history_of_mempiler_is_added_once(
-    run: RunCommand, folder: Path, make_history: Callable[..., Any]
+    run_command: RunCommand, folder: Path, make_history: Callable[..., Any]
 ) -> None:
-    (folder / "history.json").write_text(make_history(2).model_dump_json())
+    """The history has two sessions."""
+    (folder / "history.json").write_text(make_history(sessions=2).model_dump_json())
     add = ("memories", "add", "history.json", "--user", "own")
 
-    assert output_of(run, *add) == "2 new, 0 known\n"
-    assert output_of(run, *add) == "0 new, 2 known\n"
+    first_note = output_of(run_command, *add)
+    second_note = output_of(run_command, *add)
+
+    assert first_note == "2 new, 0 known\n"
+    assert second_note == "0 new, 2 known\n"
 
 
 def test_a_forgotten_user_is_neither_written_nor_listed(
-    run: RunCommand, folder: Path, make_history: Callable[..., Any]
+    run_command: RunCommand, folder: Path, make_history: Callable[..., Any]
 ) -> None:
     (folder / "history.json").write_text(make_history(2).model_dump_json())
-    output_of(run, "memories", "add", "history.json", "--user", "own")
-    output_of(run, "memories", "forget", "--user", "own")
-    output_of(run, "memories", "add", "chat.json", *ADA)
+    output_of(run_command, "memories", "add", "history.json", "--user", "own")
+    output_of(run_command, "memories", "forget", "--user", "own")
+    output_of(run_command, "memories", "add", "chat.json", *ADA)
 
-    written = output_of(run, "memories", "rebuild", "program")
-    users = listed_users(run)
+    written = output_of(run_command, "memories", "rebuild", "program")
+    users = listed_users(run_command)
 
     assert written == "1 users, 2 sessions, 0 failures\n"
     assert len(users) == 1
@@ -133,9 +143,9 @@ def test_a_forgotten_user_is_neither_written_nor_listed(
     assert users[0]["position"] == 2
 
 
-def test_ask_answers_from_the_store_with_sources(filled: RunCommand) -> None:
-    """The source chat-2:1 is the first turn of the second session."""
-    result = json_of(filled, "ask", "program", "When does Grace visit?", *ADA)
+def test_ask_answers_from_the_store_with_sources(run_with_chat: RunCommand) -> None:
+    """Ada said in her second session, of 2 April: "My sister Grace visits me in June."."""
+    result = json_of(run_with_chat, "ask", "program", "When does Grace visit?", *ADA)
 
     assert result["answer"] == "My sister Grace visits me in June."
     first_source = result["why"][0]["sources"][0]
@@ -148,13 +158,13 @@ HOSTILE_TEXT = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end \u20
 
 
 @pytest.fixture
-def hostile(run: RunCommand, folder: Path) -> RunCommand:
+def run_with_hostile_text(run_command: RunCommand, folder: Path) -> RunCommand:
     """Runs commands in the folder, with a store that remembers `HOSTILE_TEXT` as Ada's."""
     message = {"role": "user", "name": "Ada", "content": HOSTILE_TEXT}
     (folder / "hostile.json").write_text(json.dumps([message]))
-    output_of(run, "memories", "add", "hostile.json", *ADA)
-    output_of(run, "memories", "rebuild", "program")
-    return run
+    output_of(run_command, "memories", "add", "hostile.json", *ADA)
+    output_of(run_command, "memories", "rebuild", "program")
+    return run_command
 
 
 def control_characters_in(text: str) -> list[str]:
@@ -172,9 +182,9 @@ def control_characters_in(text: str) -> list[str]:
     ids=["show", "ask"],
 )
 def test_texts_of_users_cannot_send_control_characters_to_the_terminal(
-    hostile: RunCommand, command: list[str], options: list[str]
+    run_with_hostile_text: RunCommand, command: list[str], options: list[str]
 ) -> None:
-    out = output_of(hostile, *command, *options)
+    out = output_of(run_with_hostile_text, *command, *options)
 
     assert control_characters_in(out) == []
     # Marks of the library that prints tables are printed as they are.
@@ -182,27 +192,29 @@ def test_texts_of_users_cannot_send_control_characters_to_the_terminal(
 
 
 def test_an_export_keeps_control_characters_in_a_printable_form(
-    hostile: RunCommand, folder: Path
+    run_with_hostile_text: RunCommand, folder: Path
 ) -> None:
     """The text is the same after an import, although the file shows such characters as escapes."""
-    export = output_of(hostile, "memories", "export", "-")
+    export = output_of(run_with_hostile_text, "memories", "export", "-")
     (folder / "export.jsonl").write_text(export)
-    output_of(hostile, "memories", "import", "export.jsonl", "--store", "other.sqlite")
+    output_of(
+        run_with_hostile_text, "memories", "import", "export.jsonl", "--store", "other.sqlite"
+    )
 
-    original = output_of(hostile, "memories", "show", *ADA)
-    imported = output_of(hostile, "memories", "show", *ADA, "--store", "other.sqlite")
+    original = output_of(run_with_hostile_text, "memories", "show", *ADA)
+    imported = output_of(run_with_hostile_text, "memories", "show", *ADA, "--store", "other.sqlite")
 
     assert control_characters_in(export) == []
     assert imported == original
 
 
-def test_an_export_moves_to_another_store(filled: RunCommand, folder: Path) -> None:
+def test_an_export_moves_to_another_store(run_with_chat: RunCommand, folder: Path) -> None:
     other_store = ("--store", "new/other.sqlite")
 
-    _, _, export_note = filled("memories", "export", "all.jsonl")
-    import_note = output_of(filled, "memories", "import", "all.jsonl", *other_store)
-    (original,) = listed_users(filled)
-    (imported,) = listed_users(filled, *other_store)
+    _, _, export_note = run_with_chat("memories", "export", "all.jsonl")
+    import_note = output_of(run_with_chat, "memories", "import", "all.jsonl", *other_store)
+    (original,) = listed_users(run_with_chat)
+    (imported,) = listed_users(run_with_chat, *other_store)
 
     assert export_note == "1 users\n"
     assert import_note == "1 users\n"
@@ -213,133 +225,143 @@ def test_an_export_moves_to_another_store(filled: RunCommand, folder: Path) -> N
 
 
 def test_an_export_to_standard_output_equals_an_export_to_a_file(
-    filled: RunCommand, folder: Path
+    run_with_chat: RunCommand, folder: Path
 ) -> None:
-    filled("memories", "export", "all.jsonl")
+    run_with_chat("memories", "export", "all.jsonl")
 
-    export = output_of(filled, "memories", "export", "-")
+    export = output_of(run_with_chat, "memories", "export", "-")
 
     assert export == (folder / "all.jsonl").read_text()
 
 
-def test_show_prints_sessions_and_turns(filled: RunCommand) -> None:
-    result = json_of(filled, "memories", "show", *ADA)
+def test_show_prints_sessions_and_turns(run_with_chat: RunCommand) -> None:
+    """The chat has two sessions, with two turns and one turn."""
+    result = json_of(run_with_chat, "memories", "show", *ADA)
 
     states = [session["state"] for session in result["sessions"]]
     assert states == ["remembered", "remembered"]
     assert len(result["memory"]["turns"]) == 3
 
 
-def test_a_forgotten_session_is_gone(filled: RunCommand) -> None:
-    """The other session is queued anew, for a memory without the forgotten one."""
-    forgotten = output_of(filled, "memories", "forget", *ADA, "--session", "chat-1")
-    output_of(filled, "memories", "rebuild", "program")
-    shown = output_of(filled, "memories", "show", *ADA)
+def test_a_forgotten_session_is_gone(run_with_chat: RunCommand) -> None:
+    """Session chat-1 is about Lisbon, and chat-2 about Grace.
+
+    chat-2 is queued anew, for a memory without the forgotten session.
+    """
+    forgotten = output_of(run_with_chat, "memories", "forget", *ADA, "--session", "chat-1")
+    output_of(run_with_chat, "memories", "rebuild", "program")
+    shown = output_of(run_with_chat, "memories", "show", *ADA)
 
     assert forgotten == "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
     assert "Lisbon" not in shown
     assert "Grace" in shown
 
 
-def test_a_forgotten_user_is_gone(filled: RunCommand) -> None:
-    output_of(filled, "memories", "forget", *ADA)
+def test_a_forgotten_user_is_gone(run_with_chat: RunCommand) -> None:
+    output_of(run_with_chat, "memories", "forget", *ADA)
 
-    assert listed_users(filled) == []
+    assert listed_users(run_with_chat) == []
 
 
 # --- entries ----------------------------------------------------------------------------------
 
 
-def search(run: RunCommand, *words: str) -> str:
+def search(run_command: RunCommand, *words: str) -> str:
     """Search the memory of Ada; return what is printed."""
-    return output_of(run, "memories", "search", "program", *words, *ADA)
+    return output_of(run_command, "memories", "search", "program", *words, *ADA)
 
 
-def test_search_prints_the_entries_that_are_found(filled: RunCommand) -> None:
-    out = search(filled, "When does Grace visit?", "--k", "1")
+def test_search_prints_the_entries_that_are_found(run_with_chat: RunCommand) -> None:
+    out = search(run_with_chat, "When does Grace visit?", "--k", "1")
 
     line = "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June."
     assert out.endswith(f"  {line}\n")
 
 
-def test_search_returns_the_entries_that_are_found_as_json(filled: RunCommand) -> None:
-    result = json.loads(search(filled, "Grace", "--json"))
+def test_search_returns_the_entries_that_are_found_as_json(run_with_chat: RunCommand) -> None:
+    """Ada speaks of Grace in the turn chat-2:1 alone."""
+    result = json.loads(search(run_with_chat, "Grace", "--json"))
 
     assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
     assert result["pending"] == []
 
 
-def test_search_without_a_query_lists_all_entries(filled: RunCommand) -> None:
-    lines = search(filled).splitlines()
+def test_search_without_a_query_lists_all_entries(run_with_chat: RunCommand) -> None:
+    """With this method an entry is a turn, and the chat has three turns."""
+    first, second, third = search(run_with_chat).splitlines()
 
-    assert len(lines) == 3
-    assert lines[0].startswith("[chat-1:1] ")
-    assert lines[1].startswith("[chat-1:2] ")
-    assert lines[2] == "[chat-2:1] (2024-04-02 00:00) Ada: My sister Grace visits me in June."
+    assert first.startswith("[chat-1:1] ")
+    assert second.startswith("[chat-1:2] ")
+    assert third == "[chat-2:1] (2024-04-02 00:00) Ada: My sister Grace visits me in June."
 
 
-def test_search_without_a_query_lists_the_entries_of_a_time(filled: RunCommand) -> None:
-    result = json.loads(search(filled, "--since", "2024-04-01", "--json"))
+def test_search_without_a_query_lists_the_entries_of_a_time(run_with_chat: RunCommand) -> None:
+    """The session chat-1 was in March, and chat-2 in April."""
+    result = json.loads(search(run_with_chat, "--since", "2024-04-01", "--json"))
 
     assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
 
 
 def test_search_without_a_query_lists_no_entry_of_sessions_that_do_not_meet_a_condition(
-    filled: RunCommand,
+    run_with_chat: RunCommand,
 ) -> None:
     """No session has the metadata that the condition asks for."""
-    assert search(filled, "--where", '{"channel": "phone"}') == ""
+    assert search(run_with_chat, "--where", '{"channel": "phone"}') == ""
 
 
 EDIT_LISBON = ("memories", "edit", "program", "chat-1:1", *ADA)
-"""Begins an edit of "I moved to Lisbon last week."."""
+"""The beginning of a command that edits the entry "I moved to Lisbon last week."."""
 
 
-def test_an_updated_entry_is_found_by_its_new_text(filled: RunCommand) -> None:
-    note = output_of(filled, *EDIT_LISBON, "--text", "I moved to Porto.", "--by", "desk")
+def test_an_updated_entry_is_found_by_its_new_text(run_with_chat: RunCommand) -> None:
+    note = output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.", "--by", "desk")
 
     assert note == "update of chat-1:1\n"
-    assert "Ada: I moved to Porto." in search(filled, "Porto")
+    assert "Ada: I moved to Porto." in search(run_with_chat, "Porto")
 
 
-def test_a_deleted_entry_is_found_by_neither_of_its_texts(filled: RunCommand) -> None:
-    output_of(filled, *EDIT_LISBON, "--text", "I moved to Porto.")
+def test_a_deleted_entry_is_found_by_neither_of_its_texts(run_with_chat: RunCommand) -> None:
+    output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
 
-    change = json_of(filled, *EDIT_LISBON, "--delete")
+    change = json_of(run_with_chat, *EDIT_LISBON, "--delete")
 
     assert change["what"] == "delete"
     assert change["new"] is None
-    assert search(filled, "Lisbon") == ""
-    assert search(filled, "Porto") == ""
+    assert search(run_with_chat, "Lisbon") == ""
+    assert search(run_with_chat, "Porto") == ""
 
 
-def test_undo_brings_a_deleted_entry_back(filled: RunCommand) -> None:
-    output_of(filled, *EDIT_LISBON, "--text", "I moved to Porto.")
-    output_of(filled, *EDIT_LISBON, "--delete")
+def test_undo_brings_a_deleted_entry_back(run_with_chat: RunCommand) -> None:
+    output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
+    output_of(run_with_chat, *EDIT_LISBON, "--delete")
 
-    note = output_of(filled, *EDIT_LISBON, "--undo")
+    note = output_of(run_with_chat, *EDIT_LISBON, "--undo")
 
     assert note == "undo of chat-1:1\n"
-    assert "Porto" in search(filled, "Porto")
+    assert "Porto" in search(run_with_chat, "Porto")
 
 
 SHOW = ("memories", "show", *ADA)
 
 
 @pytest.fixture
-def edited(filled: RunCommand) -> RunCommand:
-    """Runs commands with Ada's memory, where Lisbon is deleted and Grace's name replaced."""
-    output_of(filled, *EDIT_LISBON, "--delete", "--by", "desk")
+def run_with_edits(run_with_chat: RunCommand) -> RunCommand:
+    """Runs commands with Ada's memory, in which two entries are edited.
+
+    "I moved to Lisbon last week." is deleted, and "My sister Grace visits me in June." has become
+    "My sister visits me.".
+    """
+    output_of(run_with_chat, *EDIT_LISBON, "--delete", "--by", "desk")
     edit_grace = ("memories", "edit", "program", "chat-2:1", *ADA)
-    output_of(filled, *edit_grace, "--text", "My sister visits me.")
-    return filled
+    output_of(run_with_chat, *edit_grace, "--text", "My sister visits me.")
+    return run_with_chat
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
 def test_show_prints_edits_without_the_words_that_they_replaced(
-    edited: RunCommand, options: list[str]
+    run_with_edits: RunCommand, options: list[str]
 ) -> None:
-    out = output_of(edited, *SHOW, "program", *options)
+    out = output_of(run_with_edits, *SHOW, "program", *options)
 
     assert "Lisbon" not in out
     assert "Grace" not in out
@@ -350,9 +372,9 @@ def test_show_prints_edits_without_the_words_that_they_replaced(
     assert "by desk" in out
 
 
-def test_show_needs_the_program_whose_entries_were_edited(edited: RunCommand) -> None:
+def test_show_needs_the_program_whose_entries_were_edited(run_with_edits: RunCommand) -> None:
     """Without the program the command could not hide the words that were edited."""
-    code, out, err = edited(*SHOW)
+    code, out, err = run_with_edits(*SHOW)
 
     assert code == 2
     assert out == ""
@@ -360,18 +382,21 @@ def test_show_needs_the_program_whose_entries_were_edited(edited: RunCommand) ->
     assert "give PROGRAM" in err
 
 
-def test_show_with_a_program_that_remembers_nothing_names_the_fix(edited: RunCommand) -> None:
+def test_show_with_a_program_that_remembers_nothing_names_the_fix(
+    run_with_edits: RunCommand,
+) -> None:
     """`other` is another method, which has not written Ada's memory."""
-    _, _, err = edited(*SHOW, "other")
+    _, _, err = run_with_edits(*SHOW, "other")
 
     assert "run: mempiler memories rebuild" in err
 
 
-def test_show_prints_all_words_after_the_edits_are_undone(edited: RunCommand) -> None:
+def test_show_prints_all_words_after_the_edits_are_undone(run_with_edits: RunCommand) -> None:
+    """Two entries are edited. The first one, "I moved to Lisbon last week.", is deleted."""
     for entry in ("chat-1:1", "chat-2:1"):
-        output_of(edited, "memories", "edit", "program", entry, "--undo", *ADA)
+        output_of(run_with_edits, "memories", "edit", "program", entry, "--undo", *ADA)
 
-    assert "Lisbon" in output_of(edited, *SHOW)
+    assert "Lisbon" in output_of(run_with_edits, *SHOW)
 
 
 # --- mistakes ---------------------------------------------------------------------------------
@@ -409,8 +434,8 @@ def test_show_prints_all_words_after_the_edits_are_undone(edited: RunCommand) ->
         ("edit none chat-1:1 --delete --user ada", "there is no such folder"),
     ],
 )
-def test_a_mistake_is_one_line(filled: RunCommand, command: str, expected: str) -> None:
-    code, _, err = filled("memories", *shlex.split(command))
+def test_a_mistake_is_one_line(run_with_chat: RunCommand, command: str, expected: str) -> None:
+    code, _, err = run_with_chat("memories", *shlex.split(command))
 
     assert code == 2
     assert err.startswith("mempiler: ")
@@ -425,41 +450,41 @@ def test_a_mistake_is_one_line(filled: RunCommand, command: str, expected: str) 
         pytest.param(["--user", "ada", "--history", "chat.json"], id="a user and a history"),
     ],
 )
-def test_ask_refuses_wrong_users(filled: RunCommand, options: list[str]) -> None:
+def test_ask_refuses_wrong_users(run_with_chat: RunCommand, options: list[str]) -> None:
     """A question is asked either of a stored user or of a history in a file."""
-    code, _, err = filled("ask", "program", "Where?", *options)
+    code, _, err = run_with_chat("ask", "program", "Where?", *options)
 
     assert code == 2
     assert err.startswith("mempiler: ")
 
 
-def test_a_store_that_is_no_database_ends_with_code_four(filled: RunCommand) -> None:
+def test_a_store_that_is_no_database_ends_with_code_four(run_with_chat: RunCommand) -> None:
     """chat.json is a file of messages."""
-    code, _, err = filled("memories", "list", "--store", "chat.json")
+    code, _, err = run_with_chat("memories", "list", "--store", "chat.json")
 
     assert code == 4
     assert "not a database" in err
 
 
-def test_users_are_there_after_a_refused_import(filled: RunCommand) -> None:
-    filled("memories", "export", "all.jsonl")
+def test_users_are_there_after_a_refused_import(run_with_chat: RunCommand) -> None:
+    run_with_chat("memories", "export", "all.jsonl")
 
-    code, _, err = filled("memories", "import", "all.jsonl")
+    code, _, err = run_with_chat("memories", "import", "all.jsonl")
 
     assert code == 2
     assert "give --replace" in err
-    assert len(listed_users(filled)) == 1
-    rebuilt = output_of(filled, "memories", "rebuild", "program", "--failed")
+    assert len(listed_users(run_with_chat)) == 1
+    rebuilt = output_of(run_with_chat, "memories", "rebuild", "program", "--failed")
     assert rebuilt == "1 users, 0 sessions, 0 failures\n"
 
 
-def test_an_import_replaces_users_if_it_is_told_to(filled: RunCommand) -> None:
-    filled("memories", "export", "all.jsonl")
+def test_an_import_replaces_users_if_it_is_told_to(run_with_chat: RunCommand) -> None:
+    run_with_chat("memories", "export", "all.jsonl")
 
-    code, _, _ = filled("memories", "import", "all.jsonl", "--replace")
+    code, _, _ = run_with_chat("memories", "import", "all.jsonl", "--replace")
 
     assert code == 0
-    assert len(listed_users(filled)) == 1
+    assert len(listed_users(run_with_chat)) == 1
 
 
 # --- several users ----------------------------------------------------------------------------
@@ -492,17 +517,17 @@ def folder_of_four_users(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def command(
+def run_with_four_users(
     folder_of_four_users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: RunCommand
 ) -> RunCommand:
     """Runs commands in a copy of the folder, with its store."""
     shutil.copytree(folder_of_four_users, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
 
-    def run_command(*words: str) -> tuple[int, str, str]:
+    def run(*words: str) -> tuple[int, str, str]:
         return cli(*words, "--store", "memories.sqlite")
 
-    return run_command
+    return run
 
 
 @pytest.mark.parametrize(
@@ -522,14 +547,14 @@ def command(
     ids=["a tenant", "a user"],
 )
 def test_rebuild_writes_only_the_users_in_its_scope(
-    command: RunCommand, scope: list[str], written_inside: str, written_outside: str
+    run_with_four_users: RunCommand, scope: list[str], written_inside: str, written_outside: str
 ) -> None:
     """There are four users with two sessions each.
 
     `other` first writes those in the scope, and then it writes only those that are left.
     """
-    assert output_of(command, "memories", "rebuild", "other", *scope) == written_inside
-    assert output_of(command, "memories", "rebuild", "other") == written_outside
+    assert output_of(run_with_four_users, "memories", "rebuild", "other", *scope) == written_inside
+    assert output_of(run_with_four_users, "memories", "rebuild", "other") == written_outside
 
 
 class Killed(BaseException):
@@ -581,7 +606,11 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedWrites]:
     ],
 )
 def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
-    command: RunCommand, writes: CountedWrites, program: str, kills: list[int], rest: str
+    run_with_four_users: RunCommand,
+    writes: CountedWrites,
+    program: str,
+    kills: list[int],
+    rest: str,
 ) -> None:
     """There are eight sessions.
 
@@ -592,12 +621,12 @@ def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
     for number_of_writes in kills:
         writes.kill_after = number_of_writes
         with pytest.raises(Killed):
-            command("memories", "rebuild", program, *options)
+            run_with_four_users("memories", "rebuild", program, *options)
         # To go on, a user repeats the command without --force.
         options = []
 
     writes.kill_after = None
-    written = output_of(command, "memories", "rebuild", program)
+    written = output_of(run_with_four_users, "memories", "rebuild", program)
 
     assert written == f"4 users, {rest}, 0 failures\n"
     assert len(writes.texts) == 8
@@ -605,7 +634,7 @@ def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
 
 
 def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
-    command: RunCommand,
+    run_with_four_users: RunCommand,
 ) -> None:
     """One session of each of the four users is queued.
 
@@ -618,7 +647,7 @@ def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
             memory.add([{"role": "user", "content": "I like tea."}], remember=False)
 
     def write_queued(*scope: str) -> str:
-        return output_of(command, "memories", "rebuild", *scope, "--queued")
+        return output_of(run_with_four_users, "memories", "rebuild", *scope, "--queued")
 
     assert write_queued("other", "--tenant", "acme") == (
         "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program\n"
@@ -631,28 +660,51 @@ def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
 # --- forgetting -------------------------------------------------------------------------------
 
 
-def test_forget_ends_with_code_four_while_somebody_holds_the_bytes(command: RunCommand) -> None:
-    """A reader of the SQLite file still sees the deleted rows, so their bytes must stay."""
-    forget_eve = ("memories", "forget", "--user", "eve")
+@pytest.fixture
+def reader(run_with_four_users: RunCommand) -> Iterator[sqlite3.Connection]:
+    """A connection to the store that has begun to read: it sees what is deleted meanwhile."""
+    with closing(sqlite3.connect("memories.sqlite", isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
+        yield connection
 
-    with closing(sqlite3.connect("memories.sqlite", isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
-        code, out, err = command(*forget_eve)
-        reader.execute("COMMIT")
+
+@pytest.mark.usefixtures("reader")
+def test_forget_ends_with_code_four_while_somebody_holds_the_bytes(
+    run_with_four_users: RunCommand,
+) -> None:
+    """A reader of the SQLite file still sees the deleted rows, so their bytes must stay."""
+    code, out, err = run_with_four_users("memories", "forget", "--user", "eve")
 
     assert code == 4
     assert out == "1 forgotten, 2 sessions, 2 turns, 0 queued anew\n"
     assert err.startswith("mempiler: user 'eve' is forgotten, and the bytes are not gone yet")
     assert err.count("\n") == 1
 
-    # Now that the reader has left, the same command removes the bytes.
-    second_out = output_of(command, *forget_eve)
-    third_code, _, _ = command(*forget_eve)
 
-    assert second_out == "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n"
-    assert third_code == UserError.exit_code
-    assert b"I am eve" not in Path("memories.sqlite").read_bytes()
+def test_forget_removes_bytes_that_somebody_held_when_it_is_repeated(
+    run_with_four_users: RunCommand, reader: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """Eve's sessions have texts such as "I am eve of ..., 0."."""
+    run_with_four_users("memories", "forget", "--user", "eve")
+    assert files_with("I am eve", [tmp_path]) != []
+    reader.execute("COMMIT")  # it has read to the end
+
+    out = output_of(run_with_four_users, "memories", "forget", "--user", "eve")
+
+    assert out == "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n"
+    assert files_with("I am eve", [tmp_path]) == []
+
+
+def test_a_user_of_whom_nothing_is_left_cannot_be_forgotten(
+    run_with_four_users: RunCommand,
+) -> None:
+    output_of(run_with_four_users, "memories", "forget", "--user", "eve")
+
+    code, _, err = run_with_four_users("memories", "forget", "--user", "eve")
+
+    assert code == UserError.exit_code
+    assert "no user 'eve'" in err
 
 
 def files_with(text: str, folders: list[Path]) -> list[str]:
@@ -671,7 +723,7 @@ def files_with(text: str, folders: list[Path]) -> list[str]:
 
 
 def test_commands_leave_nothing_of_a_forgotten_user(
-    command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_with_four_users: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     pin = "82716354"
@@ -680,12 +732,12 @@ def test_commands_leave_nothing_of_a_forgotten_user(
     # The store, the results folder with its MLflow database, and DSPy's cache.
     folders = [tmp_path, Path(os.environ["DSPY_CACHEDIR"])]
 
-    output_of(command, "memories", "add", "chat.json", "--user", "pat")
-    output_of(command, "memories", "rebuild", "program", "--queued")
-    output_of(command, "ask", "program", f"Is my PIN {pin}?", "--user", "pat")
-    export_before = output_of(command, "memories", "export", "-")
-    output_of(command, "memories", "forget", "--user", "pat")
-    export_after = output_of(command, "memories", "export", "-")
+    output_of(run_with_four_users, "memories", "add", "chat.json", "--user", "pat")
+    output_of(run_with_four_users, "memories", "rebuild", "program", "--queued")
+    output_of(run_with_four_users, "ask", "program", f"Is my PIN {pin}?", "--user", "pat")
+    export_before = output_of(run_with_four_users, "memories", "export", "-")
+    output_of(run_with_four_users, "memories", "forget", "--user", "pat")
+    export_after = output_of(run_with_four_users, "memories", "export", "-")
 
     assert pin in export_before
     assert pin not in export_after
@@ -695,29 +747,52 @@ def test_commands_leave_nothing_of_a_forgotten_user(
 # --- a folder that cannot be written ----------------------------------------------------------
 
 
-def test_a_store_in_a_folder_that_cannot_be_written_can_be_read(
-    template: Path, open_folder: Path, cli: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder_with_store(template: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a program and a store that remembers `CHAT` as Ada's.
+
+    Any user of this machine can reach it.
+    """
     shutil.copytree(template / "program", open_folder / "program")
     shutil.copy(template / "filled" / "memories.sqlite", open_folder)
     monkeypatch.chdir(open_folder)
+    return open_folder
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("search program 'Where does Ada live?' --user ada", "Lisbon"),
+        ("list --json", "ada"),
+        ("show --user ada", "Lisbon"),
+        ("export -", "Lisbon"),
+    ],
+)
+def test_a_store_in_a_folder_that_cannot_be_written_can_be_read(
+    folder_with_store: Path, cli: RunCommand, command: str, expected: str
+) -> None:
+    words = ["memories", *shlex.split(command), "--store", "memories.sqlite"]
+    # This also imports what the command needs, before the process becomes another user.
+    result = cli(*words)
+
+    with read_only(folder_with_store):
+        read_only_result = cli(*words)
+
+    assert read_only_result == result
+    code, out, _ = read_only_result
+    assert code == 0
+    assert expected in out
+
+
+def test_nobody_is_forgotten_in_a_folder_that_cannot_be_written(
+    folder_with_store: Path, cli: RunCommand
+) -> None:
     store = ("--store", "memories.sqlite")
-    commands = [
-        ("memories", "search", "program", "Where does Ada live?", *ADA, *store),
-        ("memories", "list", *store, "--json"),
-        ("memories", "show", *ADA, *store),
-        ("memories", "export", "-", *store),
-    ]
+    # This imports what the command needs, before the process becomes another user.
+    cli("memories", "list", *store)
 
-    # This also imports what the commands need, before the process becomes another user.
-    results = [cli(*words) for words in commands]
-    with read_only(open_folder):
-        read_only_results = [cli(*words) for words in commands]
-        forget_code, _, forget_err = cli("memories", "forget", *ADA, *store)
+    with read_only(folder_with_store):
+        code, _, err = cli("memories", "forget", *ADA, *store)
 
-    assert read_only_results == results
-    assert [code for code, _, _ in read_only_results] == [0, 0, 0, 0]
-    _, hits, _ = read_only_results[0]
-    assert "Lisbon" in hits
-    assert forget_code == 4
-    assert "readonly database" in forget_err
+    assert code == 4
+    assert "readonly database" in err
