@@ -74,50 +74,71 @@ def reckless(call: PolicyCall) -> str:
     return chat_fields(operations=operations)
 
 
+def roll_out_three(world: World, seed: int, threads: int) -> list[Rollout]:
+    """Return three rollouts of one history; threads run beside one another."""
+    writer = world.program.method.writer
+    calls = [
+        partial(roll_out, writer, world.first_history, f"{seed}/{number}") for number in range(3)
+    ]
+    with sampling(world):
+        return run_parallel(calls, threads)
+
+
+def rerun_four_times(
+    world: World, rollout: Rollout, session: int, seed: int, threads: int
+) -> list[Rollout]:
+    """Write one session of a rollout four times more."""
+    writer = world.program.method.writer
+    calls = [
+        partial(rerun_session, writer, rollout, session, f"{seed}/local/{number}")
+        for number in range(4)
+    ]
+    with sampling(world):
+        return run_parallel(calls, threads)
+
+
 @settings(max_examples=4)
 @given(
     seed=st.integers(0, 10_000),
     session=st.integers(0, 2),
     threads=st.sampled_from([1, 4]),
 )
-def test_no_rollout_changes_the_memory_of_another(
+def test_reruns_begin_with_the_memory_before_their_session_and_change_no_rollout(
     make_world, seed: int, session: int, threads: int
 ) -> None:
+    """The policy `reckless` inserts, changes and deletes at random."""
     world = make_world(reckless)
-    writer = world.program.method.writer
-    history = world.first_history
+    rollouts = roll_out_three(world, seed, threads)
+    memories_before = [all_memories(rollout) for rollout in rollouts]
 
-    with sampling(world):
-        rollouts = run_parallel(
-            [partial(roll_out, writer, history, f"{seed}/{number}") for number in range(3)],
-            threads,
-        )
-        memories_before = [all_memories(rollout) for rollout in rollouts]
+    reruns = rerun_four_times(world, rollouts[0], session, seed, threads)
 
-        reruns = run_parallel(
-            [
-                partial(rerun_session, writer, rollouts[0], session, f"{seed}/local/{number}")
-                for number in range(4)
-            ],
-            threads,
-        )
-        alone = roll_out(writer, history, f"{seed}/1")
-
-    # The reruns have changed nothing.
     assert [all_memories(rollout) for rollout in rollouts] == memories_before
-
-    # All reruns begin with the same memory, so their first prompts are the same.
-    start = as_bytes(rollouts[0].sessions[session].memory_before)
-    assert {as_bytes(rerun.sessions[0].memory_before) for rerun in reruns} == {start}
+    start = rollouts[0].sessions[session].memory_before
+    for rerun in reruns:
+        assert as_bytes(rerun.sessions[0].memory_before) == as_bytes(start)
+    # From the same memory follows the same first prompt.
     first_prompts = {json.dumps(rerun.calls[0].completions[0].messages) for rerun in reruns}
     assert len(first_prompts) == 1
 
-    # What a rollout writes does not depend on whether others run beside it.
-    assert as_bytes(alone.memory) == as_bytes(rollouts[1].memory)
+
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10_000), threads=st.sampled_from([1, 4]))
+def test_what_a_rollout_writes_does_not_depend_on_others_beside_it(
+    make_world, seed: int, threads: int
+) -> None:
+    """The policy `reckless` inserts, changes and deletes at random."""
+    world = make_world(reckless)
+
+    _, second, _ = roll_out_three(world, seed, threads)
+    with sampling(world):
+        alone = roll_out(world.program.method.writer, world.first_history, f"{seed}/1")
+
+    assert as_bytes(alone.memory) == as_bytes(second.memory)
 
 
 def test_every_session_of_a_rollout_begins_with_the_memory_of_the_one_before(make_world) -> None:
-    world = make_world(reckless)
+    world = make_world(reckless, sessions=3)
 
     with sampling(world):
         rollout = roll_out(world.program.method.writer, world.first_history, "a")
@@ -131,7 +152,7 @@ def test_every_session_of_a_rollout_begins_with_the_memory_of_the_one_before(mak
 def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
     make_world, method: str
 ) -> None:
-    """The second session, D2, is rerun."""
+    """A rollout writes the sessions D1 to D3 into a memory. A rerun writes D2 once more."""
 
     def short_answers(call: PolicyCall) -> str:
         if call.kind == "summary":
@@ -146,19 +167,18 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
         rerun = rerun_session(writer, rollout, 1, "b")
 
     assert [session.item.id for session in rollout.sessions] == ["D1", "D2", "D3"]
-    (rerun_of_second,) = rerun.sessions
-    assert rerun_of_second.item.id == "D2"
-    # Its history ends with this session.
-    assert len(rerun.history) == 2
-    second = rollout.sessions[1]
-    assert as_bytes(rerun_of_second.memory_before) == as_bytes(second.memory_before)
+    assert [session.item.id for session in rerun.sessions] == ["D2"]
+    # The history of a rerun ends with its session.
+    assert [item.id for item in rerun.history] == ["D1", "D2"]
+    memory_before_d2 = rollout.sessions[1].memory_before
+    assert as_bytes(rerun.sessions[0].memory_before) == as_bytes(memory_before_d2)
 
 
 @pytest.mark.parametrize("single_agent", [False, True])
 def test_in_a_rollout_prompts_show_a_date_beside_words_like_last_friday(
     make_world, single_agent: bool
 ) -> None:
-    # The session was on a Monday.
+    """The session was on Monday, 30 January 2023."""
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
     session = Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,))
     history = History(id="ann", items=(session,))
@@ -173,13 +193,15 @@ def test_in_a_rollout_prompts_show_a_date_beside_words_like_last_friday(
 
 
 def test_a_rollout_never_asks_a_second_time(make_world) -> None:
-    """In other runs, a completion that cannot be read is asked for once more."""
-    world = make_world(lambda call: "unreadable", parts=1)
+    """In other runs, a completion that cannot be read is asked for once more.
+
+    The history has three sessions, so a rollout makes three calls.
+    """
+    world = make_world(lambda call: "unreadable", sessions=3, parts=1)
 
     with dspy.context(lm=world.lm, adapter=single_attempt(world.program), trace=None):
         rollout = roll_out(world.program.method.writer, world.first_history, "a")
 
-    # One for each of the three sessions.
     assert len(rollout.calls) == 3
     for call in rollout.calls:
         assert len(call.completions) == 1
@@ -232,7 +254,7 @@ class SampledRollout(NamedTuple):
 
 @pytest.fixture
 def sampled(make_world: Callable[..., World]) -> SampledRollout:
-    """A rollout of a careless policy."""
+    """A rollout of a policy whose answers often cannot be read or delete unknown memories."""
     world = make_world(careless, sessions=4, people=1)
     rollout = replay_scorer(world).write(world.first_history, world.lm.copy(temperature=1.0))
     return SampledRollout(world, rollout, list(world.engine.completions))

@@ -26,13 +26,21 @@ from ...scripted_engine import chat_fields
 from .conftest import OneWeightTrainer, PolicyCall, World, diligent
 
 
-def short_training(**changes: Any) -> TrainingSettings:
-    """Return the settings of a training of two stages with two steps each, of 2 and 3 sessions."""
+def short_training(
+    horizons: tuple[int, ...] = (2, 3), steps: int | tuple[int, ...] = 2, **changes: Any
+) -> TrainingSettings:
+    """Return the settings of a short training.
+
+    Args:
+        horizons: How many sessions each stage writes.
+        steps: The number of steps of every stage, or those of each.
+        **changes: Other settings.
+    """
     settings: dict[str, Any] = {
         "num_rollouts": 3,
         "local_n": 3,
         "local_fraction": 1.0,
-        "curriculum": Curriculum((2, 3), steps=2),
+        "curriculum": Curriculum(horizons, steps=steps),
         "validate_every": 1,
         "threads": 4,
         **changes,
@@ -51,43 +59,54 @@ def horizons_of_steps(world: World) -> dict[int, int]:
 
 
 def validation_scores(world: World) -> dict[int, float]:
-    """Return the validation scores by the number of the step."""
+    """Return the validation scores by the number of the step; step 0 is the start."""
     return {row["step"]: row["validation"] for row in world.rows if "validation" in row}
 
 
 @pytest.mark.slow
 def test_each_stage_trains_at_its_horizon_and_validates_after_every_step(make_world) -> None:
-    """`short_training` has two stages of two steps each.
-
-    The first one writes two sessions, the second one three.
-    """
+    """Step 0 is the start, which is validated, too."""
     world = make_world()
+    settings = short_training(horizons=(2, 3), steps=2, validate_every=1)
 
-    teleprompter = world.run_training(short_training(), valset=world.dev)
+    teleprompter = world.run_training(settings, valset=world.dev)
 
     assert horizons_of_steps(world) == {1: 2, 2: 2, 3: 3, 4: 3}
-    # The start is validated, too.
     assert list(validation_scores(world)) == [0, 1, 2, 3, 4]
     assert teleprompter.progress.done
     assert world.trainer.has_ended
 
 
 @pytest.mark.slow
-def test_a_validation_writes_whole_histories_twice_sampled_and_once_greedily(make_world) -> None:
+def test_a_validation_writes_histories_twice_sampled_and_once_greedily(make_world) -> None:
+    """To sample is to ask with temperature 1, and greedily is with temperature 0.
+
+    Only validations see the history of the person "held".
+    """
     world = make_world()
 
     world.run_training(short_training(), valset=world.dev)
 
-    # Only validations see the history of the person "held".
-    validation_calls = [call for call in world.engine.calls if "held" in call.text]
-    calls_by_temperature = Counter(call.temperature for call in validation_calls)
-    # Each history is sampled twice, and written greedily once.
+    calls_by_temperature = Counter(
+        call.temperature for call in world.engine.calls if "held" in call.text
+    )
     assert calls_by_temperature[0.0] > 0
     assert calls_by_temperature[1.0] == 2 * calls_by_temperature[0.0]
 
-    extracted_texts = [call.text for call in validation_calls if call.kind == "facts"]
+
+def test_a_validation_writes_whole_histories(make_world) -> None:
+    """A history has three sessions, D1 to D3. The stage trains on one of them.
+
+    Only validations see the history of the person "held".
+    """
+    world = make_world(sessions=3)
+
+    world.run_training(short_training(horizons=(1,), steps=1), valset=world.dev)
+
+    extractions = [call for call in world.engine.calls if call.kind == "facts"]
+    texts = [call.text for call in extractions if "held" in call.text]
     for turn_id in ("D1:1", "D2:1", "D3:1"):
-        assert any(turn_id in text for text in extracted_texts)
+        assert any(turn_id in text for text in texts)
 
 
 def test_the_checkpoint_is_chosen_by_the_mean_of_sampled_scores(make_world) -> None:
@@ -96,7 +115,7 @@ def test_the_checkpoint_is_chosen_by_the_mean_of_sampled_scores(make_world) -> N
     It also writes one with temperature 0 (greedy), whose score is only noted.
     """
     world = make_world()
-    settings = short_training(curriculum=Curriculum((3,), steps=1), samples=3)
+    settings = short_training(horizons=(3,), steps=1, samples=3)
     world.run_training(settings, valset=world.dev)
     validation_rows = [row for row in world.rows if "validation" in row]
 
@@ -140,15 +159,13 @@ def return_nothing(call: PolicyCall) -> str:
 def test_a_training_that_learns_nothing_says_why(
     make_world, policy: Any, local_fraction: float, reason: str
 ) -> None:
-    """Rewards are compared within a group.
+    """Rewards are compared within a group. A session gets one with the chance `local_fraction`.
 
-    `local_fraction` is the chance that a session gets a group.
+    With the objective "local", nothing else is learned from.
     """
     world = make_world(policy)
     settings = short_training(
-        objective="local",
-        local_fraction=local_fraction,
-        curriculum=Curriculum((2,), steps=2),
+        horizons=(2,), steps=2, objective="local", local_fraction=local_fraction
     )
 
     progress = world.run_training(settings).progress
@@ -204,15 +221,14 @@ def world_with_best_step(make_world: Any, best_step: int) -> World:
 def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
     make_world, best_step: int
 ) -> None:
-    """There are two stages of two steps each.
+    """A validation before the first step, and after each step, finds the best one.
 
-    A validation before the first step and after each step finds the best one.
+    Stage one has the steps 1 and 2, and returns to the best of 0, 1 and 2.
     """
     world = world_with_best_step(make_world, best_step)
 
-    train_by_step_number(world, short_training(samples=3))
+    train_by_step_number(world, short_training(horizons=(2, 3), steps=2, samples=3))
 
-    # Stage one ends with step 2, and returns to its best step.
     assert world.trainer.restored_checkpoints[0] == f"step-{best_step}"
     # Each stage has an optimizer and a reference of its own.
     assert world.trainer.reference_weights == [0, best_step]
@@ -221,10 +237,10 @@ def test_a_stage_begins_with_the_best_checkpoint_of_the_one_before(
 def test_the_best_of_the_last_stage_is_kept_although_an_earlier_one_scored_higher(
     make_world,
 ) -> None:
-    """There are two stages of two steps each. The policy is best after step 1."""
-    world = world_with_best_step(make_world, 1)
+    """Stage one has the steps 1 and 2, and stage two 3 and 4. The policy is best after step 1."""
+    world = world_with_best_step(make_world, best_step=1)
 
-    progress = train_by_step_number(world, short_training(samples=3))
+    progress = train_by_step_number(world, short_training(horizons=(2, 3), steps=2, samples=3))
 
     scores = validation_scores(world)
     assert scores[1] == max(scores.values())
@@ -242,9 +258,9 @@ def test_the_best_of_the_last_stage_is_kept_although_an_earlier_one_scored_highe
 
 
 def test_the_start_is_kept_if_the_only_stage_is_no_better(make_world) -> None:
-    """The policy of this world is best before the first step."""
-    world = world_with_best_step(make_world, 0)
-    settings = short_training(samples=3, curriculum=Curriculum((3,), steps=2))
+    """The policy is best before the first step, which is called step 0."""
+    world = world_with_best_step(make_world, best_step=0)
+    settings = short_training(horizons=(3,), steps=2, samples=3)
 
     progress = train_by_step_number(world, settings)
 
@@ -255,18 +271,18 @@ def test_the_start_is_kept_if_the_only_stage_is_no_better(make_world) -> None:
 
 
 def test_each_stage_has_its_own_number_of_steps(make_world) -> None:
+    """Stage one has two steps, and stage two one. This last number holds for stage three, too."""
     world = make_world()
-    settings = short_training(curriculum=Curriculum((1, 2, 3), steps=(2, 1)), validate_every=5)
+    settings = short_training(horizons=(1, 2, 3), steps=(2, 1))
 
     world.run_training(settings)
 
-    # The last number holds for the third stage, too.
     assert horizons_of_steps(world) == {1: 1, 2: 1, 3: 2, 4: 3}
 
 
 @pytest.mark.slow
 def test_a_format_collapse_ends_the_training_and_restores_the_best_weights(make_world) -> None:
-    """From the third step on, the policy returns mostly what cannot be read."""
+    """The weight counts the updates. From 2 on, most answers of the policy cannot be read."""
 
     def collapse_after_two_updates(call: PolicyCall) -> str:
         if call.weight >= 2 and call.kind == "operations" and call.rng.random() < 0.8:
@@ -274,7 +290,7 @@ def test_a_format_collapse_ends_the_training_and_restores_the_best_weights(make_
         return diligent(call)
 
     world = make_world(collapse_after_two_updates, trainer_class=CountingTrainer)
-    settings = short_training(curriculum=Curriculum((3,), steps=20), window=2)
+    settings = short_training(horizons=(3,), steps=20, window=2)
 
     progress = world.run_training(settings, valset=world.dev).progress
 
@@ -288,23 +304,24 @@ def test_a_format_collapse_ends_the_training_and_restores_the_best_weights(make_
 
 
 def collapse_after_step_3(call: PolicyCall) -> str:
-    """Work diligently up to step 3, and return nothing readable from then on."""
+    """Work diligently before step 3, and return nothing readable after it."""
     return "unreadable" if call.weight >= 3 else diligent(call)
 
 
 def test_a_last_stage_that_collapses_before_its_first_validation_returns_to_its_start(
     make_world,
 ) -> None:
+    """Stage two begins with step 3, after which nothing can be read. Step 4 notices it.
+
+    The first validation would be after step 5.
+    """
     world = make_world(collapse_after_step_3, trainer_class=IdleTrainer)
-    settings = short_training(
-        curriculum=Curriculum((2, 3), steps=(2, 9)), window=1, validate_every=5
-    )
+    settings = short_training(horizons=(2, 3), steps=(2, 9), window=1, validate_every=5)
 
     progress = train_by_step_number(world, settings)
 
     assert "format collapse" in str(progress.stopped)
     assert progress.best is None
-    # Step 3, in stage two, makes the policy unreadable; step 4 sees it.
     assert progress.step == 4
     assert progress.stage_start is not None
     assert world.trainer.restored_checkpoints[-1] == Path(progress.stage_start).stem
@@ -314,13 +331,13 @@ def test_a_last_stage_that_collapses_before_its_first_validation_returns_to_its_
 def test_a_training_without_validation_that_collapses_returns_to_its_last_checkpoint(
     make_world,
 ) -> None:
+    """After step 3 nothing can be read, and step 4 notices it. Every second step is saved."""
     world = make_world(collapse_after_step_3, trainer_class=IdleTrainer)
-    settings = short_training(curriculum=Curriculum((3,), steps=9), window=1, validate_every=2)
+    settings = short_training(horizons=(3,), steps=9, window=1, validate_every=2)
 
     progress = train_by_step_number(world, settings, validates=False)
 
     assert "format collapse" in str(progress.stopped)
-    # Step 3 makes the policy unreadable, and step 4 sees it. Step 2 has the last checkpoint.
     assert progress.step == 4
     assert world.trainer.restored_checkpoints[-1] == "step-2"
     assert world.engine.weight == 2
@@ -331,13 +348,17 @@ class KilledError(Exception):
 
 
 def train_in_folder(world: World, folder: Path, killed_after: int | None = None) -> Progress:
-    """Train with a checkpoint every two steps; raise KilledError after the step `killed_after`."""
+    """Train four steps, with a checkpoint every two steps.
+
+    Raises:
+        KilledError: Step `killed_after` is done.
+    """
 
     def on_row(row: Any) -> None:
         if is_step(row) and row["step"] == killed_after:
             raise KilledError
 
-    settings = short_training(validate_every=2)
+    settings = short_training(horizons=(2, 3), steps=2, validate_every=2)
     return world.run_training(settings, folder=folder, on_row=on_row).progress
 
 
@@ -349,10 +370,10 @@ def without_times(rows: Any) -> list[dict[str, Any]]:
 def test_a_killed_training_that_is_resumed_ends_with_the_same_weights_as_an_uninterrupted_one(
     make_world, tmp_path: Path
 ) -> None:
+    """It has a checkpoint of step 2, and none of step 3, which has to be done again."""
     uninterrupted_world = make_world()
     uninterrupted = train_in_folder(uninterrupted_world, tmp_path / "uninterrupted")
 
-    # Step 3 has no checkpoint, so it has to be done again.
     with pytest.raises(KilledError):
         train_in_folder(make_world(), tmp_path / "killed", killed_after=3)
     resumed_world = make_world()
@@ -380,35 +401,37 @@ def test_a_finished_training_is_not_done_again(make_world, tmp_path: Path) -> No
 @pytest.fixture
 def one_step() -> TrainingSettings:
     """Settings of a training of a single step."""
-    return short_training(curriculum=Curriculum((2,), steps=1))
+    return short_training(horizons=(2,), steps=1, num_rollouts=3)
 
 
 @pytest.fixture
 def trained_folder(make_world: Any, one_step: TrainingSettings, tmp_path: Path) -> Path:
-    """The folder of a finished training of a single step."""
+    """The folder of a finished training with the settings `one_step`."""
     world = make_world()
     world.run_training(one_step, valset=world.dev, folder=tmp_path)
     return tmp_path
 
 
 def test_a_journal_of_other_settings_is_refused(make_world, trained_folder: Path) -> None:
-    """The journal is the file by which a training is resumed."""
-    settings = short_training(curriculum=Curriculum((2,), steps=1), num_rollouts=4)
+    """The journal is the file by which a training is resumed. This one is of three rollouts."""
+    settings = short_training(horizons=(2,), steps=1, num_rollouts=4)
 
     with pytest.raises(UserError, match="num_rollouts = 3, not 4"):
         make_world().run_training(settings, folder=trained_folder)
 
 
-@pytest.mark.parametrize("place", ["journal", "best checkpoint"])
+@pytest.mark.parametrize("part", ["journal", "best checkpoint"])
 def test_a_journal_of_another_version_is_refused(
-    make_world, one_step: TrainingSettings, trained_folder: Path, place: str
+    make_world, one_step: TrainingSettings, trained_folder: Path, part: str
 ) -> None:
+    """Another version may write a field that this one does not know.
+
+    The journal is the file by which a training is resumed.
+    """
     journal_file = trained_folder / "train.json"
     journal = json.loads(journal_file.read_text())
-    if place == "journal":
-        journal["unknown_field"] = None
-    else:
-        journal["best"]["unknown_field"] = 3
+    changed_part = journal if part == "journal" else journal["best"]
+    changed_part["unknown_field"] = 3
     journal_file.write_text(json.dumps(journal))
 
     with pytest.raises(UserError, match="was trained by another version"):
@@ -418,6 +441,7 @@ def test_a_journal_of_another_version_is_refused(
 def test_a_damaged_journal_is_refused(
     make_world, one_step: TrainingSettings, trained_folder: Path
 ) -> None:
+    """The journal is the file by which a training is resumed."""
     (trained_folder / "train.json").write_text("{")
 
     with pytest.raises(DataError):
@@ -434,6 +458,7 @@ def refuse_training(world: World, **compile_options: Any) -> str:
 
 
 def test_a_model_that_cannot_be_trained_is_refused(make_world) -> None:
+    """The provider of a model says whether it can be trained; DSPy's plain one cannot."""
     world = make_world()
     world.lm.provider = Provider()
 
@@ -441,7 +466,9 @@ def test_a_model_that_cannot_be_trained_is_refused(make_world) -> None:
 
 
 def test_a_training_without_questions_is_refused(make_world) -> None:
-    assert refuse_training(make_world(), trainset=[])
+    message = refuse_training(make_world(), trainset=[])
+
+    assert message.startswith("there is no training history with a session")
 
 
 def test_a_method_without_writing_prompts_is_refused(make_world) -> None:
