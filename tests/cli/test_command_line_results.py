@@ -67,18 +67,28 @@ def test_evaluate_prints_one_json_object(cli: RunCommand) -> None:
     evaluation = json.loads(out)
 
     assert code == 0
+    # What the scores rest on stands on standard error.
+    assert "bundled sample" in err
+    assert "offline engine" in err
     assert set(evaluation) >= EVALUATION_FIELDS
     assert evaluation["program"] == "turn-rag"
     assert evaluation["benchmark"] == "locomo"
     assert evaluation["lm"] == "offline"
     assert set(evaluation["retrieval"]) == {"shown", "recall@5", "recall@20"}
+
+
+def test_evaluate_counts_calls_and_questions(cli: RunCommand) -> None:
+    """Each of the six questions takes one call of the model for the task. `by` is by category."""
+    options = ("--benchmark", "locomo", "--test", "6", "--split", "test")
+
+    _, out, _ = cli("evaluate", "turn-rag", *options, "--json")
+    evaluation = json.loads(out)
+
     assert set(evaluation["calls"]) == {"task", "prompt", "judge", "cached"}
     assert evaluation["calls"]["task"] == 6
     assert sum(category["n"] for category in evaluation["by"].values()) == 6
     for category in evaluation["by"].values():
         assert {"n", "score"} <= set(category)
-    assert "bundled sample" in err
-    assert "offline engine" in err
 
 
 def test_share_of_cached_prompt_tokens_is_shown_if_the_endpoint_reports_it(
@@ -107,14 +117,10 @@ def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
 def test_compile_prints_one_json_object_and_saves_the_program(
     cli: RunCommand, tmp_path: Path
 ) -> None:
-    """The verdict on a compiled program needs 20 dev questions.
-
-    Here are four, and a note says so.
-    """
     folder = str(tmp_path / "out")
     options = ("--benchmark", "locomo", "--optimizer", "labeled", *SMALL, "--out", folder)
 
-    code, out, err = cli("compile", "turn-rag", *options, "--json")
+    code, out, _ = cli("compile", "turn-rag", *options, "--json")
     result = json.loads(out)
 
     assert code == 0
@@ -125,6 +131,15 @@ def test_compile_prints_one_json_object_and_saves_the_program(
     assert result["before"]["run_id"] == result["run_id"]
     assert result["program"] == folder
     assert load(folder).name == "turn-rag"
+
+
+def test_compile_notes_that_a_verdict_needs_more_dev_questions(cli: RunCommand) -> None:
+    """It needs 20 of them."""
+    sizes = ("--train", "12", "--dev", "4", "--test", "6")
+
+    _, _, err = cli(
+        "compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", *sizes
+    )
 
     data_line, note = err.splitlines()
     assert "(12 train, 4 dev, 6 test questions)" in data_line
@@ -486,23 +501,14 @@ def test_check_gives_no_advice_if_a_judge_is_chosen(
 
 # --- evaluate judge -------------------------------------------------------------------------
 
-LABELLED_ANSWERS = [
-    {"answer": "Rome", "kind": "right"},
-    {"answer": "It was Rome.", "kind": "paraphrased-right"},
-    {"answer": "A city.", "kind": "vague-wrong"},
-    {"answer": "Oslo", "kind": "right"},
-    {"answer": "What?", "kind": "vague-wrong"},
-    {"answer": "Too long.", "kind": "vague-wrong"},
-]
 
+@pytest.fixture
+def check_judge(cli: RunCommand, stub: Any, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """A function that shows a judge labelled answers, and returns what the command prints.
 
-def test_check_of_a_judge_counts_what_it_accepts_by_kind_of_answer(
-    cli: RunCommand, stub: Any, tmp_path: Path
-) -> None:
-    """This judge calls every answer right but "It was Rome.".
-
-    Its verdict on "What?" cannot be read, and the server refuses the call for "Too long.". The
-    labels say which answers are right in truth.
+    The gold answer is always "Rome". The label, `kind`, says whether an answer is right in truth.
+    The judge calls every answer right but "It was Rome.". Its verdict on "What?" cannot be read,
+    and the server refuses the call for "Too long.".
     """
 
     def judge(body: dict[str, Any]) -> str:
@@ -512,31 +518,66 @@ def test_check_of_a_judge_counts_what_it_accepts_by_kind_of_answer(
         verdict = "WRONG" if "It was Rome." in prompt else "CORRECT"
         return chat_fields(reasoning="So.", verdict=verdict)
 
-    def refuse_one(number: int, text: str) -> str | None:
+    def refuse_long_answer(number: int, text: str) -> str | None:
         return "400" if "Too long." in text else None
 
-    server = stub(refuse_one, answer=judge)
-    rows = [{"question": "Where?", "gold_answer": "Rome", **row} for row in LABELLED_ANSWERS]
-    path = write_rows(tmp_path / "labelled.jsonl", rows)
-    model = ("--judge-lm", server.model, "--judge-api-base", server.url)
+    server = stub(refuse_long_answer, answer=judge)
 
-    code, out, _ = cli(
-        "evaluate", "judge", "--benchmark", "judge-check", *model, "--data", path, "--json"
+    def run(kinds_by_answer: dict[str, str]) -> dict[str, Any]:
+        rows = [
+            {"question": "Where?", "gold_answer": "Rome", "answer": answer, "kind": kind}
+            for answer, kind in kinds_by_answer.items()
+        ]
+        path = write_rows(tmp_path / "labelled.jsonl", rows)
+        command = ("evaluate", "judge", "--benchmark", "judge-check", "--data", path, "--json")
+        code, out, err = cli(*command, "--judge-lm", server.model, "--judge-api-base", server.url)
+        assert code == 0, err
+        return json.loads(out)
+
+    return run
+
+
+def test_check_of_a_judge_counts_what_it_accepts_by_kind_of_answer(
+    check_judge: Callable[..., dict[str, Any]],
+) -> None:
+    """The judge calls every answer right but "It was Rome."."""
+    result = check_judge(
+        {
+            "Rome": "right",
+            "Roma": "right",
+            "It was Rome.": "paraphrased-right",
+            "A city.": "vague-wrong",
+        }
     )
-    result = json.loads(out)
 
-    assert code == 0
-    assert result["judge_lm"] == server.model
     assert result["judge_hash"] == judge_hash(JudgeAnswer)
     assert result["kinds"]["right"]["rate"] == 1.0
     assert result["kinds"]["paraphrased-right"]["rate"] == 0.0
+    assert result["kinds"]["vague-wrong"]["rate"] == 1.0
+    # There is no answer of this kind.
     assert result["kinds"]["specific-wrong"]["rate"] is None
+    # Of all kinds of right answers together.
     assert result["right"]["accepted"] == 2
     assert result["right"]["n"] == 3
-    # One of the three vague answers was judged; of the others nothing could be read.
-    assert result["kinds"]["vague-wrong"]["rate"] == 1.0
-    assert result["kinds"]["vague-wrong"]["n"] == 3
-    assert result["kinds"]["vague-wrong"]["unreadable"] == 2
+
+
+def test_check_of_a_judge_counts_verdicts_that_could_not_be_read(
+    check_judge: Callable[..., dict[str, Any]],
+) -> None:
+    """The verdict on "What?" cannot be read, and the call for "Too long." is refused."""
+    result = check_judge(
+        {
+            "A city.": "vague-wrong",
+            "What?": "vague-wrong",
+            "Too long.": "vague-wrong",
+        }
+    )
+
+    vague = result["kinds"]["vague-wrong"]
+    assert vague["n"] == 3
+    assert vague["unreadable"] == 2
+    # Of the verdicts that could be read.
+    assert vague["rate"] == 1.0
     assert result["wrong"]["rate"] == 1.0
 
 
@@ -710,9 +751,22 @@ def run(
 
 
 @pytest.mark.parametrize("command", WRITES_A_FILE.values(), ids=WRITES_A_FILE)
-def test_file_of_the_user_is_overwritten_only_by_force(
+def test_file_of_the_user_is_overwritten_by_force(
     run: RunCommand, command: tuple[str, ...]
 ) -> None:
+    notes = Path("notes")
+    notes.write_text("my notes on mempiler")
+
+    code, _, _ = run(*command, "notes", "--force")
+
+    assert code == 0
+    assert notes.read_text() != "my notes on mempiler"
+    # Temporary files are gone.
+    assert list(Path().iterdir()) == [notes]
+
+
+@pytest.mark.parametrize("command", WRITES_A_FILE.values(), ids=WRITES_A_FILE)
+def test_file_of_the_user_is_not_overwritten(run: RunCommand, command: tuple[str, ...]) -> None:
     notes = Path("notes")
     notes.write_text("my notes on mempiler")
 
@@ -722,13 +776,6 @@ def test_file_of_the_user_is_overwritten_only_by_force(
     assert notes.read_text() == "my notes on mempiler"
     assert "notes: is there already and was not written by Mempiler" in err
     assert "choose another name, or give --force" in err
-
-    code, _, _ = run(*command, "notes", "--force")
-
-    assert code == 0
-    assert notes.read_text() != "my notes on mempiler"
-    # Temporary files are gone.
-    assert list(Path().iterdir()) == [notes]
 
 
 @pytest.mark.parametrize("command", WRITES_A_FILE.values(), ids=WRITES_A_FILE)

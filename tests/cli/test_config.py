@@ -25,8 +25,8 @@ from mempiler.runs.setting_pairs import parse_settings
 from ..command_line import RunCommand, json_of
 
 EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml")
-PLAN = (*EVALUATE, "--plan")
-CONFIG_OF_LOCOMO = """\
+PLAN = ("evaluate", "turn-rag", "--config", "run.toml", "--plan")
+FOUR_QUESTIONS = """\
 [data]
 benchmark = "locomo"
 test = 4
@@ -34,10 +34,11 @@ test = 4
 [evaluation]
 split = "test"
 """
+"""A file of settings for an evaluation of four test questions."""
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -56,17 +57,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_the_command_line_overrides_a_variable_and_a_variable_overrides_the_file(
     cli: RunCommand,
-    here: Path,
+    current_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     variable: str | None,
     options: list[str],
     expected_questions: int,
 ) -> None:
-    """The setting is the number of test questions.
+    """The setting is the number of test questions. Each takes one call, so the plan shows it.
 
-    Each question takes one call, so the plan shows it.
+    The file says four.
     """
-    (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
+    settings = '[data]\nbenchmark = "locomo"\ntest = 4\n[evaluation]\nsplit = "test"\n'
+    (current_folder / "run.toml").write_text(settings)
     if variable is not None:
         monkeypatch.setenv("MEMPILER_TEST", variable)
 
@@ -75,11 +77,11 @@ def test_the_command_line_overrides_a_variable_and_a_variable_overrides_the_file
     assert plan["calls"]["high"] == expected_questions
 
 
-def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, here: Path) -> None:
+def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, current_folder: Path) -> None:
     """`k` is the number of turns in a prompt, so a larger `k` takes more tokens."""
 
-    def planned_tokens(settings: str) -> int:
-        (here / "run.toml").write_text(f"{CONFIG_OF_LOCOMO}\n{settings}\n")
+    def planned_tokens(method_settings: str) -> int:
+        (current_folder / "run.toml").write_text(f"{FOUR_QUESTIONS}\n{method_settings}\n")
         return json_of(cli, *PLAN)["tokens"]["high"]
 
     tokens_of_one_turn = planned_tokens("[method.settings]\nk = 1")
@@ -99,19 +101,21 @@ def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, here: Path
     ],
 )
 def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(
-    cli: RunCommand, here: Path, settings: str, options: list[str], expected_name: str
+    cli: RunCommand, current_folder: Path, settings: str, options: list[str], expected_name: str
 ) -> None:
     """The offline engine takes no such setting, and the error names it as it was understood."""
-    (here / "run.toml").write_text(f"{CONFIG_OF_LOCOMO}\n{settings}\n")
+    (current_folder / "run.toml").write_text(f"{FOUR_QUESTIONS}\n{settings}\n")
 
     _, _, err = cli(*EVALUATE, *options)
 
     assert f"--lm-set {expected_name}: offline does not take it" in err
 
 
-def test_a_replay_takes_over_the_settings_of_the_model(cli: RunCommand, here: Path) -> None:
+def test_a_replay_takes_over_the_settings_of_the_model(
+    cli: RunCommand, current_folder: Path
+) -> None:
     """A replay repeats a run with the answers that the model gave then. No model is asked."""
-    (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
+    (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
     original = json_of(cli, *EVALUATE, "--lm-set", "temperature=0")
 
     replay = json_of(cli, *EVALUATE, "--replay", original["run_id"])
@@ -120,8 +124,10 @@ def test_a_replay_takes_over_the_settings_of_the_model(cli: RunCommand, here: Pa
     assert settings["lm_settings"] == {"temperature": 0}
 
 
-def test_a_replay_with_other_settings_of_the_model_is_refused(cli: RunCommand, here: Path) -> None:
-    (here / "run.toml").write_text(CONFIG_OF_LOCOMO)
+def test_a_replay_with_other_settings_of_the_model_is_refused(
+    cli: RunCommand, current_folder: Path
+) -> None:
+    (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
     original = json_of(cli, *EVALUATE, "--lm-set", "temperature=0")
 
     code, _, err = cli(*EVALUATE, "--replay", original["run_id"], "--lm-set", "temperature=1")
@@ -133,7 +139,7 @@ def test_a_replay_with_other_settings_of_the_model_is_refused(cli: RunCommand, h
 @pytest.mark.parametrize("by_variable", [False, True], ids=["command line", "variable"])
 @pytest.mark.parametrize("name", ["set", "lm-set", "benchmark-set", "optimizer-set", "train-set"])
 def test_settings_are_added_to_those_of_the_file(
-    name: str, by_variable: bool, here: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, by_variable: bool, current_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test has a command of its own, with one option that is declared as the real ones are.
 
@@ -153,7 +159,7 @@ def test_settings_are_added_to_those_of_the_file(
     def print_settings(pairs: tuple[str, ...]) -> None:
         click.echo(json.dumps(parse_settings(pairs)))
 
-    (here / "run.toml").write_text("[group.settings]\nk = 1\nsteps = 2\n")
+    (current_folder / "run.toml").write_text("[group.settings]\nk = 1\nsteps = 2\n")
     words = ["--config", "run.toml"]
     if by_variable:
         monkeypatch.setenv("PAIRS", "k=9")
@@ -165,35 +171,46 @@ def test_settings_are_added_to_those_of_the_file(
     assert json.loads(result.output) == {"k": 9, "steps": 2}
 
 
-TRAIN = ("train", "memory-r2", "--benchmark", "memory-env", "--lm", "local:x")
-TRAIN_BY_FILE = (*TRAIN, "--config", "run.toml")
+TRAIN = (
+    *("train", "memory-r2"),
+    *("--benchmark", "memory-env"),
+    *("--lm", "local:x"),
+    *("--config", "run.toml"),
+)
+
+
+def test_a_wrong_setting_of_a_training_in_the_file_is_refused(
+    cli: RunCommand, current_folder: Path
+) -> None:
+    (current_folder / "run.toml").write_text("[training.settings]\ntokens = 0\n")
+
+    _, _, err = cli(*TRAIN)
+
+    assert "tokens: Input should be greater than 0" in err
 
 
 def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
-    cli: RunCommand, here: Path
+    cli: RunCommand, current_folder: Path
 ) -> None:
-    """Both settings of the file are wrong.
+    """Both settings of the file are wrong, and the command line corrects one of them."""
+    (current_folder / "run.toml").write_text("[training.settings]\ntokens = 0\nlora = 0\n")
 
-    The command line corrects one, and only the other is refused.
-    """
-    (here / "run.toml").write_text("[training.settings]\ntokens = 0\nlora = 0\n")
+    _, _, err = cli(*TRAIN, "--train-set", "tokens=4")
 
-    _, _, refusal_of_the_file = cli(*TRAIN_BY_FILE)
-    _, _, refusal_of_both = cli(*TRAIN_BY_FILE, "--train-set", "tokens=4")
-
-    assert "tokens: Input should be greater than 0" in refusal_of_the_file
-    assert "tokens" not in refusal_of_both
-    assert "lora: Input should be greater than 0" in refusal_of_both
+    assert "tokens" not in err
+    assert "lora: Input should be greater than 0" in err
 
 
-def test_settings_of_a_training_in_a_file_may_hold_a_table(cli: RunCommand, here: Path) -> None:
+def test_settings_of_a_training_in_a_file_may_hold_a_table(
+    cli: RunCommand, current_folder: Path
+) -> None:
     """The error shows that the table was read.
 
     trl is a library for trainings, which is not used here.
     """
-    (here / "run.toml").write_text("[training.settings.trl]\nbf16 = true\n")
+    (current_folder / "run.toml").write_text("[training.settings.trl]\nbf16 = true\n")
 
-    _, _, err = cli(*TRAIN_BY_FILE, "--train-set", "steps=3")
+    _, _, err = cli(*TRAIN, "--train-set", "steps=3")
 
     assert "settings of trl are for trainer = trl" in err
 
@@ -290,9 +307,9 @@ def test_settings_of_a_training_in_a_file_may_hold_a_table(cli: RunCommand, here
     ],
 )
 def test_a_mistake_in_the_file_names_line_and_key(
-    cli: RunCommand, here: Path, text: str, expected: str
+    cli: RunCommand, current_folder: Path, text: str, expected: str
 ) -> None:
-    (here / "run.toml").write_text(text, encoding="latin-1")
+    (current_folder / "run.toml").write_text(text, encoding="latin-1")
 
     code, out, err = cli(*PLAN)
 
@@ -304,9 +321,11 @@ def test_a_mistake_in_the_file_names_line_and_key(
 
 
 def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
-    cli: RunCommand, here: Path
+    cli: RunCommand, current_folder: Path
 ) -> None:
-    (here / "run.toml").write_text('[data]\nbenchmark = "locomo"\n[optimizer]\nname = "knn"\n')
+    (current_folder / "run.toml").write_text(
+        '[data]\nbenchmark = "locomo"\n[optimizer]\nname = "knn"\n'
+    )
 
     code, _, err = cli("evaluate", "turn-rag", "--config", "run.toml")
 
@@ -315,10 +334,10 @@ def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
 
 
 def test_environment_variables_name_no_user_and_set_no_flag(
-    cli: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
+    cli: RunCommand, current_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a forgotten variable would decide whose memory is deleted."""
-    (here / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
+    (current_folder / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
     store = ("--store", "memories.sqlite")
     added_code, _, _ = cli("memories", "add", "chat.json", "--user", "ada", *store)
     monkeypatch.setenv("MEMPILER_USER", "ada")
@@ -395,28 +414,22 @@ def test_the_list_of_settings_has_the_options_that_help_does_not_show(cli: RunCo
 # --- the models of a saved program ------------------------------------------------------------
 
 LOADING_COMMANDS = {
-    "ask": 'ask {program} "Where did Ada move?" --history chat.json',
-    "ask stored": 'ask {program} "Where did Ada move?" --user ada --store memories.sqlite',
-    "queued": "memories rebuild {program} --queued --store memories.sqlite",
-    "rebuild": "memories rebuild {program} --store memories.sqlite",
-    "plan": "evaluate {program} --benchmark locomo --train 4 --dev 2 --test 2 --plan",
-    "serve": "serve {program} --store serve.sqlite --host 127.0.0.1",
+    "ask": "ask program 'Where did Ada move?' --history chat.json",
+    "ask stored": "ask program 'Where did Ada move?' --user ada --store memories.sqlite",
+    "queued": "memories rebuild program --queued --store memories.sqlite",
+    "rebuild": "memories rebuild program --store memories.sqlite",
+    "serve": "serve program --store serve.sqlite --host 127.0.0.1",
 }
-"""Commands that load a saved program."""
-
-
-def loading_command(name: str, program: str = "program") -> list[str]:
-    """Return the words of one of `LOADING_COMMANDS`."""
-    return shlex.split(LOADING_COMMANDS[name].format(program=program))
+"""Commands that load the saved program in the folder `program`."""
 
 
 def save_program(folder: str, model: str) -> None:
-    """Save a program that names a language model."""
+    """Save a program whose manifest names a language model."""
     mempiler.save(build("turn-rag", k=3), folder, Manifest(method="", task="", lms={"task": model}))
 
 
 @pytest.fixture
-def chat_of_ada(here: Path, cli: RunCommand) -> Path:
+def chat_of_ada(current_folder: Path, cli: RunCommand) -> Path:
     """The file of a chat in the current folder. A store remembers it as Ada's."""
     turn = {
         "role": "user",
@@ -424,7 +437,7 @@ def chat_of_ada(here: Path, cli: RunCommand) -> Path:
         "content": "I moved to Lisbon last week.",
         "time": "2024-03-05",
     }
-    path = here / "chat.json"
+    path = current_folder / "chat.json"
     path.write_text(json.dumps([turn]))
     code, _, err = cli("memories", "add", path, "--user", "ada", "--store", "memories.sqlite")
     assert code == 0, err
@@ -432,7 +445,7 @@ def chat_of_ada(here: Path, cli: RunCommand) -> Path:
 
 
 @pytest.mark.parametrize("model", ["huggingface/https://evil", "local:x"])
-@pytest.mark.parametrize("command", ["ask", "ask stored", "queued", "rebuild", "serve"])
+@pytest.mark.parametrize("command", LOADING_COMMANDS.values(), ids=LOADING_COMMANDS)
 def test_the_folder_of_a_program_does_not_choose_the_model(
     cli: RunCommand, chat_of_ada: Path, command: str, model: str
 ) -> None:
@@ -442,7 +455,7 @@ def test_the_folder_of_a_program_does_not_choose_the_model(
     """
     save_program("program", model)
 
-    code, _, err = cli(*loading_command(command))
+    code, _, err = cli(*shlex.split(command))
 
     assert code == 2
     fix = f"give --lm {model} (or MEMPILER_LM)"
@@ -454,7 +467,7 @@ def test_whoever_runs_a_program_chooses_the_model(
 ) -> None:
     server = stub()
     save_program("program", server.model)
-    ask = [*loading_command("ask"), "--api-base", server.url]
+    ask = ["ask", "program", "Where?", "--history", "chat.json", "--api-base", server.url]
 
     answer_by_option = json_of(cli, *ask, "--lm", server.model)
     monkeypatch.setenv("MEMPILER_LM", server.model)
@@ -468,7 +481,7 @@ def test_whoever_runs_a_program_chooses_the_model(
 
 @pytest.fixture
 def program_with_far_embedder(chat_of_ada: Path) -> Path:
-    """The folder of a program whose manifest names an embedder that somebody sells."""
+    """The folder `facts` of a program whose manifest names an embedder that somebody sells."""
     far_embedder = embedder()
     far_embedder.name = "openai/far"
     program = build("fact-store", embedder=far_embedder)
@@ -481,7 +494,7 @@ def test_the_folder_of_a_program_does_not_choose_the_embedder(
     cli: RunCommand, program_with_far_embedder: Path
 ) -> None:
     """All texts would be sent to whoever runs the embedder."""
-    code, _, err = cli(*loading_command("queued", "facts"))
+    code, _, err = cli("memories", "rebuild", "facts", "--store", "memories.sqlite")
 
     assert code == 2
     assert "facts: was made with the embedder 'openai/far'; give --embedder" in err
@@ -490,7 +503,12 @@ def test_the_folder_of_a_program_does_not_choose_the_embedder(
 def test_whoever_runs_a_program_chooses_the_embedder(
     cli: RunCommand, program_with_far_embedder: Path
 ) -> None:
-    code, _, err = cli(*loading_command("queued", "facts"), "--embedder", "openai/far")
+    """The program is told by name which embedder to use. With `--queued` nothing is written."""
+    store = ("--store", "memories.sqlite")
+
+    code, _, err = cli(
+        "memories", "rebuild", "facts", "--queued", *store, "--embedder", "openai/far"
+    )
 
     assert code == 0, err
 
@@ -498,12 +516,18 @@ def test_whoever_runs_a_program_chooses_the_embedder(
 def test_an_evaluation_does_not_take_the_embedder_from_the_folder(
     cli: RunCommand, program_with_far_embedder: Path
 ) -> None:
-    """With the option the embedder is used. The error is another one then: there is no key."""
-    plan = loading_command("plan", "facts")
-
-    code, _, err = cli(*plan)
-    _, _, err_with_option = cli(*plan, "--embedder", "openai/far")
+    code, _, err = cli("evaluate", "facts", "--benchmark", "locomo", "--test", "2", "--plan")
 
     assert code == 2
     assert "give --embedder" in err
-    assert "embedder 'openai/far' needs a key" in err_with_option
+
+
+def test_an_evaluation_takes_the_embedder_of_the_command_line(
+    cli: RunCommand, program_with_far_embedder: Path
+) -> None:
+    """That it is taken is seen by the error: there is no key for it."""
+    plan = ("evaluate", "facts", "--benchmark", "locomo", "--test", "2", "--plan")
+
+    _, _, err = cli(*plan, "--embedder", "openai/far")
+
+    assert "embedder 'openai/far' needs a key" in err
