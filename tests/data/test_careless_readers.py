@@ -6,6 +6,7 @@ file cannot be loaded.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,19 +34,23 @@ class Careless(Benchmark):
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
         history = History.parse([{"role": "user", "content": "We moved to Porto."}], id="ann")
         examples: list[dspy.Example] = []
-        for row in read_json(path):
+        for content in read_json(path):
             example = dspy.Example(
                 history=history,
-                evidence_ids=tuple(row["evidence"]),
+                evidence_ids=tuple(content["evidence"]),
                 question="Where?",
-                **row["labels"],
+                **content["labels"],
             )
             examples.append(example.with_inputs(*INPUTS))
         return Dataset((history,), tuple(examples))
 
 
 LABELS = {"id": "q1", "answer": "Porto", "category": "homes"}
-GOOD_ROW = {"labels": LABELS, "evidence": []}
+
+
+def row(evidence: Sequence[str] = (), **labels: object) -> dict[str, Any]:
+    """Return a row of the file: the question q1 of the category "homes", or with other labels."""
+    return {"labels": {**LABELS, **labels}, "evidence": list(evidence)}
 
 
 def write_rows(folder: Path, *rows: dict[str, Any]) -> Path:
@@ -58,7 +63,7 @@ def write_rows(folder: Path, *rows: dict[str, Any]) -> Path:
 @pytest.fixture
 def good_file(tmp_path: Path) -> Path:
     """A file with one row, which is right."""
-    return write_rows(tmp_path, GOOD_ROW)
+    return write_rows(tmp_path, row())
 
 
 def findings_of(reader: type[Benchmark], path: Path) -> list[Finding]:
@@ -82,15 +87,14 @@ def test_a_field_that_the_reader_misses_is_named_with_the_line_of_the_reader(
 
 
 def test_two_questions_with_the_same_id_are_refused(tmp_path: Path) -> None:
-    path = write_rows(tmp_path, GOOD_ROW, GOOD_ROW)
+    path = write_rows(tmp_path, row(id="q1"), row(id="q1"))
     with pytest.raises(DataError, match="q1: example 1 has this id too"):
         Careless.load(path)
 
 
 def test_a_check_names_evidence_and_categories_that_a_reader_let_through(tmp_path: Path) -> None:
     """The history has the turn D1:1 only, and "homes" is the only category."""
-    row = {"labels": {**LABELS, "category": "pets"}, "evidence": ["D9:1"]}
-    path = write_rows(tmp_path, row)
+    path = write_rows(tmp_path, row(category="pets", evidence=["D9:1"]))
     assert kinds_of(Careless, path) == ["unknown evidence", "unknown category"]
 
 
@@ -104,13 +108,14 @@ class FailingConversion(Careless):
 
 
 def test_a_value_that_a_reader_cannot_convert_is_a_data_error(good_file: Path) -> None:
+    """The reader calls int("x"), which raises a ValueError."""
     with pytest.raises(DataError, match="not of the form that careless reads: ValueError"):
         FailingConversion.load(good_file)
 
 
 def test_an_example_without_an_id_is_refused_by_its_number(tmp_path: Path) -> None:
-    labels = {"answer": "Porto", "category": "homes"}
-    path = write_rows(tmp_path, {"labels": labels, "evidence": []})
+    row_without_id = {"labels": {"answer": "Porto", "category": "homes"}, "evidence": []}
+    path = write_rows(tmp_path, row_without_id)
 
     with pytest.raises(DataError, match="example 1: has no id"):
         Careless.load(path)
@@ -128,9 +133,8 @@ def test_an_example_without_an_id_is_refused_by_its_number(tmp_path: Path) -> No
 def test_loading_and_checking_refuse_the_same_ids(
     tmp_path: Path, second_id: object, problem: str
 ) -> None:
-    first_row = {"labels": {**LABELS, "id": "1"}, "evidence": []}
-    second_row = {"labels": {**LABELS, "id": second_id}, "evidence": []}
-    path = write_rows(tmp_path, first_row, second_row)
+    """The message of the error and that of the check are the same."""
+    path = write_rows(tmp_path, row(id="1"), row(id=second_id))
 
     with pytest.raises(DataError) as refusal:
         Careless.load(path)
@@ -153,7 +157,10 @@ class EvidenceAsText(Careless):
 
 
 def test_evidence_that_is_one_text_is_not_read_as_letters(good_file: Path) -> None:
-    """Evidence is a list of turn ids. Python would take the text apart, into D, 1, : and 1."""
+    """Evidence is a list of turn ids, but the reader gives the text "D1:1".
+
+    Python would take the text apart, into D, 1, : and 1.
+    """
     problem = "q1: evidence_ids is the text 'D1:1'; give a list"
     with pytest.raises(DataError, match=problem):
         EvidenceAsText.load(good_file)
@@ -174,8 +181,10 @@ class NoHistoryOfPets(Careless):
 
 
 def test_a_missing_history_is_refused_even_in_a_category_that_is_left_out(tmp_path: Path) -> None:
-    pets = {"labels": {**LABELS, "id": "q2", "category": "pets"}, "evidence": []}
-    path = write_rows(tmp_path, GOOD_ROW, pets)
+    """Only the category "homes" is chosen. The reader gives questions about pets no history."""
+    homes = row(id="q1", category="homes")
+    pets = row(id="q2", category="pets")
+    path = write_rows(tmp_path, homes, pets)
     with pytest.raises(DataError, match="q2: has no history"):
         NoHistoryOfPets.load(path, categories="homes")
 
@@ -360,6 +369,7 @@ class Unsure(Scorer):
 def test_a_scorer_that_returns_no_score_from_0_to_1_is_refused(
     good_file: Path, scorer: Scorer, problem: str
 ) -> None:
+    """A scorer must return a `Score`. These give 2.0, a plain number, and None."""
     benchmark = Careless.load(good_file)
     benchmark.scorer = scorer
     with pytest.raises(UserError, match=problem):

@@ -337,7 +337,8 @@ def test_the_checks_of_a_long_text_take_less_than_two_seconds(text: str) -> None
 def test_the_calendar_ends_before_january_2025() -> None:
     """`months_of` returns the months of a user's life that are written, from the oldest on."""
     assert months_of("0000", count=1, seed=0) == ["2024-12"]
-    assert months_of("0000", count=14, seed=0)[:3] == ["2023-11", "2023-12", "2024-01"]
+    assert months_of("0000", count=3, seed=0) == ["2024-10", "2024-11", "2024-12"]
+    assert months_of("0000", count=13, seed=0)[0] == "2023-12"
 
 
 def test_a_number_of_months_that_is_not_given_is_drawn_from_7_to_12() -> None:
@@ -351,29 +352,58 @@ def test_zero_months_are_refused_and_not_taken_for_a_missing_number() -> None:
         months_of("0000", count=0, seed=0)
 
 
-@given(seed=st.integers(0, 500), per_month=st.integers(4, 6), months=st.integers(2, 12))
-def test_dialogues_are_drawn_by_the_rules(seed: int, per_month: int, months: int) -> None:
-    """It is drawn which situations of a user get a dialogue; each is named by its last day."""
-    known_months = months_of("0000", count=months, seed=0)
+def last_days_of_situations(months: list[str], situations_each: int) -> list[str]:
+    """Return the days by which the situations of some months are named: "2024-12-10" and so on."""
     last_days: list[str] = []
-    for month in known_months:
-        last_days.extend(f"{month}-{day}" for day in range(10, 10 + per_month))
+    for month in months:
+        last_days.extend(f"{month}-{day}" for day in range(10, 10 + situations_each))
+    return last_days
 
-    part_by_day = draw_dialogues("0000", last_days, last_month=known_months[-1], seed=seed)
 
-    # Four situations in a row without a dialogue never happen.
+SITUATIONS_OF_A_MONTH = st.integers(4, 6)
+
+
+@given(seed=st.integers(0, 500), situations=SITUATIONS_OF_A_MONTH)
+def test_four_situations_in_a_row_without_a_dialogue_never_happen(
+    seed: int, situations: int
+) -> None:
+    """It is drawn which situations of a user get a dialogue; each is named by its last day."""
+    last_days = last_days_of_situations(["2024-11", "2024-12"], situations)
+
+    part_by_day = draw_dialogues("0000", last_days, last_month="2024-12", seed=seed)
+
     for start in range(len(last_days) - 3):
         assert any(day in part_by_day for day in last_days[start : start + 4])
-    # The dialogues of the last month are the query set, and there is one at least.
+
+
+@given(seed=st.integers(0, 500), situations=SITUATIONS_OF_A_MONTH)
+def test_the_dialogues_of_the_last_month_are_the_query_set(seed: int, situations: int) -> None:
+    """There is one of them at least. The dialogues before that month are the history."""
+    last_days = last_days_of_situations(["2024-11", "2024-12"], situations)
+
+    part_by_day = draw_dialogues("0000", last_days, last_month="2024-12", seed=seed)
+
     assert set(part_by_day.values()) == {"history", "query"}
     for day, part in part_by_day.items():
         assert part == ("query" if day.startswith("2024-12") else "history")
-    # The seed decides.
-    assert part_by_day == draw_dialogues("0000", last_days, last_month=known_months[-1], seed=seed)
+
+
+@given(seed=st.integers(0, 500))
+def test_the_seed_decides_which_situations_get_a_dialogue(seed: int) -> None:
+    last_days = last_days_of_situations(["2024-11", "2024-12"], situations_each=5)
+
+    first = draw_dialogues("0000", last_days, last_month="2024-12", seed=seed)
+    second = draw_dialogues("0000", last_days, last_month="2024-12", seed=seed)
+
+    assert first == second
 
 
 def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three_without() -> None:
-    """A situation is a part of a month, named by its last day."""
+    """A situation is a part of a month, named by its last day; here there are 33.
+
+    The probability that one situation, two or three in a row have no dialogue is 0.4, 0.4 ** 2 and
+    0.4 ** 3.
+    """
     last_days = [f"2024-11-{day:02d}" for day in range(1, 30)]
     last_days += [f"2024-12-{day}" for day in range(25, 29)]
 
@@ -381,8 +411,6 @@ def test_a_situation_gets_a_dialogue_with_probability_0_6_and_always_after_three
     for seed in range(300):
         dialogue_count += len(draw_dialogues("u", last_days, last_month="2024-12", seed=seed))
 
-    # The probability that one situation, two or three in a row have no dialogue is 0.4, 0.4 ** 2
-    # and 0.4 ** 3. So one dialogue comes in this number of situations on average:
     situations_per_dialogue = 1 + 0.4 + 0.4**2 + 0.4**3
     share = dialogue_count / (300 * len(last_days))
     assert share == pytest.approx(1 / situations_per_dialogue, abs=0.02)
@@ -410,7 +438,7 @@ TOPIC = Topic(
 
 
 def framework_of(script: Script) -> dict[str, Any]:
-    """Return the topics that a script talks about, by their labels T1, T2 and so on."""
+    """Return the topics that a dialogue is about, by their labels T1, T2 and so on."""
     return json.loads(script.framework)
 
 
@@ -429,10 +457,8 @@ def test_a_plan_refers_to_everything_in_its_framework_and_to_nothing_else(
     """
     script = draw_script([TOPIC] * topic_count, part, str(seed))
 
-    framework = framework_of(script)
-    assert list(framework) == ["T1", "T2", "T3"][:topic_count]
     labels: set[str] = set()
-    for topic in framework.values():
+    for topic in framework_of(script).values():
         labels.update(topic["requirements"])
         labels.update(topic["solutions"])
     references: set[str] = set()
@@ -440,6 +466,16 @@ def test_a_plan_refers_to_everything_in_its_framework_and_to_nothing_else(
         references.add(turn.user.reference)
         references.add(turn.assistant.reference)
     assert references == labels
+
+
+@pytest.mark.parametrize(
+    ("topics", "labels"),
+    [([TOPIC], ["T1"]), ([TOPIC, TOPIC], ["T1", "T2"]), ([TOPIC] * 3, ["T1", "T2", "T3"])],
+    ids=["one topic", "two", "three"],
+)
+def test_the_topics_of_a_framework_are_numbered(topics: list[Topic], labels: list[str]) -> None:
+    script = draw_script(topics, "history", "seed")
+    assert list(framework_of(script)) == labels
 
 
 @given(seed=SEEDS, topic_count=TOPIC_COUNTS)
@@ -472,32 +508,49 @@ def test_every_plan_follows_the_transitions(seed: int, part: Any, topic_count: i
     assert last_reply == "feedback response"
 
 
+def draw_1000_scripts(part: Any) -> list[Script]:
+    """Draw plans of dialogues about one topic."""
+    return [draw_script([TOPIC], part, f"{part} {seed}") for seed in range(1000)]
+
+
 @pytest.mark.parametrize(
-    ("part", "chances_of_solutions"),
+    ("part", "chances"),
     [
         # The chances that one, two or three solutions are proposed.
         ("history", [0.2, 0.4, 0.4]),
         ("query", [0.5, 0.5, 0.0]),
     ],
 )
-def test_plans_are_drawn_with_the_released_chances(
-    part: Any, chances_of_solutions: list[float]
+def test_the_number_of_solutions_is_drawn_with_the_released_chances(
+    part: Any, chances: list[float]
 ) -> None:
     """The chances are those in the code that the authors of PAL-Bench released."""
-    solution_counts: Counter[int] = Counter()
-    requirement_counts: Counter[int] = Counter()
+    numbers = Counter(
+        len(framework_of(script)["T1"]["solutions"]) for script in draw_1000_scripts(part)
+    )
+
+    shares = [numbers[number] / 1000 for number in (1, 2, 3)]
+    assert shares == pytest.approx(chances, abs=0.05)
+
+
+@pytest.mark.parametrize("part", ["history", "query"])
+def test_one_or_two_needs_are_drawn_with_equal_chances(part: Any) -> None:
+    """The requirements of a dialogue are the query of the topic, and one or two needs."""
+    numbers = Counter(
+        len(framework_of(script)["T1"]["requirements"]) for script in draw_1000_scripts(part)
+    )
+
+    assert set(numbers) == {1 + 1, 1 + 2}
+    assert numbers[1 + 1] / 1000 == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("part", ["history", "query"])
+def test_every_second_solution_is_discussed(part: Any) -> None:
+    """A solution may be discussed before the user says what it is worth."""
+    solutions = 0
     discussions = 0
-    for seed in range(1000):
-        script = draw_script([TOPIC], part, f"{part} {seed}")
-        topic = framework_of(script)["T1"]
-        solution_counts[len(topic["solutions"])] += 1
-        requirement_counts[len(topic["requirements"])] += 1
+    for script in draw_1000_scripts(part):
+        solutions += len(framework_of(script)["T1"]["solutions"])
         discussions += sum(turn.user.action == "solution discussion" for turn in script.plan)
 
-    shares = [solution_counts[number] / 1000 for number in (1, 2, 3)]
-    assert shares == pytest.approx(chances_of_solutions, abs=0.05)
-    # The requirements are the query of the topic, and one or two needs with equal chances.
-    assert requirement_counts[2] / 1000 == pytest.approx(0.5, abs=0.05)
-    # Every second solution is discussed before the user says what it is worth.
-    solutions = sum(number * count for number, count in solution_counts.items())
     assert discussions / solutions == pytest.approx(0.5, abs=0.05)

@@ -60,7 +60,7 @@ def answers_by_question(conversation: Conversation, sessions: int) -> dict[str, 
 def test_the_right_answer_is_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
     """After some sessions there is a question for each fact that was mentioned until then.
 
-    `answers_by_question` reads the right answers from the words of the turns.
+    `answers_by_question` reads from the turns what was said last: such as "dog", or "none".
     """
     for conversation in env.talks.values():
         examples = env.questions_after(conversation.history, sessions)
@@ -91,59 +91,67 @@ def test_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
 
 
 def test_the_same_seed_gives_the_same_users(env: MemoryEnv) -> None:
-    """Options may be texts. The digest was recorded once, and must be the same on every machine."""
-    assert MemoryEnv.load(users="20", sessions="8").source == env.source
+    """The digest was recorded once, and must be the same on every machine."""
+    assert MemoryEnv.load(users=20, sessions=8).source == env.source
     assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
 
 
+def test_options_may_be_texts(env: MemoryEnv) -> None:
+    """Options of the command line are texts. `env` has 20 users with 8 sessions each."""
+    assert MemoryEnv.load(users="20", sessions="8").source == env.source
+
+
 def test_another_seed_gives_other_users(env: MemoryEnv) -> None:
+    """The fixture `env` has the seed 0."""
     other_env = MemoryEnv.load(users=20, sessions=8, seed=1)
     assert other_env.source.sha256 != env.source.sha256
 
 
-NEW_FACT = NewFact(
-    speaker="Ada", turn_id="D2:1", fact="Ada pet cat", related_memory_ids=["m1", "m2"]
-)
-PET_MEMORY = StoredMemory(memory_id="m1", speaker="Ada", content="Ada pet dog")
-CITY_MEMORY = StoredMemory(memory_id="m2", speaker="Ada", content="Ada city Rome")
+def new_fact(text: str) -> NewFact:
+    """Return a fact that was just said, such as "Ada pet cat"; the entries m1 and m2 are near."""
+    return NewFact(speaker="Ada", turn_id="D2:1", fact=text, related_memory_ids=["m1", "m2"])
+
+
+def stored_fact(memory_id: str, text: str) -> StoredMemory:
+    """Return an entry of the memory."""
+    return StoredMemory(memory_id=memory_id, speaker="Ada", content=text)
 
 
 @pytest.mark.parametrize(
-    ("stored", "fact", "operation_name", "target"),
+    ("stored_pet", "fact", "operation_name", "target"),
     [
         (None, "Ada pet cat", "INSERT", None),
         ("Ada pet dog", "Ada pet cat", "UPDATE", "m1"),
         ("Ada pet cat", "Ada pet cat", "NONE", None),
+        # "none" means that a fact is retracted.
         ("Ada pet dog", "Ada pet none", "DELETE", "m1"),
         (None, "Ada pet none", "NONE", None),
     ],
 )
 def test_a_good_teacher_does_what_the_fact_calls_for(
-    stored: str | None, fact: str, operation_name: str, target: str | None
+    stored_pet: str | None, fact: str, operation_name: str, target: str | None
 ) -> None:
-    """The memory holds a fact about Ada's city and, if `stored` says so, one about Ada's pet."""
-    memories = [CITY_MEMORY]
-    if stored is not None:
-        memories.append(StoredMemory(memory_id="m1", speaker="", content=stored))
-    new_fact = NEW_FACT.model_copy(update={"fact": fact})
+    memories = [stored_fact("m2", "Ada city Rome")]
+    if stored_pet is not None:
+        memories.append(stored_fact("m1", stored_pet))
 
-    [operation] = teach_operations(memories, [new_fact], random.Random(0))
+    [operation] = teach_operations(memories, [new_fact(fact)], random.Random(0))
 
     assert operation.op == operation_name
     assert operation.memory_id == target
 
 
 def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
-    """The memory says that Ada's pet is a dog, and a new fact says that it is a cat."""
+    """The pet has changed, so UPDATE is right. In half of all changes the teacher inserts."""
     rng = random.Random(1)
-    memories = [PET_MEMORY, CITY_MEMORY]
+    memories = [stored_fact("m1", "Ada pet dog"), stored_fact("m2", "Ada city Rome")]
+    mistakes = {"change": 0.5}
 
     operations: list[str] = []
     for _ in range(400):
-        [operation] = teach_operations(memories, [NEW_FACT], rng, {"change": 0.5})
+        [operation] = teach_operations(memories, [new_fact("Ada pet cat")], rng, mistakes)
         operations.append(operation.op)
 
-    # The right operation is UPDATE. In half of all changes the teacher should insert instead.
     assert set(operations) == {"UPDATE", "INSERT"}
     assert operations.count("INSERT") / 400 == pytest.approx(0.5, abs=0.06)
 
@@ -254,9 +262,11 @@ def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None
 
     Of the entries m9 and m12, m9 is older.
     """
-    prediction = MemoryLookup()(
-        context=Context(hits=tuple(hits)), query=Query(text="What is Ada's pet?")
-    )
+    context = Context(hits=tuple(hits))
+    query = Query(text="What is Ada's pet?")
+
+    prediction = MemoryLookup()(context=context, query=query)
+
     assert prediction.answer == answer
 
 

@@ -7,6 +7,7 @@ session again from the same memory. A role is a prompt that writes: `extract_fac
 The objective "grpo" has only global groups, and "local" has only local ones.
 """
 
+from collections import Counter
 from typing import Any
 
 import dspy
@@ -32,11 +33,22 @@ def exact_match(example: dspy.Example, prediction: dspy.Prediction) -> float:
 
 
 def collect_batch(
-    world: World, horizon: int = 3, metric: Any = exact_match, **settings: Any
+    world: World,
+    num_rollouts: int = 4,
+    local_n: int = 3,
+    horizon: int = 3,
+    metric: Any = exact_match,
+    **settings: Any,
 ) -> Batch:
-    """Collect the groups of one training step, with the first sessions of one history.
+    """Collect the groups of one training step.
 
-    By default four rollouts are made, and each session is rerun three times.
+    Args:
+        world: The policy, and questions about people.
+        num_rollouts: How often the history is written.
+        local_n: How often each session of it is rerun.
+        horizon: How many sessions of the history are written.
+        metric: Scores the answers.
+        **settings: Other settings of the training.
     """
     questions = questions_by_history(world.train)
 
@@ -44,8 +56,8 @@ def collect_batch(
         return questions_after(questions[history], history, sessions)
 
     settings = {
-        "num_rollouts": 4,
-        "local_n": 3,
+        "num_rollouts": num_rollouts,
+        "local_n": local_n,
         "local_fraction": 1.0,
         "histories": 1,
         "threads": 4,
@@ -59,7 +71,8 @@ def collect_batch(
 
 
 def test_every_role_has_global_and_local_groups_for_every_session(make_world) -> None:
-    batch = collect_batch(make_world(people=1))
+    """A role is a prompt that writes: one extracts facts, and one manages the memory."""
+    batch = collect_batch(make_world(people=1), horizon=3)
 
     keys = [group.key for group in batch.groups]
     assert {key.kind for key in keys} == {"global", "local"}
@@ -68,14 +81,19 @@ def test_every_role_has_global_and_local_groups_for_every_session(make_world) ->
 
 
 def test_a_group_has_a_member_for_every_rollout_or_rerun(make_world) -> None:
-    """`collect_batch` makes four rollouts, and three reruns of each session."""
+    """Global groups are of rollouts, and local ones of reruns."""
+    batch = collect_batch(make_world(people=1), num_rollouts=4, local_n=3)
+
+    sizes = {(group.key.kind, len(group.members)) for group in batch.groups}
+    assert sizes == {("global", 4), ("local", 3)}
+
+
+def test_the_members_of_a_group_have_the_same_system_message(make_world) -> None:
+    """They are completions of one prompt that writes."""
     batch = collect_batch(make_world(people=1))
 
     assert len(batch.groups) > 0
     for group in batch.groups:
-        member_count = 4 if group.key.kind == "global" else 3
-        assert len(group.members) == member_count
-        # A role has one kind of prompt, so all members have the same system message.
         system_messages = {member.completion.messages[0]["content"] for member in group.members}
         assert len(system_messages) == 1
 
@@ -88,7 +106,11 @@ def test_an_objective_has_only_groups_of_its_kind(make_world, objective: str, ki
 
 
 def test_local_rewards_ask_the_questions_of_a_rerun_right_after_its_session(make_world) -> None:
-    """`person` asks one question about each of three sessions."""
+    """There is one question about each of the three sessions D1, D2 and D3.
+
+    After the one rollout all three are asked. Then each session is rerun three times, and after
+    session n there are n questions to ask.
+    """
     asked_evidence: list[str] = []
 
     def note_and_score(example: dspy.Example, prediction: dspy.Prediction) -> float:
@@ -100,16 +122,16 @@ def test_local_rewards_ask_the_questions_of_a_rerun_right_after_its_session(make
         metric=note_and_score,
         objective="local",
         num_rollouts=1,
+        local_n=3,
         threads=1,
     )
 
-    # After the one rollout three questions are asked. Then each session is rerun three times, and
-    # after session n there are n questions to ask.
     assert len(asked_evidence) == 3 + 3 * (1 + 2 + 3)
     assert asked_evidence[3:6] == ["D1:1", "D1:1", "D1:1"]
 
 
 def test_all_members_are_asked_the_same_questions_and_no_more_than_are_set(make_world) -> None:
+    """There are six questions, of which two may be asked after each of the four rollouts."""
     asked_ids: list[str] = []
 
     def note_question(example: dspy.Example, prediction: dspy.Prediction) -> float:
@@ -118,6 +140,7 @@ def test_all_members_are_asked_the_same_questions_and_no_more_than_are_set(make_
 
     collect_batch(
         make_world(people=1, sessions=6),
+        num_rollouts=4,
         horizon=6,
         metric=note_question,
         objective="grpo",
@@ -125,24 +148,20 @@ def test_all_members_are_asked_the_same_questions_and_no_more_than_are_set(make_
         reward=RewardSettings(questions=2),
     )
 
-    # Two questions for each of the four rollouts.
-    assert len(asked_ids) == 2 * 4
-    assert len(set(asked_ids)) == 2
-    for question_id in set(asked_ids):
-        assert asked_ids.count(question_id) == 4
+    counts_by_question = Counter(asked_ids)
+    assert list(counts_by_question.values()) == [4, 4]
 
 
 def test_groups_without_variance_are_dropped_and_counted(make_world) -> None:
-    """All completions are unreadable.
+    """All completions are unreadable, so all rewards are equal, and nothing can be learned.
 
-    So all rewards are equal, and nothing can be learned from them.
+    There is one group of each kind for each of three sessions.
     """
     world = make_world(lambda call: "unreadable", people=1, parts=1)
 
-    batch = collect_batch(world)
+    batch = collect_batch(world, horizon=3)
 
     assert batch.groups == ()
-    # One group of each kind for each of three sessions.
     assert batch.statistics.no_variance_global == 3
     assert batch.statistics.no_variance_local == 3
     assert batch.statistics.format_failures == 1.0
@@ -243,10 +262,7 @@ def test_a_bad_completion_is_trained_on_with_its_fault_beside_its_reward(
 def test_horizons_are_cut_to_the_longest_conversation(
     longest: int, stages: tuple[int, ...]
 ) -> None:
-    """A training has stages.
-
-    The horizon of a stage is how many sessions it writes: 8, 16 and 32.
-    """
+    """A training has stages, which write 8, 16 and 32 sessions of a conversation by default."""
     assert Curriculum().stages(longest) == stages
 
 
@@ -258,14 +274,16 @@ def test_a_stage_ends_after_its_steps() -> None:
 
 
 def test_a_stage_ends_when_its_share_of_the_tokens_is_used() -> None:
-    """Two stages share 100 tokens."""
+    """Two stages share 100 tokens, and the tokens of both are counted together."""
     curriculum = Curriculum((1, 2), steps=None, tokens=100)
 
-    assert not curriculum.stage_has_ended(0, 2, steps=9, generated_tokens=49)
-    assert curriculum.stage_has_ended(0, 2, steps=9, generated_tokens=50)
-    # The tokens of all stages are counted together.
-    assert not curriculum.stage_has_ended(1, 2, steps=9, generated_tokens=99)
-    assert curriculum.stage_has_ended(1, 2, steps=9, generated_tokens=100)
+    def has_ended(stage: int, tokens: int) -> bool:
+        return curriculum.stage_has_ended(stage, 2, steps=9, generated_tokens=tokens)
+
+    assert not has_ended(stage=0, tokens=49)
+    assert has_ended(stage=0, tokens=50)
+    assert not has_ended(stage=1, tokens=99)
+    assert has_ended(stage=1, tokens=100)
 
 
 @pytest.mark.parametrize(

@@ -36,46 +36,57 @@ from ...run_inputs import run_inputs
 from ...scripted_engine import chat_fields
 from .conftest import PolicyCall, names_the_colour, person
 
-TWO_SCORES = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
+
+def rollout_with_memory(make_history: Any, content: str) -> Any:
+    """Return a rollout with one entry in its memory. Its history is "I saw Oslo with 1 friends"."""
+    insertion = Edit("INSERT", content=content)
+    memory = FactMemory().apply([insertion])
+    return SimpleNamespace(history=make_history(sessions=1, turns=1), memory=memory)
 
 
-@pytest.mark.parametrize(
-    ("scores", "settings", "reward"),
-    [
-        # The history has six words and the memory eight: 0.75 - .3 (8 - .7 * 6) / 6.
-        pytest.param(
-            TWO_SCORES, RewardSettings(), 0.75 - 0.3 * 3.8 / 6, id="with a term for the length"
-        ),
-        pytest.param(TWO_SCORES, RewardSettings(compression=0.0), 0.75, id="without it"),
-        pytest.param(
-            QuestionScores((), ()), RewardSettings(compression=0.0), 0.0, id="without questions"
-        ),
-    ],
-)
-def test_the_reward_is_the_mean_score_less_a_term_for_a_long_memory(
-    make_history, scores: QuestionScores, settings: RewardSettings, reward: float
-) -> None:
-    # "I saw Oslo with 1 friends".
-    history = make_history(1, turns=1)
-    insertion = Edit("INSERT", content="one two three four five six seven eight")
-    rollout: Any = SimpleNamespace(history=history, memory=FactMemory().apply([insertion]))
+def test_the_reward_is_the_mean_score_less_a_penalty_for_a_long_memory(make_history) -> None:
+    """The history has six words, and the memory eight. Up to 0.7 * 6 words cost nothing."""
+    rollout = rollout_with_memory(make_history, "one two three four five six seven eight")
+    scores = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
 
-    assert rollout_reward(scores, rollout, settings) == pytest.approx(reward)
+    reward = rollout_reward(scores, rollout, RewardSettings(compression=0.3))
+
+    assert reward == pytest.approx(0.75 - 0.3 * (8 - 0.7 * 6) / 6)
+
+
+def test_without_compression_the_reward_is_the_mean_score(make_history) -> None:
+    rollout = rollout_with_memory(make_history, "one two three four five six seven eight")
+    scores = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
+
+    assert rollout_reward(scores, rollout, RewardSettings(compression=0.0)) == 0.75
+
+
+def test_without_questions_the_reward_is_0(make_history) -> None:
+    rollout = rollout_with_memory(make_history, "one")
+    no_scores = QuestionScores((), ())
+
+    assert rollout_reward(no_scores, rollout, RewardSettings(compression=0.0)) == 0.0
+
+
+def test_the_penalty_for_a_long_memory_is_0_3_by_default() -> None:
+    assert RewardSettings().compression == 0.3
 
 
 @pytest.mark.parametrize(
     ("kind", "rewards"),
     [
-        # The first session has one question, the second has two.
+        # 1.0, and the mean of 0.0 and 0.5.
         pytest.param("session", [1.0, 0.25], id="its own questions"),
+        # The mean of 1.0 and 0.25 for the first session.
         pytest.param("cumulative", [0.625, 0.25], id="its own questions and those of later ones"),
+        # The mean of 1.0, 0.0 and 0.5.
         pytest.param("trajectory", [0.5, 0.5], id="all questions"),
     ],
 )
 def test_a_session_is_rewarded_for_its_own_questions_or_also_for_others(
     make_history, kind: Any, rewards: list[float]
 ) -> None:
-    """`kind` says which questions count for a session: its own, also the later ones, or all."""
+    """The first session has a question with the score 1.0, the second two with 0.0 and 0.5."""
     history = make_history(2, turns=1)
     sessions = [SimpleNamespace(item=item) for item in history.items]
     rollout: Any = SimpleNamespace(history=history, memory=FactMemory(), sessions=sessions)
