@@ -29,7 +29,7 @@ OWN_DATA = ("--benchmark", "jsonl", "--data", "own.jsonl")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a file of questions, a history and two scripts of a user."""
     lines: list[str] = []
     for number in range(60):
@@ -70,12 +70,14 @@ def error_line(cli: RunCommand, *words: object, code: int = 2) -> str:
 def test_a_path_of_a_python_file_is_answered_with_the_name_to_write(
     cli: RunCommand, command: str, method: str, file: str, name_to_write: str
 ) -> None:
+    """The files `agent.py` and `agents/mine.py` have a class `Agent`, the program of a user."""
     line = error_line(cli, command, method, *OWN_DATA)
 
     assert line == f"mempiler: method '{file}' is a file; write {name_to_write}"
 
 
 def test_a_missing_python_file_is_named(cli: RunCommand) -> None:
+    """There is a file agent.py, but none with the name agnt.py."""
     line = error_line(cli, "compile", "./agnt.py", *OWN_DATA)
 
     assert "'./agnt.py': there is no such file" in line
@@ -114,13 +116,14 @@ def test_a_taken_port_ends_ui_with_one_line_and_code_one(cli: RunCommand) -> Non
 )
 def test_an_unknown_setting_of_a_training_is_refused_before_the_training_begins(
     cli: RunCommand,
-    here: Path,
+    current_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     setting: str,
     unknown_name: str,
     suggestion: str,
 ) -> None:
-    home = here / "home"
+    """A training that had begun would have left a folder of its run."""
+    home = current_folder / "home"
     monkeypatch.setenv("MEMPILER_HOME", str(home))
     train = ["train", "memory-r2", "--benchmark", "memory-env", "--lm", "local:tiny"]
 
@@ -139,6 +142,7 @@ def test_an_unknown_setting_of_a_training_is_refused_before_the_training_begins(
     ],
 )
 def test_a_wrong_address_of_a_server_names_its_option(cli: RunCommand, command: list[str]) -> None:
+    """Nothing listens at the port 9."""
     save(build("turn-rag"), "program")
     dead_server = ["--lm", "openai/x", "--api-base", "http://127.0.0.1:9/v1"]
 

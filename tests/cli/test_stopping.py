@@ -69,22 +69,29 @@ def test_the_line_of_a_stopped_command_says_how_to_go_on(
     assert stop_line(stop, words) == expected
 
 
+def environment_with_home(home: Path) -> dict[str, str]:
+    """Return the environment of a process whose results go into a folder.
+
+    The process writes into the tracking store of the tests: a new one takes seconds to create.
+    """
+    with Tracker("test-stopping"):
+        pass
+    return {
+        **os.environ,
+        "MLFLOW_TRACKING_URI": f"sqlite:///{os.environ['MEMPILER_HOME']}/mlflow.db",
+        "MEMPILER_HOME": str(home),
+    }
+
+
 @pytest.mark.slow
 def test_a_process_that_waits_for_its_model_ends_at_once(
     tmp_path: Path, stub: Callable[..., Any]
 ) -> None:
-    # The process writes into the tracking store of the tests: a new one takes seconds to create.
-    with Tracker("test-stopping"):
-        pass
-    environment = {
-        **os.environ,
-        "MLFLOW_TRACKING_URI": f"sqlite:///{os.environ['MEMPILER_HOME']}/mlflow.db",
-        "MEMPILER_HOME": str(tmp_path),
-    }
+    """The server of the model is silent. The process gets a signal to end while it waits."""
     silent_server = stub(every("stall"))
-    words = [
-        "evaluate",
-        "no-memory",
+    command = [
+        *MEMPILER,
+        *("evaluate", "no-memory"),
         *("--benchmark", "locomo"),
         *("--test", "2"),
         *("--lm", silent_server.model),
@@ -92,11 +99,11 @@ def test_a_process_that_waits_for_its_model_ends_at_once(
     ]
 
     process = subprocess.Popen(
-        [*MEMPILER, *words],
+        command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=environment_with_home(tmp_path),
     )
     assert within(60, lambda: silent_server.texts)
     process.send_signal(signal.SIGTERM)
@@ -104,14 +111,16 @@ def test_a_process_that_waits_for_its_model_ends_at_once(
 
     assert process.returncode == EXIT_INTERRUPTED
     (run,) = tmp_path.glob("*-evaluate-*")
-    how_to_go_on = f"the same command with --resume {run.name} goes on"
-    # The lines before it say what the run rests on.
     last_line = err.splitlines()[-1]
-    assert last_line == f"mempiler: stopped; what was done is kept in {run}; {how_to_go_on}"
+    assert last_line == (
+        f"mempiler: stopped; what was done is kept in {run};"
+        f" the same command with --resume {run.name} goes on"
+    )
 
 
 @pytest.mark.parametrize("module", ["click", "mempiler.cli.memories", "sqlalchemy"])
 def test_an_interrupt_while_something_is_imported_is_one_line(tmp_path: Path, module: str) -> None:
+    """The user presses Ctrl-C while the command `memories list` still imports `module`."""
     process = run_python(
         f"""
 import runpy

@@ -87,6 +87,7 @@ def test_a_field_that_the_reader_misses_is_named_with_the_line_of_the_reader(
 
 
 def test_two_questions_with_the_same_id_are_refused(tmp_path: Path) -> None:
+    """The user's reader takes the ids of the rows as they are."""
     path = write_rows(tmp_path, row(id="q1"), row(id="q1"))
     with pytest.raises(DataError, match="q1: example 1 has this id too"):
         Careless.load(path)
@@ -114,6 +115,7 @@ def test_a_value_that_a_reader_cannot_convert_is_a_data_error(good_file: Path) -
 
 
 def test_an_example_without_an_id_is_refused_by_its_number(tmp_path: Path) -> None:
+    """The user's reader takes the labels of a row as they are. Here the id is missing."""
     row_without_id = {"labels": {"answer": "Porto", "category": "homes"}, "evidence": []}
     path = write_rows(tmp_path, row_without_id)
 
@@ -315,6 +317,7 @@ def write_case(folder: Path, case: str) -> Path:
 def test_loading_and_checking_refuse_labels_of_another_kind(
     tmp_path: Path, case: str, kind: str, problem: str
 ) -> None:
+    """`case` names odd labels in `STRANGE_LABELS`, which the reader gives to its example."""
     path = write_case(tmp_path, case)
 
     with pytest.raises(DataError, match=problem):
@@ -440,6 +443,7 @@ class MetricAsFunction(Careless):
 def test_loading_and_checking_refuse_a_mistake_in_a_class(
     good_file: Path, wrong_class: type[Benchmark], problem: str
 ) -> None:
+    """`WithoutName`, for example, is a benchmark of the user's that has no name."""
     with pytest.raises(ProgramError, match=problem):
         wrong_class.load(good_file)
     with pytest.raises(ProgramError, match=problem):

@@ -140,6 +140,7 @@ def test_the_licence_is_printed(add_download: Any, tmp_path: Path) -> None:
 def test_a_different_file_with_the_same_name_is_not_overwritten(
     add_download: Any, server: FileServer, tmp_path: Path
 ) -> None:
+    """The folder has a file set.jsonl of the user's, which is not the one to fetch."""
     add_download("/file")
     path = tmp_path / "set.jsonl"
     path.write_bytes(b"my own")
@@ -193,6 +194,7 @@ def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
 def test_a_failed_download_leaves_no_file(
     add_download: Any, tmp_path: Path, options: dict[str, Any], error: type[Exception], problem: str
 ) -> None:
+    """The local server gives half of the file at "/short", and nothing at "/nowhere"."""
     download = add_download(**options)
 
     with pytest.raises(error) as refusal:
@@ -238,6 +240,7 @@ def test_a_failed_download_leaves_no_file(
 def test_a_failed_download_from_the_hub_leaves_no_file(
     tmp_path: Path, address: str, error: type[Exception], problem: str
 ) -> None:
+    """An address of the hub names a set, a commit, and a file."""
     with pytest.raises(error) as refusal:
         fetch(address, tmp_path, ignore_message)
 
@@ -295,6 +298,7 @@ def test_a_failed_download_is_explained_by_its_cause(
 
 @pytest.mark.usefixtures("server")
 def test_the_command_fetches_a_file_of_the_hub(tmp_path: Path, cli: Any) -> None:
+    """The local server plays the hub, and has one file."""
     path = tmp_path / "set.jsonl"
 
     _, out, err = cli("fetch", HUB_ADDRESS, "--out", tmp_path)

@@ -24,22 +24,36 @@ from mempiler.data.scorer import Score
 from mempiler.errors import DataError, UserError
 
 from .conftest import FixedJudge
-from .forms import CHAT_MESSAGES, EXAMPLE_FILES, load, write_files
+from .forms import load, write_files
 
-ROW = EXAMPLE_FILES["jsonl"]["own.jsonl"][0]
-"""A question, its answer "tea", and the messages "I like tea." and "Noted."."""
+MESSAGES = [
+    {"role": "user", "content": "I like tea."},
+    {"role": "assistant", "content": "Noted."},
+]
+"""A chat with the turns D1:1 and D1:2."""
 
-QUESTION_AND_ANSWER = {"question": ROW["question"], "answer": ROW["answer"]}
 
-HISTORY_ROW = {
-    **QUESTION_AND_ANSWER,
-    "history": {
-        "items": [
-            {"id": "D1", "turns": [{"id": "D1:1", "speaker": "user", "text": "I like tea."}]},
-        ]
-    },
+def row(**fields: Any) -> dict[str, Any]:
+    """Return a question about `MESSAGES`, with other or further fields."""
+    return {
+        "question": "What does the user like?",
+        "answer": "tea",
+        "messages": MESSAGES,
+        **fields,
+    }
+
+
+def row_with_history(history: Any) -> dict[str, Any]:
+    """Return the question with a field "history" in place of "messages"."""
+    return {"question": "What does the user like?", "answer": "tea", "history": history}
+
+
+ONE_TURN = {
+    "items": [
+        {"id": "D1", "turns": [{"id": "D1:1", "speaker": "user", "text": "I like tea."}]},
+    ]
 }
-"""A question whose past is given as a history; it has one turn."""
+"""A history with the turn D1:1 alone, in the form of our own records."""
 
 
 def load_rows(folder: Path, *rows: dict[str, Any]) -> Benchmark:
@@ -48,55 +62,48 @@ def load_rows(folder: Path, *rows: dict[str, Any]) -> Benchmark:
 
 
 @pytest.mark.parametrize(
-    ("row", "turn_ids"),
+    ("content", "turn_ids"),
     [
-        pytest.param(ROW, ["D1:1", "D1:2"], id="a list of messages"),
+        pytest.param(row(messages=MESSAGES), ["D1:1", "D1:2"], id="a list of messages"),
         pytest.param(
-            {**ROW, "messages": [CHAT_MESSAGES, CHAT_MESSAGES]},
+            row(messages=[MESSAGES, MESSAGES]),
             ["D1:1", "D1:2", "D2:1", "D2:2"],
             id="a list of sessions",
         ),
-        pytest.param(HISTORY_ROW, ["D1:1"], id="a history"),
-        pytest.param(
-            {**QUESTION_AND_ANSWER, "history": CHAT_MESSAGES},
-            ["D1:1", "D1:2"],
-            id="messages as the history",
-        ),
+        pytest.param(row_with_history(ONE_TURN), ["D1:1"], id="a history"),
+        pytest.param(row_with_history(MESSAGES), ["D1:1", "D1:2"], id="messages as the history"),
     ],
 )
 def test_a_past_is_read_in_every_form_that_it_may_have(
-    tmp_path: Path, row: dict[str, Any], turn_ids: list[str]
+    tmp_path: Path, content: dict[str, Any], turn_ids: list[str]
 ) -> None:
-    """A list of two lists of messages is two sessions, D1 and D2."""
-    [example] = load_rows(tmp_path, row).examples
+    """`MESSAGES` are two messages. Two lists of them are two sessions, D1 and D2."""
+    [example] = load_rows(tmp_path, content).examples
     assert list(example.history.turns) == turn_ids
 
 
 def test_a_row_may_have_all_fields(tmp_path: Path) -> None:
-    row = {
-        **ROW,
-        "evidence": ["D1:1"],
-        "category": "taste",
-        "id": 7,
-        "user": "ada",
-        # A line separator inside a text does not end the line.
-        "answer": "a\u2028b",
-    }
+    full_row = row(evidence=["D1:1"], category="taste", id=7, user="ada")
 
-    [example] = load_rows(tmp_path, row).examples
+    [example] = load_rows(tmp_path, full_row).examples
 
     assert set(example.inputs().keys()) == {"history", "question", "evidence_ids"}
     assert example.id == "7"
     assert example.category == "taste"
-    assert example.answer == "a\u2028b"
     assert example.history.id == "ada"
     assert example.evidence_ids == ("D1:1",)
     assert example.evidence == ("D1:1",)
 
 
+def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) -> None:
+    """Some programs take the character U+2028 for the end of a line."""
+    [example] = load_rows(tmp_path, row(answer="a\u2028b")).examples
+    assert example.answer == "a\u2028b"
+
+
 def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
     """The second row names no user, id, category or evidence."""
-    _, example = load_rows(tmp_path, {**ROW, "user": "ada"}, ROW).examples
+    _, example = load_rows(tmp_path, row(user="ada"), row()).examples
 
     # The id is made of the content of the history and the number of the line.
     assert example.id == f"{example.history.digest[:12]}:2"
@@ -106,9 +113,13 @@ def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
 
 def test_rows_with_the_same_past_share_one_history(tmp_path: Path) -> None:
     """The first two rows say the same in two forms: one turn, "I like tea."."""
-    short_row = {**ROW, "messages": CHAT_MESSAGES[:1]}
+    with_one_message = row(messages=[{"role": "user", "content": "I like tea."}])
+    with_history = row_with_history(ONE_TURN)
+    with_two_messages = row(messages=MESSAGES)
 
-    short, equal, longer = load_rows(tmp_path, short_row, HISTORY_ROW, ROW).examples
+    short, equal, longer = load_rows(
+        tmp_path, with_one_message, with_history, with_two_messages
+    ).examples
 
     assert equal.history is short.history
     assert longer.history is not short.history
@@ -118,18 +129,18 @@ def test_questions_of_one_user_are_one_group_even_with_different_pasts(tmp_path:
     """Questions about one user stay together when they are divided into training and test."""
     benchmark = load_rows(
         tmp_path,
-        {**ROW, "user": "ada"},
-        {**ROW, "user": "ada", "messages": CHAT_MESSAGES[:1]},
-        {**ROW, "user": "bo"},
+        row(user="ada", messages=MESSAGES),
+        row(user="ada", messages=[MESSAGES, MESSAGES]),
+        row(user="bo", messages=MESSAGES),
     )
     groups = [benchmark.group(example) for example in benchmark.examples]
     assert groups == ["ada", "ada", "bo"]
 
 
 def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -> None:
-    """The chat of the row has the turns D1:1 and D1:2 only."""
-    row = {**ROW, "evidence": ["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"]}
-    path = write_files(tmp_path, {"own.jsonl": [row]})
+    """The chat has the turns D1:1 and D1:2 only."""
+    odd_row = row(evidence=["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"])
+    path = write_files(tmp_path, {"own.jsonl": [odd_row]})
 
     findings = check("jsonl", path).findings
 
@@ -140,7 +151,7 @@ def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -
 
 def test_a_right_chinese_answer_with_a_full_stop_is_right(tmp_path: Path) -> None:
     """The question is where I live, and the answer is Lisbon."""
-    benchmark = load_rows(tmp_path, {**ROW, "question": "我住在哪里？", "answer": "里斯本"})
+    benchmark = load_rows(tmp_path, row(question="我住在哪里？", answer="里斯本"))
 
     score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="里斯本。"))
 
@@ -246,7 +257,7 @@ def test_an_error_of_a_model_s_endpoint_inside_a_metric_is_raised_as_it_is(tmp_p
 
 
 def test_the_judge_decides_the_score_of_the_metric_judge(tmp_path: Path) -> None:
-    """The judge says "wrong" to the right words, so the other parts of the score do not count."""
+    """The answer is right by its words, but the judge says "wrong", and only that counts."""
     judge = FixedJudge(Verdict(False, "Another drink."))
     benchmark = load(tmp_path, "jsonl", metric="judge").with_judges(lambda judge_class: judge)
 
@@ -273,7 +284,8 @@ def run_suggested_command(message: str) -> None:
 
 
 def test_a_json_array_is_refused_and_the_suggested_command_converts_it(tmp_path: Path) -> None:
-    path = write_text(tmp_path, json.dumps([ROW] * 40, indent=1), "array.json")
+    """The message ends in a command that writes array.converted.jsonl."""
+    path = write_text(tmp_path, json.dumps([row()] * 40, indent=1), "array.json")
 
     problem = "is a JSON array; expected JSON lines, one object per line"
     with pytest.raises(DataError, match=problem) as refusal:
@@ -284,6 +296,7 @@ def test_a_json_array_is_refused_and_the_suggested_command_converts_it(tmp_path:
 
 
 def test_a_csv_file_is_refused_and_the_suggested_command_converts_it(tmp_path: Path) -> None:
+    """The message ends in a command that writes rows.converted.jsonl."""
     path = write_text(tmp_path, 'question,answer\n"Where, now?",Lisbon\n' * 20, "rows.jsonl")
 
     problem = r"is a CSV file \(its first line: question, answer\)"
@@ -298,7 +311,7 @@ def test_a_csv_file_is_refused_and_the_suggested_command_converts_it(tmp_path: P
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param(json.dumps([ROW] * 40, indent=1), id="a JSON array"),
+        pytest.param(json.dumps([row()] * 40, indent=1), id="a JSON array"),
         pytest.param('question,answer\n"Where, now?",Lisbon\n' * 20, id="a CSV file"),
     ],
 )
@@ -309,31 +322,32 @@ def test_a_check_reports_a_file_of_another_form_once(tmp_path: Path, text: str) 
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("misnamed_row", "message"),
     [
         (
-            {"query": "Where?", "gold": "Lisbon", "messages": CHAT_MESSAGES},
+            {"query": "Where?", "gold": "Lisbon", "messages": MESSAGES},
             "line 1: found: query, gold; expected: question, answer",
         ),
         (
-            {"question": "Where?", "answer": "Lisbon", "chat": CHAT_MESSAGES},
+            {"question": "Where?", "answer": "Lisbon", "chat": MESSAGES},
             "line 1: found: chat; expected: history or messages",
         ),
         (
-            {"query": "Where?", "gold": "Lisbon", "chat": CHAT_MESSAGES},
+            {"query": "Where?", "gold": "Lisbon", "chat": MESSAGES},
             "line 1: found: query, gold, chat; expected: question, answer, history or messages",
         ),
         (
-            {"answer": "Lisbon", "messages": CHAT_MESSAGES},
+            {"answer": "Lisbon", "messages": MESSAGES},
             "line 1, field 'question': is missing",
         ),
     ],
 )
 def test_misnamed_fields_are_named_at_once(
-    tmp_path: Path, row: dict[str, Any], message: str
+    tmp_path: Path, misnamed_row: dict[str, Any], message: str
 ) -> None:
+    """A row needs `question`, `answer`, and `history` or `messages`."""
     with pytest.raises(DataError, match=f"{re.escape(message)}$"):
-        load_rows(tmp_path, row)
+        load_rows(tmp_path, misnamed_row)
 
 
 def test_lines_that_are_lists_are_reported_line_by_line(tmp_path: Path) -> None:

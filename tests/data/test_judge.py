@@ -46,6 +46,8 @@ def test_a_judge_reads_the_verdict_and_the_reason(scripted: Any, word: str, corr
 
 
 def test_a_judge_asks_once_more_for_a_verdict_that_it_cannot_read(scripted: Any) -> None:
+    """A verdict is CORRECT or WRONG. The model says "yes!" at first."""
+
     def reply(kind: str, prompt: str, number: int) -> dict[str, str]:
         verdict = "yes!" if number == 1 else "CORRECT"
         return {"reasoning": "The same city.", "verdict": verdict}
@@ -97,49 +99,63 @@ IMPLICIT = ReferenceVerdict(present=True, reason="r")
 EXPLICIT = ReferenceVerdict(present=True, explicit=True, reason="r")
 
 
+KNEE_YES = {"number": 1, "reason": "r", "verdict": "Yes"}
+NIGHT_NO = {"number": 2, "reason": "r", "verdict": "No"}
+
+
 @pytest.mark.parametrize(
-    ("knee_number", "night_number", "is_knee_first"),
+    "reply",
     [
-        pytest.param(1, 2, True, id="in order"),
-        pytest.param(1, 2, False, id="in another order"),
+        pytest.param([KNEE_YES, NIGHT_NO], id="in order"),
+        pytest.param([NIGHT_NO, KNEE_YES], id="in another order"),
         # Numbers that name no reference are ignored; the order of the list counts.
-        pytest.param(7, 7, True, id="misnumbered"),
+        pytest.param([{**KNEE_YES, "number": 7}, {**NIGHT_NO, "number": 7}], id="misnumbered"),
     ],
 )
-@pytest.mark.parametrize(
-    ("judge_class", "verdict_field", "knee_word", "night_word", "knee_verdict"),
-    [
-        (AcknowledgementJudge, "verdict", "Yes", "No", IMPLICIT),
-        (StrictAcknowledgementJudge, "found", "implicitly", "not", IMPLICIT),
-        (StrictAcknowledgementJudge, "found", "explicitly", "not", EXPLICIT),
-    ],
-)
-def test_each_reference_gets_its_own_verdict(
-    scripted: Any,
-    judge_class: type[AcknowledgementJudge],
-    verdict_field: str,
-    knee_word: str,
-    night_word: str,
-    knee_verdict: ReferenceVerdict,
-    knee_number: int,
-    night_number: int,
-    is_knee_first: bool,
-) -> None:
+def test_each_reference_gets_its_own_verdict(scripted: Any, reply: list[Any]) -> None:
     """A judge is shown numbered references, and says of each whether a memory acknowledges it.
 
     The memory is about the knee and not about the work at night.
     """
-    about_knee = {"number": knee_number, "reason": "r", verdict_field: knee_word}
-    about_night = {"number": night_number, "reason": "r", verdict_field: night_word}
-    acknowledgements = [about_knee, about_night] if is_knee_first else [about_night, about_knee]
-    lm = scripted(lambda *call: {"acknowledgements": acknowledgements})
-    judge = judge_class(lm, adapter())
+    lm = scripted(lambda *call: {"acknowledgements": reply})
+    judge = AcknowledgementJudge(lm, adapter())
 
     verdicts = judge("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
 
-    assert verdicts == (knee_verdict, ABSENT)
+    assert verdicts == (IMPLICIT, ABSENT)
     (_, prompt) = lm.engine.prompts[0]
     assert "1. Bad knee\n2. Works at night" in prompt
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("implicitly", IMPLICIT), ("explicitly", EXPLICIT), ("not", ABSENT)]
+)
+@pytest.mark.parametrize("is_knee_first", [True, False])
+def test_the_strict_judge_says_how_a_reference_is_acknowledged(
+    scripted: Any, word: str, expected: ReferenceVerdict, is_knee_first: bool
+) -> None:
+    """Its model says "implicitly", "explicitly" or "not" of each reference, in any order."""
+    about_knee = {"number": 1, "reason": "r", "found": word}
+    about_night = {"number": 2, "reason": "r", "found": "not"}
+    reply = [about_knee, about_night] if is_knee_first else [about_night, about_knee]
+    lm = scripted(lambda *call: {"acknowledgements": reply})
+    judge = StrictAcknowledgementJudge(lm, adapter())
+
+    verdicts = judge("Plan", ["Bad knee", "Works at night"], "[f0] my knee")
+
+    assert verdicts == (expected, ABSENT)
+
+
+def test_the_strict_judge_ignores_numbers_that_name_no_reference(scripted: Any) -> None:
+    """Then the order of the list counts."""
+    about_knee = {"number": 7, "reason": "r", "found": "explicitly"}
+    about_night = {"number": 7, "reason": "r", "found": "not"}
+    lm = scripted(lambda *call: {"acknowledgements": [about_knee, about_night]})
+    judge = StrictAcknowledgementJudge(lm, adapter())
+
+    verdicts = judge("Plan", ["Bad knee", "Works at night"], "[f0] my knee")
+
+    assert verdicts == (EXPLICIT, ABSENT)
 
 
 def acknowledgement_judge(scripted: Any, count: int) -> AcknowledgementJudge:
@@ -198,7 +214,7 @@ def test_a_preference_is_the_mean_of_both_orders() -> None:
 
 
 def test_equal_responses_tie_without_a_call() -> None:
-    """The responses differ in one blank. This judge knows no side, so it must not be asked."""
+    """The responses differ in one blank. This judge has no answer, so it must not be asked."""
     judge: Any = SideJudge()
 
     result = preference(judge, EXAMPLE, "Rest.", "Rest. ")

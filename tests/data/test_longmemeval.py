@@ -152,8 +152,8 @@ def test_by_token_f1_declining_is_right_where_there_is_no_answer(
 def test_retrieval_is_measured_by_the_sessions_of_the_hits(tmp_path: Path) -> None:
     """A hit is a recalled entry. The evidence is in the sessions D2 and D3.
 
-    Among the first five sessions, recall_any needs one of them and recall_all needs both. NDCG is
-    higher if they stand further in front.
+    The hits here are of the sessions D1, D3, D3 and D2, so both are among the first five. NDCG is
+    higher if they stand further in front: here it is 1 / log2(2) + 1 / log2(3), of 2 at most.
     """
     loaded = load(tmp_path, "longmemeval")
     # The turns that each recalled entry comes from, the best entry first.
@@ -163,14 +163,12 @@ def test_retrieval_is_measured_by_the_sessions_of_the_hits(tmp_path: Path) -> No
 
     assert metrics["recall_any@5"] == 1.0
     assert metrics["recall_all@5"] == 1.0
-    # As sessions the hits are D1, D3 and D2, of which D2 and D3 hold the evidence. The gain is
-    # 1 / log2(2) + 1 / log2(3), and its maximum is 2.
     assert metrics["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
 
 
 def test_several_hits_of_one_session_count_once(tmp_path: Path) -> None:
+    """The evidence is in the sessions D2 and D3. As turns the hits would fill all five places."""
     loaded = load(tmp_path, "longmemeval")
-    # As sessions these are D2 and D3, the best order. As turns they would fill five places.
     sources_of_hits = [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)]
 
     metrics = loaded.scorer.retrieval_metrics(loaded.examples[0], sources_of_hits)

@@ -248,10 +248,12 @@ def users_in(path: Path) -> list[str]:
 
 
 def test_the_users_of_a_folder_come_in_the_order_of_their_numbers(folder_of_users: Path) -> None:
+    """The folder has the files user10.json and user2.json, of the users u10 and u2."""
     assert users_in(folder_of_users) == ["u2", "u10"]
 
 
 def test_a_file_holds_one_user(folder_of_users: Path) -> None:
+    """Beside the file user2.json there is one of another user."""
     assert users_in(folder_of_users / "user2.json") == ["u2"]
 
 

@@ -91,6 +91,7 @@ def test_the_newest_ratings_are_asked(folder: Path) -> None:
 
 
 def test_a_question_has_the_ratings_as_options(folder: Path) -> None:
+    """A movie gets a rating from 1 to 5."""
     example = load(folder).examples[0]
 
     assert example.options == ["1", "2", "3", "4", "5"]
@@ -172,12 +173,14 @@ def test_an_archive_and_a_folder_read_the_same(folder: Path, archive: Path) -> N
 
 
 def test_an_archive_that_is_cut_short_is_refused(archive: Path) -> None:
+    """A zip archive of which only the first 200 bytes are there."""
     archive.write_bytes(archive.read_bytes()[:200])
     with pytest.raises(DataError, match="cannot be read"):
         load(archive)
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
+    """MovieLens has the files ratings.dat, users.dat and movies.dat."""
     (folder / "movies.dat").unlink()
     with pytest.raises(DataError, match=r"holds no movies\.dat"):
         load(folder)
@@ -211,6 +214,7 @@ def test_the_seed_decides_which_users_are_drawn(eight_users: Path) -> None:
 
 
 def test_without_a_number_all_users_are_taken(eight_users: Path) -> None:
+    """The folder has six ratings of each of eight users."""
     assert len(users_of(load(eight_users, users=None).examples)) == 8
 
 
@@ -222,6 +226,7 @@ def test_without_a_number_all_users_are_taken(eight_users: Path) -> None:
     ],
 )
 def test_a_broken_file_of_ratings_is_named(folder: Path, text: str, problem: str) -> None:
+    """A rating is USER::MOVIE::RATING::TIME."""
     (folder / "ratings.dat").write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=f"ratings.dat.*{problem}"):
         load(folder)
@@ -250,6 +255,7 @@ def test_a_check_reports_an_odd_rating(folder: Path, line: str, kind: str, is_ok
 
 
 def test_unknown_users_are_reported_in_the_order_of_their_ratings(folder: Path) -> None:
+    """The file of users has the users 1 and 2 only."""
     users = ["80", "9", "70", "8", "60", "7"]
     append_ratings(folder, [f"{user}::1::4::{second}" for second, user in enumerate(users)])
 

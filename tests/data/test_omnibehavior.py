@@ -101,6 +101,7 @@ def test_the_memory_is_frozen_at_the_first_record_that_is_asked(tmp_path: Path) 
 
 
 def test_the_last_day_of_september_is_not_read(tmp_path: Path) -> None:
+    """The history is September without its last day."""
     records = [
         video("2025-09-29 10:00:00"),
         video("2025-09-30 10:00:00"),
@@ -113,6 +114,7 @@ def test_the_last_day_of_september_is_not_read(tmp_path: Path) -> None:
 
 
 def test_the_last_day_of_november_is_not_asked(tmp_path: Path) -> None:
+    """What is asked is of October and November, without the last day."""
     records = [
         video("2025-09-01 10:00:00"),
         video("2025-11-29 10:00:00"),
@@ -140,6 +142,7 @@ def test_a_video_without_words_is_not_asked_but_is_history(tmp_path: Path) -> No
 
 
 def test_records_since_the_first_question_are_recent(tmp_path: Path) -> None:
+    """Whether the user liked a video is asked for each record of October."""
     records = [
         video("2025-09-01 10:00:00"),
         video("2025-10-02 10:00:00"),
@@ -171,6 +174,7 @@ def test_a_question_is_named_by_its_record_and_answered_by_the_reaction(tmp_path
 
 
 def test_a_question_tells_nothing_of_the_reaction(tmp_path: Path) -> None:
+    """The user watched 12 seconds, and commented "so true"."""
     reactions = [
         {"type": "watch", "play_duration": 12},
         {"type": "comment", "comment_detail_list": ["so true"]},
@@ -227,6 +231,7 @@ def test_seed_offsets_beside_the_files_decide_which_records_are_asked(tmp_path: 
 
 
 def test_a_seed_offset_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """The offset of the user u1 is the text "7", and not the number."""
     path = write_user(tmp_path, eighty_videos(), name="raw_user_data/en/user.json")
     write_files(tmp_path, {"raw_user_data/seed_offsets.json": {"u1": "7"}})
     with pytest.raises(DataError, match="whole number"):
@@ -282,6 +287,7 @@ def days_of_limited_history(folder: Path, history_tokens: int) -> list[str]:
 
 
 def test_a_history_may_be_limited_to_the_newest_records(nine_users: Path) -> None:
+    """A user has two records in September. The limit is a number of tokens."""
     full_history = liked_examples(nine_users, test_actions=2, users=3)[0].history
     tokens_of_first, tokens_of_second = tokens_of_records(full_history)
     tokens_of_both = tokens_of_first + tokens_of_second
@@ -299,6 +305,7 @@ def add_test_action_without_record(user: dict[str, Any]) -> None:
 
 
 def test_a_test_action_without_a_record_is_refused(tmp_path: Path) -> None:
+    """A test action names the record to ask about by its index. There is no record 9."""
     path = write_prepared(tmp_path, add_test_action_without_record)
     with pytest.raises(DataError, match="test_time_index 9"):
         OmniBehavior.load(path)

@@ -82,6 +82,7 @@ def test_a_broken_context_is_refused(tmp_path: Path, context: Any, problem: str)
 
 
 def test_a_missing_file_of_contexts_is_refused(tmp_path: Path) -> None:
+    """The contexts are the chats; they stand in a file beside that of the questions."""
     path = write_files(tmp_path, FILES)
     (tmp_path / CONTEXTS_FILE).unlink()
     with pytest.raises(DataError, match=r"shared_contexts_32k\.jsonl is not beside it"):

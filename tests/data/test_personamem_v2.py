@@ -90,6 +90,7 @@ def test_rows_that_are_left_out_are_reported(tmp_path: Path) -> None:
 def test_a_history_that_cannot_be_read_is_a_fatal_finding(
     tmp_path: Path, history: Any, kind: str
 ) -> None:
+    """The file of a history holds the user's earlier chats: {"chat_history": [...]}."""
     path = write_files(tmp_path, {**FILES, HISTORY_FILE: history})
     report = check("personamem-v2", path)
     assert kind in [finding.kind for finding in report.findings if finding.fatal]

@@ -268,7 +268,11 @@ BROKEN_FILES: list[tuple[str, Change, str]] = [
 def test_a_broken_file_is_refused_and_a_check_says_the_same(
     tmp_path: Path, name: str, change: Change, problem: str
 ) -> None:
-    """A check reads a file as a benchmark does, but reports all problems instead of the first."""
+    """In a file of LoCoMo, for example, the first question has no answer.
+
+    The error is then "conv-1:0, field 'answer': is missing". A check reads a file as a benchmark
+    does, but reports all problems instead of the first.
+    """
     path = write_files(tmp_path, changed_files(name, change))
 
     with pytest.raises(DataError) as refusal:
@@ -355,6 +359,10 @@ ODD_FILES: list[tuple[str, Change, str]] = [
 def test_odd_values_are_read_and_reported(
     tmp_path: Path, name: str, change: Change, kind: str
 ) -> None:
+    """In a file of LoCoMo, for example, the evidence names a turn that is not there.
+
+    The question is read all the same, and a check reports "dangling evidence".
+    """
     path = write_files(tmp_path, changed_files(name, change))
 
     assert benchmark(name, path).examples
@@ -376,8 +384,8 @@ def test_odd_values_are_read_and_reported(
 def test_an_id_that_is_used_twice_is_refused(
     tmp_path: Path, name: str, change: Change, problem: str
 ) -> None:
+    """The first row of the example file comes a second time."""
     files = changed_files(name, change)
-    # The first row comes a second time.
     files[main_file(files)].append(first_row(files))
 
     with pytest.raises(DataError, match=problem):
@@ -419,6 +427,7 @@ def replace_main_file(folder: Path, name: str, content: bytes) -> Path:
     ],
 )
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    """Every benchmark refuses it with an error, and a check calls it unusable."""
     path = replace_main_file(tmp_path, name, content)
 
     with pytest.raises(DataError):
@@ -429,6 +438,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, name: str, content: b
 
 @pytest.mark.parametrize("name", EXAMPLE_FILES)
 def test_half_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    """The example file of each benchmark is cut in the middle, as by a broken download."""
     files = EXAMPLE_FILES[name]
     content = encode_file(main_file(files), files[main_file(files)])
     path = replace_main_file(tmp_path, name, content[: len(content) // 2])

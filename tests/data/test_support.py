@@ -106,6 +106,7 @@ def test_chinese_has_no_spaces_and_is_cut_after_any_character() -> None:
 
 
 def test_the_entries_that_count_are_those_within_the_budget() -> None:
+    """The entries are called n1, n2 and n3. Ten tokens end within the second one."""
     prediction = recalled("Ann moved to Lisbon.", "Ann has a dog that is called Rex.", "Ann cooks.")
     assert Support(budget=10).counted_entries(prediction) == ("n1", "n2")
     assert Support(budget=100).counted_entries(prediction) == ("n1", "n2", "n3")
@@ -331,17 +332,23 @@ def test_locomo_recognizes_answers_that_decline_although_it_compares_stems() -> 
 def test_a_question_without_an_answer_does_not_count(answer: object) -> None:
     example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=answer)
     assert not Support().in_headline(example)
+
+
+@pytest.mark.parametrize("answer", [None, [], [None]])
+def test_a_missing_answer_is_not_found_in_the_word_none(answer: object) -> None:
+    example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=answer)
     assert Support().score(example, recalled("There were none, she said.")).value == 0
 
 
 def test_if_there_are_several_gold_answers_the_words_of_all_are_looked_for() -> None:
     example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=["Lisbon", "Rome"])
 
-    score = Support().score(example, recalled("Ann saw Lisbon."))
-    assert score.value == pytest.approx(1 / 2)
-    assert "50% of the words of 'Lisbon, Rome'" in score.feedback
+    one_city = Support().score(example, recalled("Ann saw Lisbon."))
+    both_cities = Support().score(example, recalled("Ann saw Lisbon and Rome."))
 
-    assert Support().score(example, recalled("Ann saw Lisbon and Rome.")).value == 1
+    assert one_city.value == pytest.approx(1 / 2)
+    assert "50% of the words of 'Lisbon, Rome'" in one_city.feedback
+    assert both_cities.value == 1
 
 
 def score_of(name: str, example: dspy.Example, text: str) -> Score:

@@ -78,6 +78,7 @@ def test_an_empty_cell_of_a_data_frame_is_a_missing_field(empty: object) -> None
 
 @EMPTY_CELLS
 def test_an_answer_that_is_an_empty_cell_is_refused(empty: object) -> None:
+    """The examples may come from a data frame of pandas, whose empty cells have several forms."""
     with pytest.raises(DataError, match=r"trainset\[0\]: answer is empty; fill it in"):
         Benchmark.from_examples([make_example(answer=empty)])
 
@@ -118,6 +119,7 @@ def test_the_same_evidence_in_another_order_or_in_only_one_list_is_no_difference
 
 
 def test_a_history_of_dspy_is_read_by_its_messages() -> None:
+    """DSPy has a class for histories of its own, which holds a list of messages."""
     from_dspy = read_one(history=dspy.History(messages=TWO_TURNS))
     from_messages = read_one(history=TWO_TURNS)
     assert from_dspy.history == from_messages.history
