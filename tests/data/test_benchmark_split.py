@@ -85,6 +85,11 @@ def conversations_of(part: Examples) -> set[str]:
     return {example.history.id for example in part}
 
 
+def assert_parts_share_no_question(split: Split) -> None:
+    for part, other_part in combinations([split.train, split.dev, split.test], 2):
+        assert not set(example_ids(part)) & set(example_ids(other_part))
+
+
 def assert_no_conversation_is_in_train_and_elsewhere(split: Split) -> None:
     held_out = conversations_of(split.dev) | conversations_of(split.test)
     assert not conversations_of(split.train) & held_out
@@ -140,12 +145,7 @@ def test_dev_and_test_get_twenty_questions_where_the_data_allow(
     split = make_benchmark(tmp_path, conversations, questions_each).split()
 
     assert part_sizes(split) == sizes
-    all_ids = [
-        *example_ids(split.train),
-        *example_ids(split.dev),
-        *example_ids(split.test),
-    ]
-    assert len(all_ids) == len(set(all_ids))
+    assert_parts_share_no_question(split)
     if conversations > 1:
         assert_no_conversation_is_in_train_and_elsewhere(split)
 
@@ -174,29 +174,35 @@ def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
 
 
 def test_dev_leaves_one_conversation_for_train(tmp_path: Path) -> None:
+    """Of the ten conversations one is train, six are dev and three are test."""
     split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=1000)
-    # Of the ten conversations one is train, six are dev and three are test.
-    assert part_sizes(split) == [7, 42, 21]
+    assert part_sizes(split) == [1 * 7, 6 * 7, 3 * 7]
 
 
-def test_a_larger_dev_contains_a_smaller_one_and_leaves_test_as_it_is(tmp_path: Path) -> None:
+def test_a_larger_dev_contains_a_smaller_one(tmp_path: Path) -> None:
+    """A size that is too large, such as 1000, gives all questions that dev may have."""
     loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
-    default = loaded.split()
     small = loaded.split(dev=5)
     large = loaded.split(dev=30)
     largest = loaded.split(dev=1000)
 
     assert set(example_ids(small.dev)) < set(example_ids(large.dev))
     assert set(example_ids(large.dev)) < set(example_ids(largest.dev))
-    assert example_ids(large.test) == example_ids(default.test)
-    assert example_ids(largest.test) == example_ids(default.test)
+
+
+@pytest.mark.parametrize("dev", [5, 30, 1000])
+def test_the_size_of_dev_leaves_test_as_it_is(tmp_path: Path, dev: int) -> None:
+    loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
+    assert example_ids(loaded.split(dev=dev).test) == example_ids(loaded.split().test)
 
 
 def test_the_test_part_holds_the_same_conversations_whatever_categories_are_loaded(
     tmp_path: Path,
 ) -> None:
-    # Of ten conversations with seven questions, three are test. If only the two questions of
-    # category 1 counted, test would need more conversations.
+    """Of ten conversations with seven questions, three are test.
+
+    If only the two questions of category 1 counted, test would need more conversations.
+    """
     categories = [1, 1, 4, 4, 4, 4, 4]
     path = write_locomo(tmp_path, {f"talk-{number}": categories for number in range(10)})
 
@@ -215,8 +221,10 @@ def test_the_test_part_holds_the_same_conversations_whatever_categories_are_load
 def test_the_test_part_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
-    # A program is evaluated on test with other options than it was trained with. No question of
-    # test may have been trained on.
+    """A program is evaluated on test with other options than it was trained with.
+
+    No question of test may have been trained on.
+    """
     loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
     default_test = conversations_of(loaded.split().test)
 
@@ -226,58 +234,88 @@ def test_the_test_part_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
     assert not conversations_of(split.train) & default_test
 
 
-@given(
-    conversations=st.sampled_from([1, 2, 3, 8, 10]),
-    seed=st.integers(0, 3),
-    train=st.integers(0, 40),
-    test=st.integers(1, 8),
+ANY_BENCHMARK = settings(
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_parts_share_no_question_and_the_size_of_one_part_changes_no_other_part(
+CONVERSATIONS = st.sampled_from([1, 2, 3, 8, 10])
+SEEDS = st.integers(0, 3)
+
+
+@given(conversations=CONVERSATIONS, seed=SEEDS, train=st.integers(0, 40), test=st.integers(1, 8))
+@ANY_BENCHMARK
+def test_parts_share_no_question(
     tmp_path: Path, conversations: int, seed: int, train: int, test: int
 ) -> None:
-    """Each conversation has nine questions. The sizes `train` and `test` limit these parts."""
-    loaded = make_benchmark(tmp_path, conversations)
-    full_split = loaded.split(seed=seed)
+    """The numbers `train` and `test` limit the sizes of these parts."""
+    loaded = make_benchmark(tmp_path, conversations, questions_each=9)
 
     split = loaded.split(train=train, test=test, seed=seed)
 
-    # Parts share no question, and train no conversation.
-    for part, other_part in combinations([split.train, split.dev, split.test], 2):
-        assert not set(example_ids(part)) & set(example_ids(other_part))
+    assert_parts_share_no_question(split)
     if conversations > 1:
         assert_no_conversation_is_in_train_and_elsewhere(split)
 
-    # A size limits its own part and changes no other.
+
+@given(conversations=CONVERSATIONS, seed=SEEDS, train=st.integers(0, 40), test=st.integers(1, 8))
+@ANY_BENCHMARK
+def test_a_size_limits_its_own_part_and_changes_no_other(
+    tmp_path: Path, conversations: int, seed: int, train: int, test: int
+) -> None:
+    """The numbers `train` and `test` limit the sizes of these parts."""
+    loaded = make_benchmark(tmp_path, conversations, questions_each=9)
+    full_split = loaded.split(seed=seed)
+
+    split = loaded.split(train=train, test=test, seed=seed)
+    with_other_sizes = loaded.split(train=5, dev=1, test=test, seed=seed)
+
     assert len(split.train) == min(train, len(full_split.train))
     assert len(split.test) == min(test, len(full_split.test))
     assert set(example_ids(split.train)) <= set(example_ids(full_split.train))
-    other_sizes = loaded.split(train=5, dev=1, test=test, seed=seed)
-    assert example_ids(split.test) == example_ids(other_sizes.test)
+    assert example_ids(with_other_sizes.test) == example_ids(split.test)
 
-    # The seed decides.
-    assert split.digest == loaded.split(train=train, test=test, seed=seed).digest
-    if conversations >= 8:
-        assert full_split.digest != loaded.split(seed=seed + 1).digest
+
+@given(conversations=CONVERSATIONS, seed=SEEDS)
+@ANY_BENCHMARK
+def test_the_same_seed_makes_the_same_split(tmp_path: Path, conversations: int, seed: int) -> None:
+    """The digest of a split is that of all its questions."""
+    loaded = make_benchmark(tmp_path, conversations, questions_each=9)
+    assert loaded.split(seed=seed).digest == loaded.split(seed=seed).digest
+
+
+@given(conversations=st.sampled_from([8, 10]), seed=SEEDS)
+@ANY_BENCHMARK
+def test_another_seed_makes_another_split(tmp_path: Path, conversations: int, seed: int) -> None:
+    """The digest of a split is that of all its questions."""
+    loaded = make_benchmark(tmp_path, conversations, questions_each=9)
+    assert loaded.split(seed=seed).digest != loaded.split(seed=seed + 1).digest
 
 
 def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
+    """Train has the nine questions of each of six conversations.
+
+    The first question of each comes before all second ones.
+    """
     train = make_benchmark(tmp_path, conversations=12, questions_each=9).split().train
-    # The first question of each of the six conversations comes before the second ones.
-    assert len(train) == 54
-    assert len(conversations_of(train)) == 6
+
+    assert len(train) == 6 * 9
     assert len(conversations_of(train[:6])) == 6
 
 
-def test_an_empty_part_is_refused_unless_its_size_is_set_to_zero(tmp_path: Path) -> None:
-    """Two questions are too few for three parts. With `dev=0` nothing is asked of dev."""
+def test_an_empty_part_is_refused(tmp_path: Path) -> None:
+    """Two questions are too few for three parts."""
     loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
 
     problem = r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"
     with pytest.raises(DataError, match=problem):
         loaded.split()
 
-    assert len(loaded.split(dev=0, test=0).train) == 2
+
+def test_a_part_of_size_zero_may_be_empty(tmp_path: Path) -> None:
+    loaded = make_benchmark(tmp_path, conversations=1, questions_each=2)
+
+    split = loaded.split(dev=0, test=0)
+
+    assert part_sizes(split) == [2, 0, 0]
 
 
 def test_a_negative_size_is_refused(tmp_path: Path) -> None:

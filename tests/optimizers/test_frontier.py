@@ -142,7 +142,7 @@ def candidate_with(words: str, result: CompileResult) -> FrontierPoint:
 def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
     compile_with_gepa, frontier_type
 ):
-    """The start has a short instruction, and the long one of `LengthModel` scores better."""
+    """The start has a short instruction. The model proposes a long one, which scores better."""
     result = compile_with_gepa(frontier_type=frontier_type)
 
     assert result.optimizer_problems.failure is None
@@ -186,7 +186,7 @@ def test_a_candidate_without_any_answer_does_not_end_gepa(compile_with_gepa, fro
 
 
 def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_fully_scored(compile_with_gepa):
-    """The whole compile takes more than 48 calls."""
+    """The whole compile takes more than 48 calls, so the limit ends it on the way."""
     complete = compile_with_gepa()
 
     limited = compile_with_gepa(max_calls=48)
@@ -200,6 +200,7 @@ def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_fully_scored(com
 
 
 def test_a_resumed_run_has_the_same_frontier_and_asks_nothing(compile_with_gepa):
+    """A run keeps all answers of its model."""
     first = compile_with_gepa(frontier_type="hybrid")
 
     resumed = compile_with_gepa(frontier_type="hybrid", resume=first.run.name)
@@ -210,6 +211,7 @@ def test_a_resumed_run_has_the_same_frontier_and_asks_nothing(compile_with_gepa)
 
 
 def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_with_gepa, tmp_path):
+    """A candidate is recorded with its number, and with the candidates that it was made of."""
     out = tmp_path / "out"
 
     result = compile_with_gepa(out=out)
@@ -229,7 +231,10 @@ def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_w
 
 
 def test_the_page_draws_each_candidate_and_escapes_its_prompt(compile_with_gepa):
-    """The short instruction has an HTML tag, which the page must show as text."""
+    """The model proposes "Name the marker, or say <b>no idea</b>.", among others.
+
+    The page must show the tag <b> as text.
+    """
     result = compile_with_gepa()
 
     page = (result.run / "report.html").read_text()
@@ -266,38 +271,53 @@ def test_the_words_of_the_memory_are_an_objective_if_writing_is_tuned(
     assert writing["prompt_tokens"] == reading["prompt_tokens"]
 
 
-def point(number: int, score: float, tokens: float | None) -> FrontierPoint:
-    """Return a candidate with a score and the mean tokens of its prompts."""
+def candidate(number: int, score: float, tokens: float | None) -> FrontierPoint:
+    """Return a candidate with a score, and with the mean number of tokens of its prompts."""
     return FrontierPoint(number, (), {}, score, 10, tokens)
 
 
-@pytest.mark.parametrize(
-    ("points", "frontier"),
-    [
-        pytest.param(
-            [
-                point(0, 0.5, 100),
-                # It takes more tokens than the first one.
-                point(1, 0.5, 120),
-                point(2, 0.9, 300),
-                # It scores less than the one before.
-                point(3, 0.4, 300),
-                # Nobody knows what it takes.
-                point(4, 1.0, None),
-            ],
-            [0, 2],
-            id="some are worse",
-        ),
-        pytest.param([point(0, 0.5, 100), point(1, 0.5, 100)], [0, 1], id="equal"),
-    ],
-)
-def test_a_candidate_is_on_the_frontier_unless_another_is_as_good_and_better(points, frontier):
-    marked_points = mark_frontier(points)
+def frontier_of(*candidates: FrontierPoint) -> list[int]:
+    """Return the numbers of the candidates that no other one surpasses in score and tokens."""
+    return [point.number for point in mark_frontier(candidates) if point.on_frontier]
 
-    assert [point.number for point in marked_points if point.on_frontier] == frontier
+
+def test_a_better_candidate_with_longer_prompts_is_on_the_frontier_beside_a_short_one():
+    short = candidate(0, score=0.5, tokens=100)
+    better = candidate(1, score=0.9, tokens=300)
+
+    assert frontier_of(short, better) == [0, 1]
+
+
+def test_a_candidate_that_takes_more_tokens_for_the_same_score_is_not_on_the_frontier():
+    first = candidate(0, score=0.5, tokens=100)
+    longer = candidate(1, score=0.5, tokens=120)
+
+    assert frontier_of(first, longer) == [0]
+
+
+def test_a_candidate_that_scores_less_with_the_same_tokens_is_not_on_the_frontier():
+    first = candidate(0, score=0.9, tokens=300)
+    worse = candidate(1, score=0.4, tokens=300)
+
+    assert frontier_of(first, worse) == [0]
+
+
+def test_a_candidate_of_unknown_tokens_is_not_on_the_frontier():
+    first = candidate(0, score=0.5, tokens=100)
+    unknown = candidate(1, score=1.0, tokens=None)
+
+    assert frontier_of(first, unknown) == [0]
+
+
+def test_equal_candidates_are_both_on_the_frontier():
+    first = candidate(0, score=0.5, tokens=100)
+    equal = candidate(1, score=0.5, tokens=100)
+
+    assert frontier_of(first, equal) == [0, 1]
 
 
 def test_an_unknown_frontier_type_is_refused(compile_with_gepa):
+    """The type says by what GEPA compares candidates."""
     with pytest.raises(
         UserError, match="frontier_type = 'pareto': Input should be 'instance', 'objective'"
     ):
