@@ -18,14 +18,11 @@ from mempiler import build, save
 
 from ..command_line import RunCommand
 
-AssertRefused = Callable[..., None]
-"""A wrong command line, and a part of its error message; see the fixture `assert_refused`."""
+RefusalOf = Callable[[str], str]
+"""A wrong command line -> the line in which it is refused; see the fixture `refusal_of`."""
 
 EVALUATE = "evaluate turn-rag --benchmark locomo"
 COMPILE = "compile turn-rag --benchmark locomo"
-TRAIN = "train memory-r2 --benchmark memory-env"
-# Shows a judge, which is a model that scores answers, answers that people have labelled.
-CHECK_JUDGE = "evaluate judge --benchmark judge-check"
 
 BROKEN_FILES = ("deep.json", "utf16.json", "empty", "nowhere")
 """Files and folders that no command can read. More of them are tried in tests/records."""
@@ -72,13 +69,13 @@ def here(broken_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def assert_refused(here: Path, cli: RunCommand) -> AssertRefused:
-    """A function that runs a command line, and checks that it ends with one line and code 2.
+def refusal_of(here: Path, cli: RunCommand) -> RefusalOf:
+    """A function that runs a wrong command line in the folder `broken_files`.
 
-    The line must hold the text `expected`; an empty text stands for any message.
+    It checks that the command ends with exit code 2 and with one line, and returns this line.
     """
 
-    def check(command: str, expected: str = "") -> None:
+    def run(command: str) -> str:
         code, out, err = cli(*shlex.split(command))
 
         assert code == 2
@@ -86,9 +83,9 @@ def assert_refused(here: Path, cli: RunCommand) -> AssertRefused:
         assert err.startswith("mempiler: ")
         assert err.count("\n") == 1
         assert len(err) <= 1600
-        assert expected in err
+        return err
 
-    return check
+    return run
 
 
 # --- names ------------------------------------------------------------------------------------
@@ -110,9 +107,10 @@ def assert_refused(here: Path, cli: RunCommand) -> AssertRefused:
     ],
 )
 def test_an_unknown_command_or_name_is_refused(
-    assert_refused: AssertRefused, command: str, expected: str
+    refusal_of: RefusalOf, command: str, expected: str
 ) -> None:
-    assert_refused(command, expected)
+    """`mem0` is a memory system that can be fetched. An empty text stands for any message."""
+    assert expected in refusal_of(command)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +132,9 @@ def test_an_unknown_command_or_name_is_refused(
         ),
     ],
 )
-def test_a_wrong_method_is_refused(
-    assert_refused: AssertRefused, method: str, expected: str
-) -> None:
+def test_a_wrong_method_is_refused(refusal_of: RefusalOf, method: str, expected: str) -> None:
     """A policy, such as `pgr`, stands before the method that it uses: `pgr+turn-rag`."""
-    assert_refused(f"evaluate {method} --benchmark locomo", expected)
+    assert expected in refusal_of(f"evaluate {method} --benchmark locomo")
 
 
 @pytest.mark.parametrize(
@@ -161,11 +157,9 @@ def test_a_wrong_method_is_refused(
         ("--check --benchmark longmemeval --data ok.jsonl --benchmark-set size=5", ""),
     ],
 )
-def test_a_wrong_benchmark_is_refused(
-    assert_refused: AssertRefused, options: str, expected: str
-) -> None:
+def test_a_wrong_benchmark_is_refused(refusal_of: RefusalOf, options: str, expected: str) -> None:
     """Some benchmarks have a sample of their data, and others need a file (--data)."""
-    assert_refused(f"evaluate turn-rag {options}", expected)
+    assert expected in refusal_of(f"evaluate turn-rag {options}")
 
 
 @pytest.mark.parametrize(
@@ -198,9 +192,12 @@ def test_a_wrong_benchmark_is_refused(
     ],
 )
 def test_a_wrong_setting_of_a_benchmark_is_refused(
-    assert_refused: AssertRefused, benchmark: str, setting: str
+    refusal_of: RefusalOf, benchmark: str, setting: str
 ) -> None:
-    assert_refused(f"evaluate turn-rag --benchmark {benchmark} --benchmark-set {setting}")
+    """Each setting has a wrong value, or a name that its benchmark does not know."""
+    command = f"evaluate turn-rag --benchmark {benchmark} --benchmark-set {setting}"
+
+    assert refusal_of(command).startswith("mempiler: ")
 
 
 @pytest.mark.parametrize(
@@ -212,10 +209,9 @@ def test_a_wrong_setting_of_a_benchmark_is_refused(
         pytest.param("ask folder 'W\ud800?' --history history.json", id="question"),
     ],
 )
-def test_an_argument_that_is_no_text_is_refused(
-    assert_refused: AssertRefused, command: str
-) -> None:
-    assert_refused(command)
+def test_an_argument_that_is_no_text_is_refused(refusal_of: RefusalOf, command: str) -> None:
+    """Such characters are what Python makes of bytes that are no UTF-8."""
+    assert refusal_of(command).startswith("mempiler: ")
 
 
 # --- files and runs ---------------------------------------------------------------------------
@@ -231,17 +227,21 @@ def test_an_argument_that_is_no_text_is_refused(
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    assert_refused: AssertRefused, options: str, expected: str
+    refusal_of: RefusalOf, options: str, expected: str
 ) -> None:
-    assert_refused(f"{EVALUATE} {options}", expected)
+    """The file `truncated.json` ends in the middle, and /dev/zero is a device that never ends."""
+    assert expected in refusal_of(f"evaluate turn-rag --benchmark locomo {options}")
 
 
 @pytest.mark.parametrize("file", BROKEN_FILES)
 @pytest.mark.parametrize("benchmark", ["locomo", "omnibehavior", "memoryquest", "jsonl"])
 def test_a_broken_data_file_is_refused_by_every_benchmark(
-    assert_refused: AssertRefused, benchmark: str, file: str
+    refusal_of: RefusalOf, benchmark: str, file: str
 ) -> None:
-    assert_refused(f"evaluate turn-rag --benchmark {benchmark} --data {file}")
+    """A file nested too deeply, one in UTF-16, an empty folder, and a name where nothing is."""
+    command = f"evaluate turn-rag --benchmark {benchmark} --data {file}"
+
+    assert refusal_of(command).startswith("mempiler: ")
 
 
 @pytest.mark.parametrize("file", BROKEN_FILES)
@@ -252,20 +252,21 @@ def test_a_broken_data_file_is_refused_by_every_benchmark(
         "memories add {file} --user ann",
     ],
 )
-def test_a_broken_history_is_refused(
-    assert_refused: AssertRefused, command: str, file: str
-) -> None:
-    assert_refused(command.format(file=file))
+def test_a_broken_history_is_refused(refusal_of: RefusalOf, command: str, file: str) -> None:
+    """A file nested too deeply, one in UTF-16, an empty folder, and a name where nothing is."""
+    assert refusal_of(command.format(file=file)).startswith("mempiler: ")
 
 
 @pytest.mark.parametrize("file", ["ok.jsonl", "deep.json", "utf16.json", "empty", "empty.json"])
-def test_a_file_that_is_no_export_is_not_imported(assert_refused: AssertRefused, file: str) -> None:
-    assert_refused(f"memories import {file}")
+def test_a_file_that_is_no_export_is_not_imported(refusal_of: RefusalOf, file: str) -> None:
+    """An export has a line of JSON for each user. `ok.jsonl` is a file of questions."""
+    assert refusal_of(f"memories import {file}").startswith("mempiler: ")
 
 
 @pytest.mark.parametrize("file", ["nowhere", "empty", "empty.json"])
-def test_a_token_file_without_tokens_is_refused(assert_refused: AssertRefused, file: str) -> None:
-    assert_refused(f"serve folder --token-file {file}")
+def test_a_token_file_without_tokens_is_refused(refusal_of: RefusalOf, file: str) -> None:
+    """The tokens are those of the clients that may use the service."""
+    assert refusal_of(f"serve folder --token-file {file}").startswith("mempiler: ")
 
 
 @pytest.mark.parametrize(
@@ -286,9 +287,10 @@ def test_a_token_file_without_tokens_is_refused(assert_refused: AssertRefused, f
     ],
 )
 def test_a_run_that_is_not_there_is_refused(
-    assert_refused: AssertRefused, command: str, expected: str
+    refusal_of: RefusalOf, command: str, expected: str
 ) -> None:
-    assert_refused(command, expected)
+    """`empty` is a folder without a run. An empty text stands for any message."""
+    assert expected in refusal_of(command)
 
 
 # --- numbers and settings of an evaluation ----------------------------------------------------
@@ -323,14 +325,15 @@ def test_a_run_that_is_not_there_is_refused(
     ],
 )
 def test_a_number_that_an_evaluation_does_not_take_is_refused(
-    assert_refused: AssertRefused, option: str
+    refusal_of: RefusalOf, option: str
 ) -> None:
-    assert_refused(f"{EVALUATE} {option}")
+    """No number may be infinite, "not a number", negative, or a text."""
+    assert refusal_of(f"evaluate turn-rag --benchmark locomo {option}").startswith("mempiler: ")
 
 
-def test_a_number_that_reproduce_does_not_take_is_refused(assert_refused: AssertRefused) -> None:
+def test_a_number_that_reproduce_does_not_take_is_refused(refusal_of: RefusalOf) -> None:
     """`reproduce rgmem` repeats the tables of a paper."""
-    assert_refused("reproduce rgmem --max-usd nan")
+    assert refusal_of("reproduce rgmem --max-usd nan").startswith("mempiler: ")
 
 
 @pytest.mark.parametrize(
@@ -349,14 +352,20 @@ def test_a_number_that_reproduce_does_not_take_is_refused(assert_refused: Assert
     ],
 )
 def test_a_wrong_setting_of_a_method_is_refused(
-    assert_refused: AssertRefused, setting: str, expected: str
+    refusal_of: RefusalOf, setting: str, expected: str
 ) -> None:
-    assert_refused(f"{EVALUATE} --set {setting}", expected)
+    """`k`, the number of recalled turns, is a whole number from 1 to 1000.
+
+    An empty text stands for any message.
+    """
+    assert expected in refusal_of(f"evaluate turn-rag --benchmark locomo --set {setting}")
 
 
-def test_an_unknown_adapter_is_refused(assert_refused: AssertRefused) -> None:
+def test_an_unknown_adapter_is_refused(refusal_of: RefusalOf) -> None:
     """An adapter decides the form of prompts and answers."""
-    assert_refused(f"{EVALUATE} --adapter yaml", "unknown adapter 'yaml'")
+    message = refusal_of("evaluate turn-rag --benchmark locomo --adapter yaml")
+
+    assert "unknown adapter 'yaml'" in message
 
 
 # --- language models --------------------------------------------------------------------------
@@ -376,9 +385,10 @@ def test_an_unknown_adapter_is_refused(assert_refused: AssertRefused) -> None:
     ],
 )
 def test_a_model_that_cannot_be_asked_is_refused(
-    assert_refused: AssertRefused, command: str, expected: str
+    refusal_of: RefusalOf, command: str, expected: str
 ) -> None:
-    assert_refused(command, expected)
+    """No key is set, and the provider `nosuch` does not exist. An empty text is any message."""
+    assert expected in refusal_of(command)
 
 
 @pytest.mark.parametrize(
@@ -391,12 +401,14 @@ def test_a_model_that_cannot_be_asked_is_refused(
     ],
 )
 def test_a_wrong_setting_of_a_model_at_a_server_is_refused(
-    assert_refused: AssertRefused, setting: str, expected: str
+    refusal_of: RefusalOf, setting: str, expected: str
 ) -> None:
     """The address leads nowhere, so each setting is refused before the server is asked."""
     server = "--lm openai/own --api-base http://own/v1"
 
-    assert_refused(f"{EVALUATE} {server} --lm-set {setting}", expected)
+    message = refusal_of(f"evaluate turn-rag --benchmark locomo {server} --lm-set {setting}")
+
+    assert expected in message
 
 
 @pytest.mark.parametrize(
@@ -409,10 +421,10 @@ def test_a_wrong_setting_of_a_model_at_a_server_is_refused(
     ],
 )
 def test_a_setting_that_the_offline_engine_does_not_take_is_refused(
-    assert_refused: AssertRefused, setting: str, expected: str
+    refusal_of: RefusalOf, setting: str, expected: str
 ) -> None:
     """Without --lm the offline engine answers. It is no model, and copies text from the prompt."""
-    assert_refused(f"{EVALUATE} --lm-set {setting}", expected)
+    assert expected in refusal_of(f"evaluate turn-rag --benchmark locomo --lm-set {setting}")
 
 
 # --- compile ----------------------------------------------------------------------------------
@@ -454,10 +466,10 @@ def test_a_setting_that_the_offline_engine_does_not_take_is_refused(
     ],
 )
 def test_a_wrong_option_of_compile_is_refused(
-    assert_refused: AssertRefused, options: str, expected: str
+    refusal_of: RefusalOf, options: str, expected: str
 ) -> None:
     """An optimizer changes the prompts, for example by examples (demos) that it puts into them."""
-    assert_refused(f"{COMPILE} {options}", expected)
+    assert expected in refusal_of(f"compile turn-rag --benchmark locomo {options}")
 
 
 # --- ask and memories -------------------------------------------------------------------------
@@ -484,9 +496,10 @@ def test_a_wrong_option_of_compile_is_refused(
     ],
 )
 def test_a_wrong_program_history_or_store_is_refused(
-    assert_refused: AssertRefused, command: str, expected: str
+    refusal_of: RefusalOf, command: str, expected: str
 ) -> None:
-    assert_refused(command, expected)
+    """`folder` holds no program. The address models:/nobody@p names none, either."""
+    assert expected in refusal_of(command)
 
 
 # --- serve and ui -----------------------------------------------------------------------------
@@ -506,14 +519,15 @@ def test_a_wrong_program_history_or_store_is_refused(
     ],
 )
 def test_a_wrong_option_of_serve_is_refused(
-    assert_refused: AssertRefused, options: str, expected: str
+    refusal_of: RefusalOf, options: str, expected: str
 ) -> None:
-    assert_refused(f"serve folder {options}", expected)
+    """An empty text stands for any message."""
+    assert expected in refusal_of(f"serve folder {options}")
 
 
 @pytest.mark.parametrize("port", ["-1", "0", "70000"])
-def test_a_wrong_port_of_ui_is_refused(assert_refused: AssertRefused, port: str) -> None:
-    assert_refused(f"ui --port {port}", "is not in the range")
+def test_a_wrong_port_of_ui_is_refused(refusal_of: RefusalOf, port: str) -> None:
+    assert "is not in the range" in refusal_of(f"ui --port {port}")
 
 
 # --- the check of a judge ---------------------------------------------------------------------
@@ -540,9 +554,10 @@ def test_a_wrong_port_of_ui_is_refused(assert_refused: AssertRefused, port: str)
     ],
 )
 def test_a_wrong_option_of_the_check_of_a_judge_is_refused(
-    assert_refused: AssertRefused, options: str, expected: str
+    refusal_of: RefusalOf, options: str, expected: str
 ) -> None:
-    assert_refused(f"{CHECK_JUDGE} {options}", expected)
+    """The command shows a judge, a model that scores answers, answers that people have labelled."""
+    assert expected in refusal_of(f"evaluate judge --benchmark judge-check {options}")
 
 
 # --- train ------------------------------------------------------------------------------------
@@ -557,9 +572,10 @@ def test_a_wrong_option_of_the_check_of_a_judge_is_refused(
     ],
 )
 def test_a_wrong_option_of_train_is_refused(
-    assert_refused: AssertRefused, options: str, expected: str
+    refusal_of: RefusalOf, options: str, expected: str
 ) -> None:
-    assert_refused(f"{TRAIN} {options}", expected)
+    """Only a model on this machine ("local:...") can be trained."""
+    assert expected in refusal_of(f"train memory-r2 --benchmark memory-env {options}")
 
 
 @pytest.mark.parametrize(
@@ -583,9 +599,14 @@ def test_a_wrong_option_of_train_is_refused(
     ],
 )
 def test_a_wrong_setting_of_a_training_is_refused(
-    assert_refused: AssertRefused, setting: str, expected: str
+    refusal_of: RefusalOf, setting: str, expected: str
 ) -> None:
-    assert_refused(f"{TRAIN} --lm local:x --train-set {setting}", expected)
+    """The model "local:x" does not exist, so the setting is refused before it is loaded."""
+    message = refusal_of(
+        f"train memory-r2 --benchmark memory-env --lm local:x --train-set {setting}"
+    )
+
+    assert expected in message
 
 
 # --- what is wrong outside of the command line ------------------------------------------------

@@ -37,15 +37,19 @@ QUESTIONS = FILES[QUESTIONS_FILE]
 
 
 def test_the_size_chooses_a_folder(tmp_path: Path) -> None:
-    """Chats have several sizes, with a folder for each. `FILES` is chat 7 of the size 100K."""
+    """Chats have several sizes, with a folder for each. The example is chat 7 of the size 100K."""
     write_files(tmp_path, FILES)
 
     loaded = benchmark("beam", tmp_path, size="100K")
 
-    assert set(loaded.source.files) == {CHAT_FILE, QUESTIONS_FILE}
+    assert set(loaded.source.files) == {
+        "100K/7/chat.json",
+        "100K/7/probing_questions/probing_questions.json",
+    }
 
 
 def test_a_size_without_a_chat_is_refused(tmp_path: Path) -> None:
+    """The example is a chat of the size 100K."""
     write_files(tmp_path, FILES)
     with pytest.raises(DataError, match="no chat of the size 10M"):
         benchmark("beam", tmp_path, size="10M")
@@ -129,14 +133,17 @@ QUESTION_ABOUT_MESSAGE_9 = {
 def test_plans_are_joined_and_evidence_counts_through_all_of_them(
     tmp_path: Path, chat_files: Files
 ) -> None:
-    """A chat of ten million tokens comes in several plans, which make one history."""
+    """A chat of ten million tokens comes in several plans, which make one history.
+
+    Each plan has three sessions and eight messages. The question rests on message 9, the second one
+    of the second plan.
+    """
     questions_file = "10M/1/probing_questions/probing_questions.json"
     write_files(tmp_path, {**chat_files, questions_file: QUESTION_ABOUT_MESSAGE_9})
 
     [example] = benchmark("beam", tmp_path, size="10M").examples
 
-    # Each plan has three sessions, so D4 is the first session of the second plan.
-    assert len(example.history) == 6
+    assert len(example.history) == 3 + 3
     assert example.evidence_ids == ("D4:2",)
     assert history_lines(example)[9] == "[D4:2] assistant: Water it."
 
@@ -314,6 +321,7 @@ def test_the_official_and_the_fixed_rule_score_the_same_replies(
 
 
 def test_the_sample_has_four_questions_of_each_ability_about_two_chats() -> None:
+    """The sample is read if the user names no file. An ability is a kind of questions."""
     loaded = benchmark("beam")
 
     categories = [example.category for example in loaded.examples]
@@ -334,9 +342,11 @@ def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
     example = loaded.examples[2]
     first_turn, _ = example.evidence_ids
     recalled_entry = Hit(id="f", text="t", sources=(first_turn,))
-
     prediction = dspy.Prediction(answer="", context=Context(hits=(recalled_entry,)))
-    assert loaded.score(example, prediction).value == 0.5
+
+    score = loaded.score(example, prediction)
+
+    assert score.value == 1 / 2
 
 
 def test_retrieval_is_measured_by_ability() -> None:

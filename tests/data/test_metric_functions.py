@@ -22,7 +22,7 @@ The calls are stand-ins, which the feedback of the metrics below repeats.
 
 
 def score_of(result: Any) -> Score:
-    """Score an answer by a function that returns this."""
+    """Score the answer "In Lisbon", where "Lisbon" is right, by a function that returns this."""
     return FunctionScorer(lambda gold, pred: result).score(EXAMPLE, PREDICTION)
 
 
@@ -69,6 +69,7 @@ def test_a_score_without_feedback_is_explained_by_the_gold_answer(
     ids=repr,
 )
 def test_a_score_with_feedback_is_read_in_every_form(result: Any, value: float) -> None:
+    """DSPy and GEPA let a metric return a pair, a prediction, or another object with two fields."""
     score = score_of(result)
 
     assert score.value == value
@@ -166,30 +167,57 @@ def metric_of_any_arguments(*args: Any) -> Any:
 def test_a_function_gets_the_arguments_that_it_takes(
     function: Any, feedback_in_a_step: str, feedback_otherwise: str
 ) -> None:
-    """An optimizer tells more than example and prediction: a trace and a predictor (`STEP`).
+    """An optimizer tells more than example and prediction: traces, and the name of a predictor.
 
-    A function gets as much of it as it takes. Its feedback repeats what it got.
+    A function gets as much of it as it takes. Each function here repeats as its feedback what it
+    got. Outside of an optimizer there is none of it.
     """
-    scorer = Combined(FunctionScorer(function), ExactMatch())
+    step = OptimizerStep(trace=["whole"], pred_name="task.answer", pred_trace=["part"])
+    scorer = FunctionScorer(function)
 
-    score_in_a_step = scorer.score_step(EXAMPLE, PREDICTION, STEP)
+    score_in_a_step = scorer.score_step(EXAMPLE, PREDICTION, step)
     score = scorer.score(EXAMPLE, PREDICTION)
 
     assert score_in_a_step.feedback == feedback_in_a_step
     assert score.feedback == feedback_otherwise
+
+
+def test_a_function_is_combined_with_other_metrics() -> None:
+    """The value and the feedback are those of the function, and the other metrics are parts."""
+    scorer = Combined(FunctionScorer(dspy_metric), ExactMatch())
+
+    score = scorer.score(EXAMPLE, PREDICTION)
+    score_in_a_step = scorer.score_step(EXAMPLE, PREDICTION, STEP)
+
     assert score.value == 0.5
-    assert score.parts["exact"] == 0.0
+    assert score.parts == {"dspy_metric": 0.5, "exact": 0.0}
+    assert score_in_a_step.value == 0.5
+    assert score_in_a_step.feedback == "['whole']"
 
 
-@pytest.mark.parametrize(
-    ("function", "predictor"), [(gepa_metric, "task.answer"), (dspy_metric, None)]
-)
-def test_feedback_is_about_one_predictor_if_the_function_takes_its_name(
-    function: Any, predictor: str | None
-) -> None:
-    """Otherwise it is about the answer of the whole program, and `judged_predictor` is None."""
-    score = FunctionScorer(function).score_step(EXAMPLE, PREDICTION, STEP)
-    assert score.judged_predictor == predictor
+def test_feedback_is_about_one_predictor_if_the_function_takes_its_name() -> None:
+    """GEPA, an optimizer, asks a metric about a predictor: one prompt of the program."""
+
+    def judge_predictor(gold: Any, pred: Any, trace: Any, pred_name: Any, pred_trace: Any) -> Any:
+        return 0.5, f"{pred_name} did well"
+
+    step = OptimizerStep(trace=[], pred_name="task.answer", pred_trace=[])
+
+    score = FunctionScorer(judge_predictor).score_step(EXAMPLE, PREDICTION, step)
+
+    assert score.feedback == "task.answer did well"
+    assert score.judged_predictor == "task.answer"
+
+
+def test_feedback_is_about_the_whole_program_if_the_function_takes_no_predictor() -> None:
+    def judge_program(gold: Any, pred: Any, trace: Any = None) -> Any:
+        return 0.5, "done well"
+
+    step = OptimizerStep(trace=[], pred_name="task.answer", pred_trace=[])
+
+    score = FunctionScorer(judge_program).score_step(EXAMPLE, PREDICTION, step)
+
+    assert score.judged_predictor is None
 
 
 @pytest.mark.parametrize(
@@ -206,7 +234,14 @@ def test_a_metric_is_called_by_its_module_and_name(function: Any, name: str) -> 
 
 
 def test_the_part_of_a_score_is_called_by_the_name_of_the_function() -> None:
-    assert FunctionScorer(dspy_metric).score(EXAMPLE, PREDICTION).parts == {"dspy_metric": 0.5}
+    """A score has parts beside its value, one for each metric."""
+
+    def names_the_city(gold: Any, pred: Any) -> float:
+        return 0.5
+
+    score = FunctionScorer(names_the_city).score(EXAMPLE, PREDICTION)
+
+    assert score.parts == {"names_the_city": 0.5}
 
 
 async def coroutine_metric(gold: Any, pred: Any) -> float:

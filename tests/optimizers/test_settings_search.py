@@ -28,8 +28,8 @@ from .marker_model import MarkerModel
 TRAIN_TOPICS = ("jazz", "bread", "chess", "Lisbon", "tulips", "whales", "clocks", "kites")
 DEV_TOPICS = ("soups", "trains", "novels", "rivers", "candles", "maps", "shoes", "owls")
 
-BLIND = {"k": 1, "search.speaker": 0}
-"""Settings with which a search recalls one turn and does not look at its speaker."""
+ONE_TURN_OF_ANY_SPEAKER = {"k": 1, "search.speaker": 0}
+"""Settings with which a search recalls one turn, Bob's: the weight of the speaker is 0."""
 
 
 def question_about(topic: str, **changes: Any) -> dspy.Example:
@@ -69,14 +69,16 @@ def new_history() -> CandidateHistory:
 
 
 def recalled_ids(program: MemoryProgram, question: dspy.Example) -> list[str]:
+    """Return the ids of the recalled turns: "ann" is the evidence, and "bob" is not."""
     return [hit.id for hit in program.recall_for(question).context.hits]
 
 
 def test_it_finds_the_value_with_which_the_evidence_is_recalled() -> None:
-    program = build("turn-rag", **BLIND)
+    """The evidence is Ann's turn. At first Bob's is recalled, who uses the same words."""
+    program = build("turn-rag", k=1, **{"search.speaker": 0})
     assert recalled_ids(program, QUESTIONS[0]) == ["bob"]
-
     optimizer = SettingsSearch(objective="evidence_recall", names=["search.speaker"], num_trials=10)
+
     tuned = compile_settings(program, optimizer)
 
     assert recalled_ids(tuned, QUESTIONS[0]) == ["ann"]
@@ -86,7 +88,7 @@ def test_it_finds_the_value_with_which_the_evidence_is_recalled() -> None:
 
 def test_the_metric_is_its_objective_by_default() -> None:
     """The metric `support` looks for the answer in what is recalled, and asks no model."""
-    program = build("turn-rag", **BLIND)
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     with dspy.context(lm=language_model()):
         config = CompileConfig.of_object(SettingsSearch(names=["search.speaker"], num_trials=10))
         benchmark = Benchmark.from_examples(QUESTIONS, metric="support")
@@ -96,7 +98,8 @@ def test_the_metric_is_its_objective_by_default() -> None:
 
 
 def test_support_can_be_its_objective_where_the_metric_needs_answers() -> None:
-    program = build("turn-rag", **BLIND)
+    """`support` looks for the answer in what is recalled. At first Bob's turn is, not Ann's."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     optimizer = SettingsSearch(objective="support", names=["search.speaker"], num_trials=10)
 
     tuned = compile_settings(program, optimizer)
@@ -105,8 +108,8 @@ def test_support_can_be_its_objective_where_the_metric_needs_answers() -> None:
 
 
 def test_a_change_that_gains_nothing_is_undone() -> None:
-    """No question names a month or a year, so only `search.speaker` helps."""
-    program = build("turn-rag", **BLIND)
+    """No question names a month or a year, so only a weight of the speaker helps."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     optimizer = SettingsSearch(
         objective="evidence_recall",
         names=["search.month", "search.speaker", "search.year"],
@@ -121,7 +124,8 @@ def test_a_change_that_gains_nothing_is_undone() -> None:
 
 
 def test_equal_seeds_find_equal_values() -> None:
-    program = build("turn-rag", **BLIND)
+    """Both searches have the default seed."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     optimizer = SettingsSearch(objective="evidence_recall", names=["search.speaker"], num_trials=10)
 
     first = compile_settings(program, optimizer)
@@ -135,15 +139,16 @@ def test_equal_seeds_find_equal_values() -> None:
 
 
 def test_no_more_is_recalled_than_with_the_starting_settings() -> None:
-    """Two turns would hold the evidence for certain, but the starting settings recall one."""
-    program = build("turn-rag", **BLIND)
+    """With `k` = 2 both turns, and so the evidence, would be recalled. The start has `k` = 1."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     optimizer = SettingsSearch(objective="evidence_recall", names=["k"], num_trials=10)
 
     assert compile_settings(program, optimizer).config["k"] == 1
 
 
 def test_max_context_tokens_lets_more_be_recalled() -> None:
-    program = build("turn-rag", **BLIND)
+    """The start recalls one turn. Two turns take about thirty tokens, and 200 are allowed."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     optimizer = SettingsSearch(
         objective="evidence_recall", names=["k"], num_trials=10, max_context_tokens=200
     )
@@ -215,8 +220,8 @@ def test_max_context_tokens_is_refused_with_another_optimizer(
 
 @pytest.mark.parametrize("cost", ["context_tokens", "search_milliseconds"])
 def test_costs_count_beside_the_score(cost: Any) -> None:
-    """With one turn less is recalled and found, with two turns more."""
-    program = build("turn-rag", **BLIND)
+    """The start recalls one turn, without the evidence. Two turns hold it, and cost more tokens."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     optimizer = SettingsSearch(
         objective="evidence_recall",
         costs=[cost],
@@ -229,7 +234,9 @@ def test_costs_count_beside_the_score(cost: Any) -> None:
     compile_settings(program, optimizer, history=history)
 
     start, *others = history.frontier
-    assert (start.number, start.settings, start.score) == (0, {}, 0.0)
+    assert start.number == 0
+    assert start.settings == {}
+    assert start.score == 0.0
     best = max(others, key=lambda point: point.score)
     assert best.on_frontier
     assert best.score == 1.0
@@ -244,7 +251,8 @@ def test_costs_count_beside_the_score(cost: Any) -> None:
 
 
 def test_compiled_prompts_stay() -> None:
-    program = build("turn-rag", **BLIND)
+    """The settings are tuned of a program whose prompt has the instruction "Say one name."."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     (predictor,) = program.predictors()
     predictor.signature = predictor.signature.with_instructions("Say one name.")
     optimizer = SettingsSearch(objective="evidence_recall", names=["search.speaker"], num_trials=10)
@@ -257,7 +265,11 @@ def test_compiled_prompts_stay() -> None:
 
 
 def test_memories_are_written_once_if_only_the_reading_is_tuned() -> None:
-    program = build("turn-rag", **BLIND)
+    """The bounds say how often memories are written at most, and how many answers are asked for.
+
+    The recall of evidence needs no answers.
+    """
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     optimizer = SettingsSearch(objective="evidence_recall", num_trials=10)
 
     with dspy.context(lm=language_model()):
@@ -270,6 +282,7 @@ def test_memories_are_written_once_if_only_the_reading_is_tuned() -> None:
 
 
 def test_memories_are_written_for_every_trial_if_a_setting_of_the_writer_is_named() -> None:
+    """`max_words` is the length of the summary that is the memory of this method."""
     program = build("recursive-summary")
     optimizer = SettingsSearch(names=["max_words"], num_trials=10)
 
@@ -278,9 +291,9 @@ def test_memories_are_written_for_every_trial_if_a_setting_of_the_writer_is_name
         job = plan_job(program, benchmark, QUESTIONS, CompileConfig.of_object(optimizer))
         bounds = optimizer.call_bounds(job)
 
-    # The start, ten trials, and one to undo the only change.
-    assert bounds.memory_writings.high == 12
-    assert bounds.answers.high == 12 * len(QUESTIONS)
+    # The start, ten trials, and one to undo the only change, with eight questions each.
+    assert bounds.memory_writings.high == 1 + 10 + 1
+    assert bounds.answers.high == (1 + 10 + 1) * 8
 
 
 # What is refused before anything is paid.
@@ -343,6 +356,7 @@ def test_memories_are_written_for_every_trial_if_a_setting_of_the_writer_is_name
 def test_what_cannot_be_tuned_is_refused(
     method: str, optimizer: SettingsSearch, questions: Sequence[dspy.Example], message: str
 ) -> None:
+    """`names` are the settings to tune, and `objective` is what the search maximizes."""
     with pytest.raises(UserError, match=message):
         compile_settings(build(method), optimizer, questions)
 
@@ -355,6 +369,7 @@ class AnswersItself(dspy.Module):
 
 
 def test_settings_of_a_module_of_the_user_are_refused() -> None:
+    """The program is a module of the user's, without a memory of ours."""
     with pytest.raises(UserError, match="a system of your own has no settings that can be tuned"):
         mempiler.compile(
             AnswersItself(),
@@ -372,7 +387,7 @@ def test_settings_of_a_module_of_the_user_are_refused() -> None:
 def tune(**options: Any) -> mempiler.CompileResult:
     """Tune `search.speaker` by the words of the answer in what is recalled."""
     return mempiler.compile(
-        build("turn-rag", **BLIND),
+        build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER),
         trainset=QUESTIONS,
         valset=DEV_QUESTIONS,
         metric="support",
@@ -386,15 +401,17 @@ def tune(**options: Any) -> mempiler.CompileResult:
 
 @pytest.fixture(scope="module")
 def result() -> mempiler.CompileResult:
-    """The result of a whole run."""
+    """The result of a run that tunes `search.speaker`, which is 0 in the program before."""
     return tune()
 
 
 def test_a_tuned_program_is_kept_by_the_dev_questions_and_loads_with_its_settings(
     result: mempiler.CompileResult,
 ) -> None:
+    """In the dev questions, too, Ann's turn is the evidence."""
     assert result.promoted
-    assert (result.before.score, result.after.score) == (0.0, 1.0)
+    assert result.before.score == 0.0
+    assert result.after.score == 1.0
     assert result.usage["calls"]["task"] == 0
     (note,) = result.optimizer_problems.notes
     assert note.startswith("settings: search.speaker 0.0 -> ")
@@ -404,6 +421,7 @@ def test_a_tuned_program_is_kept_by_the_dev_questions_and_loads_with_its_setting
 
 
 def test_a_resumed_run_comes_to_the_same_program(result: mempiler.CompileResult) -> None:
+    """A run keeps what it has tried."""
     resumed = tune(resume=result.run.name)
 
     assert resumed.program.config == result.program.config
@@ -413,6 +431,7 @@ def test_a_resumed_run_comes_to_the_same_program(result: mempiler.CompileResult)
 def test_the_page_of_the_run_shows_the_settings_of_each_candidate(
     result: mempiler.CompileResult,
 ) -> None:
+    """The page lists all values of `search.speaker` that were tried."""
     page = (result.run / "report.html").read_text(encoding="utf-8")
 
     points = [point for point in result.frontier if point.settings]
@@ -421,14 +440,14 @@ def test_the_page_of_the_run_shows_the_settings_of_each_candidate(
         assert f"search.speaker = {point.settings['search.speaker']}" in page
 
 
-def test_a_limit_ends_the_search_with_the_best_values_so_far(compile_markers: Any) -> None:
+def test_a_limit_ends_the_search_with_the_best_values_so_far(compile_turn_rag: Any) -> None:
     """The calls suffice for the start on the training questions, and not for a second trial.
 
     A trial whose calls were refused would count the missing answers as wrong.
     """
     optimizer = SettingsSearch(names=["k"], num_trials=10)
 
-    result = compile_markers(MarkerModel(), optimizer, max_calls=60)
+    result = compile_turn_rag(MarkerModel(), optimizer, max_calls=60)
 
     assert result.stopped
     (note,) = result.optimizer_problems.notes

@@ -181,6 +181,7 @@ NO_COMPLETION = Completion((), "")
     ],
 )
 def test_a_group_varies_if_its_rewards_differ(rewards: list[float], varies: bool) -> None:
+    """Only a group that varies can be learned from."""
     members = tuple(Member(NO_COMPLETION, reward) for reward in rewards)
 
     assert Group(KEY, members).varies is varies
@@ -202,31 +203,8 @@ def test_equal_rewards_vary_if_a_member_has_a_fault_that_costs_something(
     assert Group(KEY, members, fault_weights).varies is varies
 
 
-@pytest.mark.parametrize(
-    ("bad_completion", "faults"),
-    [
-        pytest.param(
-            '[[ ## operations ## ]]\n[{"op": "INS',
-            {"unreadable": 1.0, "refused": 0.0},
-            id="half a word",
-        ),
-        pytest.param(
-            '[[ ## operations ## ]]\n[{"op": "INSERT", "content"',
-            {"unreadable": 1.0, "refused": 0.0},
-            id="half an operation",
-        ),
-        pytest.param(
-            chat_fields(operations=[{"op": "DELETE", "memory_id": "m99"}]),
-            {"unreadable": 0.0, "refused": 1.0},
-            id="an operation on an id that was not shown",
-        ),
-        pytest.param("", {"unreadable": 1.0, "refused": 0.0}, id="an empty completion"),
-    ],
-)
-def test_a_bad_completion_is_trained_on_with_its_fault_beside_its_reward(
-    make_world, bad_completion: str, faults: dict[str, float]
-) -> None:
-    """The trainer subtracts the penalties for faults itself, so a reward is between 0 and 1."""
+def managing_groups(make_world: Any, bad_completion: str) -> list[Group]:
+    """Return groups of the prompt `manage`, of which about half the completions are this one."""
 
     def bad_half_of_the_time(call: PolicyCall) -> str:
         if call.kind == "operations" and call.rng.random() < 0.5:
@@ -239,23 +217,52 @@ def test_a_bad_completion_is_trained_on_with_its_fault_beside_its_reward(
         num_rollouts=8,
         reward=RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2, compression=0.0),
     )
-
     groups = [group for group in batch.groups if group.key.role == "manage"]
     assert len(groups) > 0
-    for group in groups:
+    return groups
+
+
+UNREADABLE = {"unreadable": 1.0, "refused": 0.0}
+REFUSED = {"unreadable": 0.0, "refused": 1.0}
+WITHOUT_FAULT = {"unreadable": 0.0, "refused": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("bad_completion", "expected_faults"),
+    [
+        pytest.param('[[ ## operations ## ]]\n[{"op": "INS', UNREADABLE, id="half a word"),
+        pytest.param(
+            '[[ ## operations ## ]]\n[{"op": "INSERT", "content"',
+            UNREADABLE,
+            id="half an operation",
+        ),
+        pytest.param(
+            chat_fields(operations=[{"op": "DELETE", "memory_id": "m99"}]),
+            REFUSED,
+            id="an operation on an id that was not shown",
+        ),
+        pytest.param("", UNREADABLE, id="an empty completion"),
+    ],
+)
+def test_a_bad_completion_is_trained_on_with_its_fault_beside_its_reward(
+    make_world, bad_completion: str, expected_faults: dict[str, float]
+) -> None:
+    """The trainer subtracts the penalties for faults itself, so a reward is between 0 and 1.
+
+    The settings give 0.5 for what cannot be read, and 0.2 for unknown ids.
+    """
+    for group in managing_groups(make_world, bad_completion):
         training_data = group.to_training_data(3)
         assert training_data["fault_weights"] == {"unreadable": 0.5, "refused": 0.2}
 
-        bad_member_count = 0
+        bad_members = 0
         for member in training_data["group"]:
             assert 0.0 <= member["reward"] <= 1.0
-            if member["completion"]["content"] == bad_completion:
-                bad_member_count += 1
-                assert member["completion"]["role"] == "assistant"
-                assert member["faults"] == faults
-            else:
-                assert member["faults"] == {"unreadable": 0.0, "refused": 0.0}
-        assert 0 < bad_member_count < len(group.members)
+            assert member["completion"]["role"] == "assistant"
+            is_bad = member["completion"]["content"] == bad_completion
+            assert member["faults"] == (expected_faults if is_bad else WITHOUT_FAULT)
+            bad_members += is_bad
+        assert 0 < bad_members < len(group.members)
 
 
 @pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (12, (8, 12)), (3, (3,))])
@@ -296,11 +303,13 @@ def test_a_stage_ends_when_its_share_of_the_tokens_is_used() -> None:
     ],
 )
 def test_steps_are_one_number_or_one_for_each_stage(steps: Any, steps_of_stages: list[int]) -> None:
+    """A training has stages, and each stage has a number of steps."""
     curriculum = Curriculum(steps=steps)
 
     assert [curriculum.steps_of(stage) for stage in range(4)] == steps_of_stages
 
 
 def test_an_empty_list_of_steps_is_refused() -> None:
+    """A training has stages, and each stage has a number of steps."""
     with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps"):
         Curriculum(steps=())

@@ -143,6 +143,7 @@ def test_the_same_seed_chooses_the_same_questions_in_their_order() -> None:
 
 
 def test_all_questions_are_chosen_if_there_are_not_too_many() -> None:
+    """Forty questions may be asked, and there are forty."""
     examples = [dspy.Example(id=number) for number in range(40)]
 
     assert sample_questions(examples, 40, "a") == examples
@@ -185,6 +186,7 @@ def test_a_question_whose_prompt_is_refused_scores_0_and_the_others_count(
 
 
 def test_an_endpoint_that_refuses_the_key_ends_the_rewards(scripted) -> None:
+    """The error is raised by the second of three questions."""
     with pytest.raises(UserError, match="refuses the key"):
         scores_with_refusal(scripted, AuthError("wrong key"))
 
@@ -199,6 +201,10 @@ def store_nothing(call: PolicyCall) -> str:
 def test_a_training_run_counts_only_questions_that_count_for_the_score(
     make_world, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """LoCoMo's questions of category 5 do not count, and the policy is right on them alone.
+
+    So all rewards, validations and test scores are 0.
+    """
     # No weights are loaded: a policy of the test takes the place of the local model.
     lm = make_world(store_nothing).lm
     monkeypatch.setattr("mempiler.runs.train._TrainingJob._load_start_model", lambda job: lm)
@@ -213,7 +219,6 @@ def test_a_training_run_counts_only_questions_that_count_for_the_score(
         threads=1,
         reward=RewardSettings(questions=8, local_questions=4),
     )
-    # Some questions are of category 5, which do not count. The policy is right on them alone.
     split = inputs.split()
     in_headline = benchmark("locomo").in_headline
     all_examples = [*split.train, *split.dev, *split.test]
@@ -223,7 +228,6 @@ def test_a_training_run_counts_only_questions_that_count_for_the_score(
         "memory-r2", inputs, TrainingConfig("logo-grpo", settings=settings), out=tmp_path / "out"
     )
 
-    # So all rewards, validations and test scores are 0.
     rows = json.loads((result.run / "training" / "train.json").read_text())["rows"]
     rewards_by_horizon = {row["horizon"]: row["reward"] for row in rows if "reward" in row}
     assert rewards_by_horizon == {1: 0.0, 2: 0.0}

@@ -387,6 +387,7 @@ def test_a_killed_training_that_is_resumed_ends_with_the_same_weights_as_an_unin
 
 @pytest.mark.slow
 def test_a_finished_training_is_not_done_again(make_world, tmp_path: Path) -> None:
+    """Both trainings have the same folder. The first one leaves its weights and journal there."""
     first_world = make_world()
     first_world.run_training(short_training(), valset=first_world.dev, folder=tmp_path)
 
