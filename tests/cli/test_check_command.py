@@ -63,6 +63,7 @@ def check_command(program: str, *options: str) -> list[str]:
 
 
 def test_code_0_means_that_nothing_worse_was_found(cli: RunCommand) -> None:
+    """The program `knows_all` is compared with itself."""
     code, out, err = cli(*check_command("knows_all"))
 
     assert code == 0, err
@@ -79,6 +80,7 @@ def test_code_1_means_worse(cli: RunCommand) -> None:
 
 
 def test_the_files_of_a_failed_check_say_why(cli: RunCommand, current_folder: Path) -> None:
+    """`knows_half` gives half of the answers of the program that it is compared with."""
     cli(*check_command("knows_half", "--markdown", "summary.md", "--junit", "junit.xml"))
 
     summary = (current_folder / "summary.md").read_text()
@@ -139,6 +141,7 @@ def test_an_unknown_figure_is_refused_with_its_name(cli: RunCommand) -> None:
 def test_a_mistake_is_refused_before_anything_runs(
     cli: RunCommand, current_folder: Path, options: list[str], message: str
 ) -> None:
+    """The file foreign.txt is the user's own."""
     (current_folder / "foreign.txt").write_text("mine")
 
     code, out, err = cli(*check_command("knows_all", *options))
@@ -157,6 +160,7 @@ def test_a_program_to_compare_with_is_needed(cli: RunCommand) -> None:
 
 
 def test_files_of_an_earlier_check_are_replaced(cli: RunCommand, current_folder: Path) -> None:
+    """`knows_half` fails the check, and `knows_all` passes it."""
     cli(*check_command("knows_half", "--markdown", "summary.md", "--junit", "junit.xml"))
 
     code, _, err = cli(
@@ -169,6 +173,7 @@ def test_files_of_an_earlier_check_are_replaced(cli: RunCommand, current_folder:
 
 
 def test_a_file_of_settings_names_the_model(cli: RunCommand, current_folder: Path) -> None:
+    """The provider of the model does not exist, so the message names it."""
     (current_folder / "check.toml").write_text('[models.task]\nname = "no-such-provider/x"\n')
 
     code, _, err = cli(*check_command("knows_all", "--config", "check.toml"))

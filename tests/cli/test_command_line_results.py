@@ -117,6 +117,7 @@ def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
 def test_compile_prints_one_json_object_and_saves_the_program(
     cli: RunCommand, tmp_path: Path
 ) -> None:
+    """`before` and `after` are the evaluations of the program before and after the compile."""
     folder = str(tmp_path / "out")
     options = ("--benchmark", "locomo", "--optimizer", "labeled", *SMALL, "--out", folder)
 
@@ -241,17 +242,18 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ask_prints_the_answer_and_the_turns_it_rests_on(
     cli: RunCommand, program: Path, history: Path
 ) -> None:
+    """In the turn D1:1 Ann says "I moved to [b]Lisbon[/b] :smile:", which looks like markup."""
     code, out, err = cli("ask", program, "Where did Ann move to?", "--history", history, "--why")
-    answer, *reasons = out.splitlines()
 
     assert code == 0
     assert err == ""
-    assert answer
-    # Words of users are printed as they are, not as markup.
+    answer, *reasons = out.splitlines()
+    assert answer != ""
     assert any("[D1:1]" in line and "[b]Lisbon[/b] :smile:" in line for line in reasons)
 
 
 def test_ask_prints_one_json_object(cli: RunCommand, program: Path, history: Path) -> None:
+    """In the turn D1:1, of 3 May 2024, Ann says that she moved to Lisbon."""
     _, out, _ = cli("ask", program, "Where did Ann move to?", "--history", history, "--json")
     result = json.loads(out)
 
@@ -265,6 +267,7 @@ def test_ask_prints_one_json_object(cli: RunCommand, program: Path, history: Pat
 def test_ask_refuses_model_settings_that_have_options_of_their_own(
     cli: RunCommand, program: Path, history: Path, name: str
 ) -> None:
+    """The address of a server, for example, is given by --api-base."""
     options = ("--history", history, "--lm-set", f"{name}=1")
 
     code, _, err = cli("ask", program, "Where did Ann move to?", *options)
@@ -426,6 +429,7 @@ def test_check_ends_with_code_one_if_the_file_cannot_be_used(
 def test_check_prints_one_json_object(
     cli: RunCommand, tmp_path: Path, rows: list[dict[str, Any]], has_split: bool
 ) -> None:
+    """The split of the questions into train, dev and test is there if there are questions."""
     path = write_rows(tmp_path / "questions.jsonl", rows)
 
     _, out, _ = cli(*check_command(path), "--json")
@@ -492,6 +496,7 @@ def test_check_names_languages_and_metric_and_advises_a_judge(
 def test_check_gives_no_advice_if_a_judge_is_chosen(
     cli: RunCommand, questions_in_two_languages: Path
 ) -> None:
+    """One question is in German. Without a judge, the command would advise one."""
     code, out, _ = cli(*check_command(questions_in_two_languages), "--metric", "judge")
 
     assert code == 0
@@ -820,14 +825,15 @@ def test_only_a_regular_file_is_ever_replaced(
 
 @pytest.mark.parametrize("command", WRITES_A_FOLDER.values(), ids=WRITES_A_FOLDER)
 def test_folder_of_the_user_is_left_alone(run: RunCommand, command: tuple[str, ...]) -> None:
-    texts_by_name = {"index.html": "my page", "manifest.json": "{}", "state.json": "{}"}
+    """A saved program, too, has files called manifest.json and state.json."""
     folder = Path("site")
     folder.mkdir()
-    for name, text in texts_by_name.items():
+    files = {"index.html": "my page", "manifest.json": "{}", "state.json": "{}"}
+    for name, text in files.items():
         (folder / name).write_text(text)
 
     code, _, err = run(*command, "site")
 
     assert code == 2
     assert err.splitlines()[-1].startswith("mempiler: ")
-    assert {path.name: path.read_text() for path in folder.iterdir()} == texts_by_name
+    assert {path.name: path.read_text() for path in folder.iterdir()} == files

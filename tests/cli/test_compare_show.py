@@ -152,6 +152,7 @@ def test_compare_prints_the_cost_of_each_run(run_command: RunCommand) -> None:
 
 
 def test_compare_compares_every_further_run_with_the_first(run_command: RunCommand) -> None:
+    """Of 24 answers the second run has six more right ones than the first, the third eight less."""
     first = save_scores(HALF_RIGHT)
     second = save_scores(SIX_MORE_RIGHT)
     third = save_scores(EIGHT_FEWER_RIGHT)
@@ -167,6 +168,7 @@ def test_compare_compares_every_further_run_with_the_first(run_command: RunComma
 
 
 def test_compare_describes_the_runs_as_json(run_command: RunCommand) -> None:
+    """Every evaluation that is made here says that it cost half a dollar."""
     first = save_scores(HALF_RIGHT)
     second = save_scores(SIX_MORE_RIGHT)
 
@@ -194,6 +196,7 @@ def test_compare_gives_no_verdict_on_too_few_questions(run_command: RunCommand) 
 def test_compare_gives_a_verdict_on_the_number_of_questions_that_the_user_wants(
     run_command: RunCommand,
 ) -> None:
+    """By default a verdict needs 20 questions. The runs have two."""
     first = save_scores([1.0, 0.0])
     second = save_scores([0.0, 0.0])
 
@@ -269,6 +272,7 @@ def test_gate_ends_with_code_one_if_a_run_is_worse_or_has_too_few_questions(
 def test_gate_has_the_same_exit_code_and_a_message_with_json(
     run_command: RunCommand, second_scores: list[float], expected_code: int
 ) -> None:
+    """With --gate, a script can let the exit code decide whether a version may replace another."""
     first = save_scores(HALF_RIGHT)
     second = save_scores(second_scores)
 
@@ -302,12 +306,12 @@ def test_compiled_program_is_compared_with_the_original_one_on_the_same_question
     options = ("--benchmark", "locomo", "--test", 6, "--json")
     compile_options = ("--optimizer", "labeled", "--dev", 2, "--force", *options)
     _, compile_out, _ = run_command("compile", "turn-rag", *compile_options)
-    _, start_out, _ = run_command("evaluate", "turn-rag", "--split", "test", *options)
     compilation = json.loads(compile_out)
+    _, start_out, _ = run_command("evaluate", "turn-rag", "--split", "test", *options)
     start = json.loads(start_out)
+
     page = tmp_path / "both.html"
     amb_file = tmp_path / "amb.json"
-
     files = ("--page", page, "--export", "amb", amb_file)
     _, out, _ = run_command("compare", start["run_id"], compilation["run"], *files, "--json")
     comparison = json.loads(out)["comparisons"][0]
@@ -337,6 +341,7 @@ def data_of_page(path: Path) -> dict[str, Any]:
 
 
 def test_show_lists_failures_with_question_and_message(run_command: RunCommand) -> None:
+    """The question q0 is right; of the other three, two could not be read."""
     scores = [1.0, UNREADABLE, UNREACHABLE, UNREADABLE]
     run = save_evaluation(evaluation_of_scores(scores))
 
@@ -364,6 +369,7 @@ def test_show_lists_failed_writes_before_the_failed_questions(run_command: RunCo
 
 
 def test_show_prints_failures_as_json(run_command: RunCommand) -> None:
+    """The question q0 is right, and q1 and q2 failed. Two updates of a memory failed, too."""
     scores = [1.0, UNREADABLE, UNREACHABLE]
     run = save_evaluation(evaluation_of_scores(scores, failed_writes=2))
 
@@ -469,6 +475,7 @@ def test_show_counts_answers_that_could_not_be_read(
 def test_show_lists_wrong_answers_with_what_went_wrong(
     run_command: RunCommand, run_with_wrong_answer: str
 ) -> None:
+    """The question q1 is answered "red" and not "blue"; none of its evidence was recalled."""
     _, out, _ = run_command("show", run_with_wrong_answer, "--wrong")
 
     assert out.splitlines() == [
@@ -529,7 +536,10 @@ def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
 
 @pytest.fixture
 def run_with_fallback(empty_home: None) -> str:
-    """A run in which nothing was found for q1, so that the newest turn was shown."""
+    """A run with the questions q0 and q1. A search found nothing for q1.
+
+    So the newest turn, D9:9, was shown to the model.
+    """
     newest_turn = Entry(line="[D9:9] Ann: Good night.", kind="turn", sources=(), fallback=True)
     row = make_traced_row(1)
     assert row.trace is not None
@@ -541,6 +551,7 @@ def run_with_fallback(empty_home: None) -> str:
 def test_show_marks_entries_that_were_not_found(
     run_command: RunCommand, run_with_fallback: str
 ) -> None:
+    """A search found nothing for q1, so the newest turn, D9:9, was shown to the model."""
     _, out, _ = run_command("show", run_with_fallback, "--question", "q1")
 
     legend = "(* gold evidence, ~ shown because nothing was found)"
@@ -559,6 +570,7 @@ def test_show_explains_no_mark_that_is_not_used(
 def test_show_prints_in_json_which_entries_were_not_found(
     run_command: RunCommand, run_with_fallback: str
 ) -> None:
+    """A search found nothing for q1, so the newest turn was shown: it is a `fallback`."""
     _, out, _ = run_command("show", run_with_fallback, "--question", "q1", "--json")
     entries = json.loads(out)["phases"]["score"]["entries"]
 
@@ -641,6 +653,7 @@ def test_show_prints_the_prompts_of_the_program_of_a_run(
 def test_show_prints_the_prompts_of_a_program_that_was_saved_elsewhere(
     cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
 ) -> None:
+    """The run names the folder of its program."""
     compile_folder.program.rename(tmp_path / "program")
     compile_folder.update(result={"program": str(tmp_path / "program")})
 

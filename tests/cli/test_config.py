@@ -24,8 +24,8 @@ from mempiler.runs.setting_pairs import parse_settings
 
 from ..command_line import RunCommand, json_of
 
-EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml")
-PLAN = ("evaluate", "turn-rag", "--config", "run.toml", "--plan")
+EVALUATE_BY_FILE = ("evaluate", "turn-rag", "--config", "run.toml")
+PLAN_BY_FILE = ("evaluate", "turn-rag", "--config", "run.toml", "--plan")
 FOUR_QUESTIONS = """\
 [data]
 benchmark = "locomo"
@@ -72,7 +72,7 @@ def test_the_command_line_overrides_a_variable_and_a_variable_overrides_the_file
     if variable is not None:
         monkeypatch.setenv("MEMPILER_TEST", variable)
 
-    plan = json_of(cli, *PLAN, *options)
+    plan = json_of(cli, *PLAN_BY_FILE, *options)
 
     assert plan["calls"]["high"] == expected_questions
 
@@ -82,7 +82,7 @@ def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, current_fo
 
     def planned_tokens(method_settings: str) -> int:
         (current_folder / "run.toml").write_text(f"{FOUR_QUESTIONS}\n{method_settings}\n")
-        return json_of(cli, *PLAN)["tokens"]["high"]
+        return json_of(cli, *PLAN_BY_FILE)["tokens"]["high"]
 
     tokens_of_one_turn = planned_tokens("[method.settings]\nk = 1")
     tokens_by_table = planned_tokens("[method.settings]\nk = 9")
@@ -106,7 +106,7 @@ def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(
     """The offline engine takes no such setting, and the error names it as it was understood."""
     (current_folder / "run.toml").write_text(f"{FOUR_QUESTIONS}\n{settings}\n")
 
-    _, _, err = cli(*EVALUATE, *options)
+    _, _, err = cli(*EVALUATE_BY_FILE, *options)
 
     assert f"--lm-set {expected_name}: offline does not take it" in err
 
@@ -116,9 +116,9 @@ def test_a_replay_takes_over_the_settings_of_the_model(
 ) -> None:
     """A replay repeats a run with the answers that the model gave then. No model is asked."""
     (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
-    original = json_of(cli, *EVALUATE, "--lm-set", "temperature=0")
+    original = json_of(cli, *EVALUATE_BY_FILE, "--lm-set", "temperature=0")
 
-    replay = json_of(cli, *EVALUATE, "--replay", original["run_id"])
+    replay = json_of(cli, *EVALUATE_BY_FILE, "--replay", original["run_id"])
 
     settings = RunFolder.open(replay["run_id"]).read()["settings"]
     assert settings["lm_settings"] == {"temperature": 0}
@@ -127,10 +127,13 @@ def test_a_replay_takes_over_the_settings_of_the_model(
 def test_a_replay_with_other_settings_of_the_model_is_refused(
     cli: RunCommand, current_folder: Path
 ) -> None:
+    """A replay repeats a run with the answers that the model gave then."""
     (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
-    original = json_of(cli, *EVALUATE, "--lm-set", "temperature=0")
+    original = json_of(cli, *EVALUATE_BY_FILE, "--lm-set", "temperature=0")
 
-    code, _, err = cli(*EVALUATE, "--replay", original["run_id"], "--lm-set", "temperature=1")
+    code, _, err = cli(
+        *EVALUATE_BY_FILE, "--replay", original["run_id"], "--lm-set", "temperature=1"
+    )
 
     assert code == 2
     assert "ran with --lm-set {'temperature': 0}, not {'temperature': 1}" in err
@@ -171,7 +174,7 @@ def test_settings_are_added_to_those_of_the_file(
     assert json.loads(result.output) == {"k": 9, "steps": 2}
 
 
-TRAIN = (
+TRAIN_BY_FILE = (
     *("train", "memory-r2"),
     *("--benchmark", "memory-env"),
     *("--lm", "local:x"),
@@ -182,9 +185,10 @@ TRAIN = (
 def test_a_wrong_setting_of_a_training_in_the_file_is_refused(
     cli: RunCommand, current_folder: Path
 ) -> None:
+    """`tokens` is the number of tokens after which a training ends."""
     (current_folder / "run.toml").write_text("[training.settings]\ntokens = 0\n")
 
-    _, _, err = cli(*TRAIN)
+    _, _, err = cli(*TRAIN_BY_FILE)
 
     assert "tokens: Input should be greater than 0" in err
 
@@ -195,7 +199,7 @@ def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
     """Both settings of the file are wrong, and the command line corrects one of them."""
     (current_folder / "run.toml").write_text("[training.settings]\ntokens = 0\nlora = 0\n")
 
-    _, _, err = cli(*TRAIN, "--train-set", "tokens=4")
+    _, _, err = cli(*TRAIN_BY_FILE, "--train-set", "tokens=4")
 
     assert "tokens" not in err
     assert "lora: Input should be greater than 0" in err
@@ -210,7 +214,7 @@ def test_settings_of_a_training_in_a_file_may_hold_a_table(
     """
     (current_folder / "run.toml").write_text("[training.settings.trl]\nbf16 = true\n")
 
-    _, _, err = cli(*TRAIN, "--train-set", "steps=3")
+    _, _, err = cli(*TRAIN_BY_FILE, "--train-set", "steps=3")
 
     assert "settings of trl are for trainer = trl" in err
 
@@ -309,9 +313,10 @@ def test_settings_of_a_training_in_a_file_may_hold_a_table(
 def test_a_mistake_in_the_file_names_line_and_key(
     cli: RunCommand, current_folder: Path, text: str, expected: str
 ) -> None:
+    """The file is one for `mempiler evaluate`."""
     (current_folder / "run.toml").write_text(text, encoding="latin-1")
 
-    code, out, err = cli(*PLAN)
+    code, out, err = cli(*PLAN_BY_FILE)
 
     assert code == 2
     assert out == ""
@@ -323,6 +328,7 @@ def test_a_mistake_in_the_file_names_line_and_key(
 def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
     cli: RunCommand, current_folder: Path
 ) -> None:
+    """`evaluate` has no optimizer; `compile` has."""
     (current_folder / "run.toml").write_text(
         '[data]\nbenchmark = "locomo"\n[optimizer]\nname = "knn"\n'
     )
@@ -465,6 +471,7 @@ def test_the_folder_of_a_program_does_not_choose_the_model(
 def test_whoever_runs_a_program_chooses_the_model(
     cli: RunCommand, chat_of_ada: Path, stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The saved program names the model of the server. By --lm the user names it, too."""
     server = stub()
     save_program("program", server.model)
     ask = ["ask", "program", "Where?", "--history", "chat.json", "--api-base", server.url]

@@ -59,6 +59,7 @@ def as_json(result: Any) -> Any:
 
 @pytest.mark.slow
 def test_compile_returns_what_the_command_prints(cli: RunCommand) -> None:
+    """The settings of a run are kept in its folder, by which the run is resumed."""
     printed = json_of(
         cli,
         "compile",
@@ -90,6 +91,7 @@ def test_compile_returns_what_the_command_prints(cli: RunCommand) -> None:
 
 
 def test_evaluate_returns_what_the_command_prints(cli: RunCommand) -> None:
+    """The settings of a run are kept in its folder, by which the run is resumed."""
     printed = json_of(
         cli,
         "evaluate",
@@ -110,6 +112,7 @@ def test_evaluate_returns_what_the_command_prints(cli: RunCommand) -> None:
 
 @pytest.mark.slow
 def test_compare_returns_what_the_command_prints(cli: RunCommand) -> None:
+    """The method recalls one turn (`k` = 1) in the first run, and nine in the second one."""
     first = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 1}, progress=False)
     second = mempiler.evaluate("turn-rag", benchmark="locomo", test=6, set={"k": 9}, progress=False)
 
@@ -122,6 +125,7 @@ def test_compare_returns_what_the_command_prints(cli: RunCommand) -> None:
 
 @pytest.mark.slow
 def test_train_returns_what_the_command_prints(cli: RunCommand, tmp_path: Path) -> None:
+    """A training changes the weights of a model on this machine; here the model is tiny."""
     pytest.importorskip("torch")
     # To make the model "local:tiny" takes a minute.
     model = f"local:{save_demonstrated_model(tmp_path / 'start', steps=2)}"

@@ -160,6 +160,7 @@ def test_where_no_answers_are_kept_an_agent_is_told_no_id(call_tool: CallTool) -
 
 
 def test_where_no_answers_are_kept_a_rating_is_refused_with_the_fix(call_tool: CallTool) -> None:
+    """The memory was opened without feedback, so it keeps no answers."""
     unknown_id = "ans_" + 32 * "0"
 
     refused = call_tool("feedback_memory", answer=unknown_id, right=True)
@@ -186,6 +187,7 @@ def test_an_updated_entry_is_answered_with_its_new_text(call_tool: CallTool) -> 
 
 
 def test_a_deleted_entry_is_not_found(call_tool: CallTool) -> None:
+    """The first entry of a memory is called D1:1."""
     entry = add_entry(call_tool, "I moved to Lisbon.")
     deleted = call_tool("delete_memory", entry=entry)
 
@@ -194,6 +196,7 @@ def test_a_deleted_entry_is_not_found(call_tool: CallTool) -> None:
 
 
 def test_undo_takes_back_one_change_after_the_other(call_tool: CallTool) -> None:
+    """The first entry of a memory is called D1:1."""
     entry = add_entry(call_tool, "I moved to Lisbon.")
     call_tool("update_memory", entry=entry, text="I moved to Porto.")
     call_tool("delete_memory", entry=entry)
@@ -227,7 +230,8 @@ def test_the_history_of_an_entry_begins_after_the_change_that_the_agent_names(
 
 
 def test_a_forgotten_session_is_not_found(call_tool: CallTool) -> None:
-    call_tool("add_memory", text="I moved to Lisbon.", speaker="Ada")  # session D1, turn D1:1
+    """The first text makes the session D1, with one turn."""
+    call_tool("add_memory", text="I moved to Lisbon.", speaker="Ada")
 
     forgotten = call_tool("forget_memory", session="D1")
 

@@ -127,6 +127,7 @@ def test_a_history_of_mempiler_is_added_once(
 def test_a_forgotten_user_is_neither_written_nor_listed(
     run_command: RunCommand, folder: Path, make_history: Callable[..., Any]
 ) -> None:
+    """The user "own" is added and forgotten, and then Ada is added, with two sessions."""
     (folder / "history.json").write_text(make_history(2).model_dump_json())
     output_of(run_command, "memories", "add", "history.json", "--user", "own")
     output_of(run_command, "memories", "forget", "--user", "own")
@@ -184,6 +185,7 @@ def control_characters_in(text: str) -> list[str]:
 def test_texts_of_users_cannot_send_control_characters_to_the_terminal(
     run_with_hostile_text: RunCommand, command: list[str], options: list[str]
 ) -> None:
+    """`HOSTILE_TEXT` would turn the terminal red, ring its bell, and clear it."""
     out = output_of(run_with_hostile_text, *command, *options)
 
     assert control_characters_in(out) == []
@@ -209,6 +211,7 @@ def test_an_export_keeps_control_characters_in_a_printable_form(
 
 
 def test_an_export_moves_to_another_store(run_with_chat: RunCommand, folder: Path) -> None:
+    """The store remembers Ada alone. `updated` is the time of the last write."""
     other_store = ("--store", "new/other.sqlite")
 
     _, _, export_note = run_with_chat("memories", "export", "all.jsonl")
@@ -227,6 +230,7 @@ def test_an_export_moves_to_another_store(run_with_chat: RunCommand, folder: Pat
 def test_an_export_to_standard_output_equals_an_export_to_a_file(
     run_with_chat: RunCommand, folder: Path
 ) -> None:
+    """The name "-" stands for standard output."""
     run_with_chat("memories", "export", "all.jsonl")
 
     export = output_of(run_with_chat, "memories", "export", "-")
@@ -258,6 +262,7 @@ def test_a_forgotten_session_is_gone(run_with_chat: RunCommand) -> None:
 
 
 def test_a_forgotten_user_is_gone(run_with_chat: RunCommand) -> None:
+    """The store remembers Ada alone."""
     output_of(run_with_chat, "memories", "forget", *ADA)
 
     assert listed_users(run_with_chat) == []
@@ -272,6 +277,7 @@ def search(run_command: RunCommand, *words: str) -> str:
 
 
 def test_search_prints_the_entries_that_are_found(run_with_chat: RunCommand) -> None:
+    """Ada said in her second session, of 2 April: "My sister Grace visits me in June."."""
     out = search(run_with_chat, "When does Grace visit?", "--k", "1")
 
     line = "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June."
@@ -314,6 +320,7 @@ EDIT_LISBON = ("memories", "edit", "program", "chat-1:1", *ADA)
 
 
 def test_an_updated_entry_is_found_by_its_new_text(run_with_chat: RunCommand) -> None:
+    """The text was "I moved to Lisbon last week."."""
     note = output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.", "--by", "desk")
 
     assert note == "update of chat-1:1\n"
@@ -321,6 +328,7 @@ def test_an_updated_entry_is_found_by_its_new_text(run_with_chat: RunCommand) ->
 
 
 def test_a_deleted_entry_is_found_by_neither_of_its_texts(run_with_chat: RunCommand) -> None:
+    """The text was "I moved to Lisbon last week." at first."""
     output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
 
     change = json_of(run_with_chat, *EDIT_LISBON, "--delete")
@@ -332,6 +340,7 @@ def test_a_deleted_entry_is_found_by_neither_of_its_texts(run_with_chat: RunComm
 
 
 def test_undo_brings_a_deleted_entry_back(run_with_chat: RunCommand) -> None:
+    """The entry is updated and then deleted. Only the deletion is undone."""
     output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
     output_of(run_with_chat, *EDIT_LISBON, "--delete")
 
@@ -361,6 +370,10 @@ def run_with_edits(run_with_chat: RunCommand) -> RunCommand:
 def test_show_prints_edits_without_the_words_that_they_replaced(
     run_with_edits: RunCommand, options: list[str]
 ) -> None:
+    """ "I moved to Lisbon last week." is deleted.
+
+    "My sister Grace visits me in June." has become "My sister visits me.".
+    """
     out = output_of(run_with_edits, *SHOW, "program", *options)
 
     assert "Lisbon" not in out
@@ -467,6 +480,7 @@ def test_a_store_that_is_no_database_ends_with_code_four(run_with_chat: RunComma
 
 
 def test_users_are_there_after_a_refused_import(run_with_chat: RunCommand) -> None:
+    """An import refuses a user who is in the store already, here Ada."""
     run_with_chat("memories", "export", "all.jsonl")
 
     code, _, err = run_with_chat("memories", "import", "all.jsonl")
@@ -479,6 +493,7 @@ def test_users_are_there_after_a_refused_import(run_with_chat: RunCommand) -> No
 
 
 def test_an_import_replaces_users_if_it_is_told_to(run_with_chat: RunCommand) -> None:
+    """The export has Ada, who is in the store already."""
     run_with_chat("memories", "export", "all.jsonl")
 
     code, _, _ = run_with_chat("memories", "import", "all.jsonl", "--replace")
@@ -725,6 +740,7 @@ def files_with(text: str, folders: list[Path]) -> list[str]:
 def test_commands_leave_nothing_of_a_forgotten_user(
     run_with_four_users: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Pat tells a PIN, and asks about it. The file of the chat is the user's, and stays."""
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     pin = "82716354"
     chat = tmp_path / "chat.json"

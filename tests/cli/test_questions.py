@@ -28,6 +28,7 @@ def store_with_feedback(folder: Path, feedback: dict[str, bool]) -> Path:
 
 
 def test_questions_are_written_and_counted(cli: RunCommand, tmp_path: Path) -> None:
+    """Ada called the first answer right, "I moved to Lisbon.", and the second one wrong."""
     feedback = {"Where did Ada move?": True, "When did Ada move?": False}
     store = store_with_feedback(tmp_path, feedback)
     out = tmp_path / "questions.jsonl"
@@ -41,6 +42,7 @@ def test_questions_are_written_and_counted(cli: RunCommand, tmp_path: Path) -> N
 
 
 def test_counts_come_as_json(cli: RunCommand, tmp_path: Path) -> None:
+    """Ada called the first answer right and the second one wrong."""
     feedback = {"Where did Ada move?": True, "When did Ada move?": False}
     store = store_with_feedback(tmp_path, feedback)
     out = tmp_path / "questions.jsonl"
@@ -54,6 +56,7 @@ def test_counts_come_as_json(cli: RunCommand, tmp_path: Path) -> None:
 
 
 def test_a_review_page_is_written_in_place_of_the_file(cli: RunCommand, tmp_path: Path) -> None:
+    """On the page somebody can look at the feedback before it is used."""
     store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
     out = tmp_path / "questions.jsonl"
     page = tmp_path / "review.html"

@@ -94,6 +94,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 def test_a_palset_is_written_and_read_by_the_benchmark(
     cli: RunCommand, start_server: StartServer, tmp_path: Path
 ) -> None:
+    """A PAL-Set of two users and two months. `server.texts` are the prompts of all calls."""
     server = start_server(scripted_palset.flawless_model)
     folder = tmp_path / "pal"
 
@@ -175,6 +176,7 @@ def test_reviews_are_not_recorded_before_all_texts_are_written(
 def test_a_finished_data_set_stays_as_it_is_if_a_limit_stops_the_same_command(
     cli: RunCommand, start_server: StartServer, tmp_path: Path
 ) -> None:
+    """The first command writes everything. The second one, the same, has a limit of one call."""
     server = start_server(scripted_palset.flawless_model)
     folder = tmp_path / "pal"
     command = palset_command(server, folder, reviews=0)
@@ -239,6 +241,7 @@ def test_a_model_without_usable_answers_is_one_line_and_a_table(
 def test_a_folder_of_somebody_else_is_left_alone(
     cli: RunCommand, start_server: StartServer, tmp_path: Path
 ) -> None:
+    """A folder that Mempiler wrote would have a file synthesis.json."""
     server = start_server(useless_model)
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -316,6 +319,8 @@ def test_a_failing_model_is_one_line_that_says_where_the_answers_are(
 def test_a_user_who_stops_the_command_reads_where_the_answers_are(
     cli: RunCommand, start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The user presses Ctrl-C while the data set is made."""
+
     def press_ctrl_c(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
@@ -442,6 +447,7 @@ def assert_changed_profiles_are_refused(code: int, err: str, folder: Path) -> No
 def test_a_memoryquest_does_not_go_on_after_a_profile_was_changed(
     cli: RunCommand, start_server: StartServer, tmp_path: Path, profiles: Path
 ) -> None:
+    """The command begins, although the model writes nothing that can be used."""
     folder = tmp_path / "quest"
     server = start_server(useless_model)
     command = memoryquest_command(server, profiles, folder, "--attempts", "1")
@@ -457,6 +463,7 @@ def test_a_memoryquest_does_not_go_on_after_a_profile_was_changed(
 def test_a_memoryquest_does_not_go_on_after_a_profile_was_removed(
     cli: RunCommand, start_server: StartServer, tmp_path: Path, profiles: Path
 ) -> None:
+    """The command begins, although the model writes nothing that can be used."""
     folder = tmp_path / "quest"
     server = start_server(useless_model)
     command = memoryquest_command(server, profiles, folder, "--attempts", "1")

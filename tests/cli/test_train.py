@@ -130,8 +130,8 @@ class Training:
 
 
 @pytest.fixture(scope="module")
-def training(start_model: Path) -> Training:
-    """A training of one step, without further options."""
+def finished_training(start_model: Path) -> Training:
+    """A finished training of one step, without further options."""
     from mempiler.engines.local.trainer import LocalReinforceJob
 
     completions: list[dict[str, Any]] = []
@@ -151,15 +151,17 @@ def training(start_model: Path) -> Training:
 # --- a training and its record ----------------------------------------------------------------
 
 
-def test_the_tokens_that_were_sampled_are_the_tokens_that_are_trained(training: Training) -> None:
+def test_the_tokens_that_were_sampled_are_the_tokens_that_are_trained(
+    finished_training: Training,
+) -> None:
     """A completion is what the model wrote for one prompt.
 
     Text that is encoded anew may give other tokens than those that were sampled.
     """
-    model = load_model(training.result["model"])
+    model = load_model(finished_training.result["model"])
 
-    assert training.completions
-    for completion in training.completions:
+    assert finished_training.completions
+    for completion in finished_training.completions:
         ids = completion["completion_ids"]
         assert len(ids) > 0
         assert len(completion["logprobs"]) == len(ids)
@@ -170,18 +172,21 @@ def test_the_tokens_that_were_sampled_are_the_tokens_that_are_trained(training: 
         assert model.decode(text_ids) == completion["completion"]["content"]
 
 
-def test_the_test_questions_are_scored_before_and_after(training: Training) -> None:
-    result = training.result
+def test_the_test_questions_are_scored_before_and_after(finished_training: Training) -> None:
+    """`before` is the model as it was, and `after` the trained one; `n` counts questions."""
+    before = finished_training.result["before"]
+    after = finished_training.result["after"]
 
-    assert result["before"]["n"] > 0
-    assert result["after"]["n"] == result["before"]["n"]
-    assert result["difference"]["n"] == result["before"]["n"]
-    assert result["after"]["calls"] == result["before"]["calls"]
+    assert before["n"] > 0
+    assert after["n"] == before["n"]
+    assert after["calls"] == before["calls"]
+    assert finished_training.result["difference"]["n"] == before["n"]
 
 
-def test_a_training_reports_its_tokens_and_steps(training: Training) -> None:
-    assert training.result["training"]["tokens"] > 0
-    assert training.result["training"]["steps"] > 0
+def test_a_training_reports_its_tokens_and_steps(finished_training: Training) -> None:
+    """The tokens are those that the model wrote in the training."""
+    assert finished_training.result["training"]["tokens"] > 0
+    assert finished_training.result["training"]["steps"] > 0
 
 
 def test_the_completions_of_a_training_are_within_its_plan(start_model: Path) -> None:
@@ -201,28 +206,33 @@ def test_the_completions_of_a_training_are_within_its_plan(start_model: Path) ->
     assert plan["usd"]["high"] == pytest.approx(0.6 * minutes, rel=0.01)
 
 
-def test_the_saved_program_names_its_model_and_optimizer(training: Training) -> None:
-    manifest = json.loads((Path(training.result["program"]) / "manifest.json").read_text())
+def test_the_saved_program_names_its_model_and_optimizer(finished_training: Training) -> None:
+    """A training saves a program and a model. The manifest describes the program."""
+    manifest = json.loads((Path(finished_training.result["program"]) / "manifest.json").read_text())
 
-    assert manifest["lms"] == {"task": training.result["model"]}
+    assert manifest["lms"] == {"task": finished_training.result["model"]}
     assert manifest["optimizer"]["name"] == "logo-grpo"
 
 
-def test_the_saved_program_is_asked_with_its_model(training: Training, tmp_path: Path) -> None:
+def test_the_saved_program_is_asked_with_its_model(
+    finished_training: Training, tmp_path: Path
+) -> None:
+    """The trained model has a few thousand weights, so its answer need not be right."""
     chat = tmp_path / "chat.json"
     chat.write_text('[{"role": "user", "name": "Ada", "content": "my pet is cat"}]')
-    ask = ["ask", training.result["program"], "What is Ada's pet?", "--history", str(chat)]
+    ask = ["ask", finished_training.result["program"], "What is Ada's pet?", "--history", str(chat)]
 
-    answer = json_of(run_cli, *ask, "--lm", training.result["model"])
+    answer = json_of(run_cli, *ask, "--lm", finished_training.result["model"])
 
-    assert answer["lm"] == training.result["model"]
+    assert answer["lm"] == finished_training.result["model"]
 
 
-def test_mlflow_has_the_metrics_and_files_of_a_training(training: Training) -> None:
+def test_mlflow_has_the_metrics_and_files_of_a_training(finished_training: Training) -> None:
+    """MLflow keeps the numbers and files of all runs. The training had one step."""
     from mempiler.runs.tracking.store import client
 
     store = client()
-    run_id = training.result["run_id"]
+    run_id = finished_training.result["run_id"]
 
     metrics = store.get_run(run_id).data.metrics
     history_of_tokens = store.get_metric_history(run_id, "training.tokens")
@@ -239,54 +249,69 @@ def test_mlflow_has_the_metrics_and_files_of_a_training(training: Training) -> N
     assert artifacts >= {"outcome.json", "program", "model"}
 
 
-def test_the_page_of_a_training_has_the_questions_before_and_after(training: Training) -> None:
+def test_the_page_of_a_training_has_the_questions_before_and_after(
+    finished_training: Training,
+) -> None:
     from mempiler.runs.folder import RunFolder
     from mempiler.runs.pages.page import open_page
 
-    result = training.result
+    result = finished_training.result
 
     page = open_page(RunFolder.open(result["run"]))
 
     assert list(page.phases) == ["before", "after"]
+    assert len(page.questions) == result["after"]["n"]
     assert page.total is not None
     scores = [score.value for score in page.total.scores]
     assert scores == [result["before"]["score"], result["after"]["score"]]
-    assert len(page.questions) == result["after"]["n"]
+
+
+def test_the_page_of_a_training_has_no_calls_for_answers(finished_training: Training) -> None:
+    """In this benchmark an answer is looked up in the memory, so no model is asked for it."""
+    from mempiler.runs.folder import RunFolder
+    from mempiler.runs.pages.page import open_page
+
+    page = open_page(RunFolder.open(finished_training.result["run"]))
+
     rows: list[Any] = []
     for question in page.questions:
         rows.extend(row for row in question.rows if row is not None)
-    assert rows
+    assert len(rows) > 0
     for row in rows:
         assert row.trace is not None
-        # In this benchmark the memory itself is looked up, so no model is asked for an answer.
         assert not row.trace.calls
 
 
-def test_show_prints_the_wrong_questions_of_a_training(training: Training) -> None:
-    _, out, _ = run_cli("show", training.result["run"], "--wrong")
+def test_show_prints_the_wrong_questions_of_a_training(finished_training: Training) -> None:
+    """`show` looks into a run. The test questions are those that were asked after the training."""
+    _, out, _ = run_cli("show", finished_training.result["run"], "--wrong")
 
-    assert f"of {training.result['after']['n']} questions" in out
+    assert f"of {finished_training.result['after']['n']} questions" in out
 
 
 # --- going on ---------------------------------------------------------------------------------
 
 
 def test_a_finished_run_is_resumed_without_training_it_once_more(
-    start_model: Path, training: Training
+    start_model: Path, finished_training: Training
 ) -> None:
-    resumed = train(start_model, "--resume", training.result["run"], "--threads", "3")
+    """All answers and weights of the run are kept, so nothing is asked again."""
+    resumed = train(start_model, "--resume", finished_training.result["run"], "--threads", "3")
 
     for phase in ("before", "after"):
-        assert resumed[phase]["score"] == training.result[phase]["score"]
+        assert resumed[phase]["score"] == finished_training.result[phase]["score"]
         assert resumed[phase]["calls"]["task"] == 0
-    assert resumed["training"]["tokens"] == training.result["training"]["tokens"]
+    assert resumed["training"]["tokens"] == finished_training.result["training"]["tokens"]
 
 
-def test_the_command_on_the_page_of_a_training_resumes_the_same_run(training: Training) -> None:
+def test_the_command_on_the_page_of_a_training_resumes_the_same_run(
+    finished_training: Training,
+) -> None:
+    """The page of a run shows the command by which it was started."""
     from mempiler.runs.folder import RunFolder
     from mempiler.runs.pages.page import open_page
 
-    run = training.result["run"]
+    run = finished_training.result["run"]
     facts = dict(open_page(RunFolder.open(run)).facts)
     program_name, *words = shlex.split(facts["Command"])
 
@@ -296,11 +321,13 @@ def test_the_command_on_the_page_of_a_training_resumes_the_same_run(training: Tr
     assert resumed["after"]["calls"]["task"] == 0
 
 
-def test_a_run_is_not_resumed_with_other_settings(start_model: Path, training: Training) -> None:
+def test_a_run_is_not_resumed_with_other_settings(
+    start_model: Path, finished_training: Training
+) -> None:
     """`lora` is the size of an adapter, which the run did not have."""
     words = train_command(start_model, *train_settings("lora=2"))
 
-    code, _, err = run_cli(*words, "--resume", training.result["run"])
+    code, _, err = run_cli(*words, "--resume", finished_training.result["run"])
 
     assert code == 2
     assert "was started with lora" in err

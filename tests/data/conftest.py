@@ -10,10 +10,6 @@ import pytest
 from mempiler.data.judge import ReferenceVerdict
 
 from ..scripted_engine import Reply, ScriptedEngine
-from .scripted_palset import flawless_model
-
-good = flawless_model
-"""The tests of the command import the model under this name."""
 
 
 class FixedJudge:

@@ -17,6 +17,7 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler.data.benchmark import Benchmark
 from mempiler.data.check import check
 from mempiler.data.judge import Verdict
 from mempiler.data.locomo import NOT_MENTIONED, Locomo, LocomoF1, parse_date
@@ -110,29 +111,30 @@ def test_every_english_date_is_read(time: datetime) -> None:
     assert parse_date(text) == time.replace(second=0, microsecond=0)
 
 
-def ask_with_four_kinds_of_evidence(row: Any) -> None:
-    """Ask with evidence that is right, absent, unreadable, and of a turn that does not exist."""
-    [question] = row["qa"]
-    row["qa"] = [
-        {**question, "evidence": ["D2:1"]},
-        {**question, "evidence": []},
-        {**question, "evidence": ["D"]},
-        {**question, "evidence": "D77:1"},
-    ]
+def load_with_evidence(folder: Path, *evidence: Any, **options: Any) -> Benchmark:
+    """Load a conversation with a question for each of these lists of evidence."""
+
+    def ask_with_evidence(row: Any) -> None:
+        [question] = row["qa"]
+        row["qa"] = [{**question, "evidence": turn_ids} for turn_ids in evidence]
+
+    return load(folder, "locomo", ask_with_evidence, **options)
 
 
 def test_questions_without_readable_evidence_are_kept(tmp_path: Path) -> None:
-    """Four questions are asked, of which two have evidence that names a turn."""
-    loaded = load(tmp_path, "locomo", ask_with_four_kinds_of_evidence)
+    """Evidence is a list of turns. "D" names none, and the turn D77:1 does not exist."""
+    loaded = load_with_evidence(tmp_path, ["D2:1"], [], ["D"], "D77:1")
     assert len(loaded.examples) == 4
 
 
 def test_questions_without_readable_evidence_can_be_left_out_as_memory_r2_does(
     tmp_path: Path,
 ) -> None:
-    """Memory-R2 is a method whose authors leave such questions out."""
-    loaded = load(tmp_path, "locomo", ask_with_four_kinds_of_evidence, evidenced=True)
-    # The first question has right evidence. That of the last one can be read, at least.
+    """Memory-R2 is a method whose authors leave such questions out.
+
+    They keep a question whose evidence can be read, even if there is no such turn.
+    """
+    loaded = load_with_evidence(tmp_path, ["D2:1"], [], ["D"], "D77:1", evidenced=True)
     assert [example.id for example in loaded.examples] == ["conv-1:0", "conv-1:3"]
 
 

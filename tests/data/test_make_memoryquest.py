@@ -31,10 +31,6 @@ from .conftest import DOMAIN_SUMMARIES
 from .scripted_memoryquest import RequestEmbedder, dialogue, events, flawless_model, request
 from .scripted_palset import prompt_field
 
-# The tests of the command import the model and the embedder under these names.
-good = flawless_model
-Near = RequestEmbedder
-
 
 class MadeQuest(NamedTuple):
     """The result of one synthesis of a MemoryQuest."""
@@ -103,12 +99,14 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_user_file_has_sessions_in_the_order_of_their_dates(make_quest: Any) -> None:
+    """The model writes two requests in each of three rounds.
+
+    Every request gets a plan of five events, and every event a dialogue, which is a session.
+    """
     quest = make_quest(flawless_model)
 
     assert quest.report.rejections == []
-    # Three rounds of two requests each. Every request gets a plan of five events, and every event a
-    # dialogue.
-    assert quest.calls == {"queries": 3, "events": 6, "turns": 30}
+    assert quest.calls == {"queries": 3, "events": 3 * 2, "turns": 3 * 2 * 5}
     [user] = quest.users
     assert user["user_id"] == "user2"
     session_ids = [session["session_id"] for session in user["sessions"]]
@@ -238,7 +236,10 @@ STEP_NAMES = {"queries": "queries", "events": "timeline", "turns": "dialogue"}
 def test_the_model_is_asked_again_with_the_rule_that_it_broke(
     make_quest: Any, refused_kind: str
 ) -> None:
-    """The model's first answers of one kind break a rule each; all later ones are right."""
+    """The model's first answers of one kind break a rule each; all later ones are right.
+
+    For example, its first request is of the day "June 1st", which is no date of the right form.
+    """
     refused_answers = [answer for answer, _ in REFUSED_ANSWERS[refused_kind]]
     complaints: list[str] = []
 

@@ -301,12 +301,11 @@ def test_a_situation_that_is_given_up_has_no_dialogue_and_leaves_its_logs_to_the
 ) -> None:
     """The model never gives a valid answer about the first week, in one step of the synthesis.
 
-    If the logs of that week were written before the step that fails (`has_logs`), they stand before
-    the next dialogue.
+    The `flawless_palset` has a dialogue of that week. If its logs were written before the step that
+    fails (`has_logs`), they stand before the next dialogue.
     """
     complete_history = flawless_palset.files["input_en.json"]["0000"]["history"]
     first, second = complete_history[:2]
-    # With this seed the first week of November has a dialogue.
     assert first["dialogue_timestamp"].startswith("2024-11-07")
 
     def is_about_first_week(kind: str, prompt: str) -> bool:
@@ -372,7 +371,7 @@ def test_the_seed_decides_hours_and_plans(made_palset: Any, flawless_palset: Mad
 def test_the_number_of_threads_changes_nothing(
     made_palset: Any, flawless_palset: MadePalset
 ) -> None:
-    # The other one is made with two threads.
+    """The fixture `flawless_palset` is made with two threads, by the same model."""
     with_five_threads = made_palset(flawless_model, threads=5)
     assert with_five_threads.files == flawless_palset.files
 
@@ -495,11 +494,15 @@ def test_faulty_dialogues_are_corrected(palset_with_corrected_faults: MadePalset
 
 
 def test_what_was_corrected_is_reviewed_again(palset_with_corrected_faults: MadePalset) -> None:
+    """The logs of one of eight situations are corrected, and every dialogue.
+
+    So there is one review for each of the eight, one for the corrected logs, and two for each
+    dialogue.
+    """
     palset = palset_with_corrected_faults
     user = palset.files["input_en.json"]["0000"]
     dialogues = len(user["history"]) + len(user["query"])
-    # The logs of one of eight situations are corrected, and every dialogue. So there is one review
-    # for each of the eight, one for the corrected logs, and two for each dialogue.
+
     assert palset.calls["corrected"] == 1 + dialogues
     assert palset.calls["faults"] == (8 + 1) + 2 * dialogues
 

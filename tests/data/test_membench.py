@@ -182,6 +182,7 @@ def test_options_choose_a_part_of_the_sample(options: dict[str, str], count: int
 
 @pytest.mark.parametrize("option", ["agent", "level", "types", "scenarios"])
 def test_an_unknown_value_of_an_option_is_refused(option: str) -> None:
+    """The options choose a part of the questions."""
     with pytest.raises(UserError, match=r"unknown \w+ of these questions 'x'|should be"):
         benchmark("membench", **{option: "x"})
 

@@ -131,6 +131,7 @@ def stored_fact(memory_id: str, text: str) -> StoredMemory:
 def test_a_good_teacher_does_what_the_fact_calls_for(
     stored_pet: str | None, fact: str, operation_name: str, target: str | None
 ) -> None:
+    """The memory holds Ada's city as m2 and, if `stored_pet` is given, her pet as m1."""
     memories = [stored_fact("m2", "Ada city Rome")]
     if stored_pet is not None:
         memories.append(stored_fact("m1", stored_pet))

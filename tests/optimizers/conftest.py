@@ -71,8 +71,8 @@ def questions_file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def compile_markers(questions_file: str, scripted: Any) -> Callable[..., CompileResult]:
-    """A function that compiles Turn RAG with a `MarkerModel` on the questions of `questions_file`.
+def compile_turn_rag(questions_file: str, scripted: Any) -> Callable[..., CompileResult]:
+    """A function that compiles Turn RAG with a scripted model on questions of six users.
 
     Its arguments are the model, the optimizer (a name or what else `mempiler.compile` takes), and
     options of `mempiler.compile`.

@@ -34,6 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def test_the_bounds_of_every_optimizer_but_finetune_are_tested() -> None:
+    """`SETTINGS` has the optimizers that the test below goes through."""
     assert set(SETTINGS) == set(OPTIMIZERS) - {"finetune"}
 
 
@@ -41,6 +42,7 @@ def test_the_bounds_of_every_optimizer_but_finetune_are_tested() -> None:
 @pytest.mark.parametrize("threshold", [0.0, 0.5])
 @pytest.mark.parametrize("optimizer", SETTINGS)
 def test_calls_lie_within_the_bounds(optimizer: str, threshold: float) -> None:
+    """Calls either answer questions, or propose instructions; each kind has bounds of its own."""
     locomo = benchmark("locomo")
     headline_examples = [example for example in locomo.examples if locomo.in_headline(example)]
     questions = headline_examples[:12]

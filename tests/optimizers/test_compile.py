@@ -269,6 +269,7 @@ def gepa(**settings: Any) -> dict[str, Any]:
 def test_a_wrong_request_is_refused_before_any_call(
     scripted, always_right, make_history, config, problem
 ):
+    """Most cases have a wrong setting of GEPA, an optimizer of another library."""
     lm = scripted(always_right)
     examples = questions_on_turns(make_history(1), ["D1:1"] * 6)
 
@@ -403,6 +404,7 @@ def test_gepa_does_not_warn_of_a_budget_for_two_proposals(
 
 
 def test_what_an_optimizer_leaves_in_a_program_is_removed(make_history):
+    """An optimizer of DSPy's may leave a model, odd demos, and other programs in it."""
     program = new_memory_r2()
     compiled = program.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
@@ -537,8 +539,11 @@ def test_if_the_endpoint_dies_at_the_last_test_question_of_the_start_no_result_i
 def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
     stub, mempiler_cli, make_history, tmp_path, optimizer
 ):
-    # Four calls score the start on the dev questions. Twelve are reserved: four to score the new
-    # program there, and four for each program on the test questions. Two are left to the optimizer.
+    """Of the 18 calls, four score the start on the dev questions, and twelve are reserved.
+
+    Four of these score the new program there, and eight both programs on the test questions. So two
+    are left to the optimizer.
+    """
     out = tmp_path / "out"
     server = stub()
 

@@ -134,6 +134,7 @@ def context_in_prompt(program: MemoryProgram, example: dspy.Example) -> str:
 
 
 def test_a_demo_has_the_context_that_a_prompt_for_its_question_has(examples):
+    """With `k` = 3 the program recalls three turns for a question."""
     examples_by_question = {example.question: example for example in examples}
 
     compiled = compile_with("labeled", build("turn-rag", k=3), examples)
@@ -146,6 +147,7 @@ def test_a_demo_has_the_context_that_a_prompt_for_its_question_has(examples):
 
 
 def test_a_labelled_demo_has_the_fields_of_the_prompt(examples):
+    """The prompt shows what is recalled, and the question; the answer is the gold answer."""
     compiled = compile_with("labeled", build("turn-rag"), examples)
 
     demos = labelled_demos(compiled.program)

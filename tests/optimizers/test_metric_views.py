@@ -91,6 +91,7 @@ def trace_of_writer(turn_id: str) -> list[tuple[Any, dict[str, str], Any]]:
     ],
 )
 def test_evidence_steps_say_how_far_a_turn_got(question, is_stored, is_recalled, step):
+    """The evidence, one turn, is stored in the memory or not, and recalled from it or not."""
     prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
 
     steps = evidence_steps(question.evidence_ids, prediction.memory, prediction.context)
@@ -109,6 +110,7 @@ def test_evidence_steps_say_how_far_a_turn_got(question, is_stored, is_recalled,
 def test_a_writer_that_saw_the_evidence_reads_what_became_of_it(
     views, question, is_stored, is_recalled, advice
 ):
+    """The writer was called with the evidence, one turn. The answer was wrong."""
     prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
     calls = trace_of_writer(question.evidence_ids[0])
 
@@ -148,6 +150,7 @@ def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
 def test_a_reader_reads_whether_the_evidence_was_in_its_context(
     views, question, is_stored, is_recalled, sentence
 ):
+    """The reader gives the answer, which was wrong."""
     prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
 
     feedback = views.feedback(question, prediction, pred_name="task.answer").feedback
@@ -161,6 +164,7 @@ def test_a_reader_reads_whether_the_evidence_was_in_its_context(
 def test_a_right_answer_has_the_score_1_whatever_became_of_the_evidence(
     views, question, is_stored, is_recalled
 ):
+    """The evidence is stored in the memory or not, and recalled from it or not."""
     gold_answer = question.answer
     prediction = prediction_for(question, gold_answer, is_stored=is_stored, is_recalled=is_recalled)
 
@@ -175,6 +179,7 @@ def test_a_right_answer_has_the_score_1_whatever_became_of_the_evidence(
 def test_a_wrong_answer_does_not_pass_whatever_became_of_the_evidence(
     views, question, is_stored, is_recalled
 ):
+    """The evidence is stored in the memory or not, and recalled from it or not."""
     prediction = prediction_for(
         question, "entirely wrong", is_stored=is_stored, is_recalled=is_recalled
     )
@@ -412,6 +417,7 @@ def user_metric_benchmark(
 def test_a_writer_reads_the_advice_only_of_a_metric_that_judged_it(
     user_metric_benchmark, metric_name, last_sentence
 ):
+    """The metrics are two functions of a user. A writer stores memories, and does not answer."""
     jsonl_benchmark = user_metric_benchmark(metric_name)
     example = jsonl_benchmark.examples[0]
     prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)

@@ -35,6 +35,8 @@ LONG = BETTER + " Think of every marker that anybody has ever named, one after t
 class BadProposer(MarkerModel):
     """A model that proposes a bad instruction at first, and then `BETTER`.
 
+    With `BETTER` it answers every question rightly.
+
     Args:
         bad_instruction: What it proposes at first.
         bad_proposals: How many proposals are bad.
@@ -79,37 +81,39 @@ def questions_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def turn_rag() -> MemoryProgram:
+def new_turn_rag() -> MemoryProgram:
     """Return the program that the compiles start from."""
     return build("turn-rag", embedder=embedder())
 
 
 @each_proposing_optimizer
 def test_a_proposal_that_copies_a_training_question_is_asked_for_again(
-    compile_markers, tmp_path, optimizer
+    compile_turn_rag, tmp_path, optimizer
 ):
+    """The model proposes copies at first, and then a good instruction."""
     out = tmp_path / "out"
     model = BadProposer(COPY, bad_proposals_of(optimizer))
 
-    result = compile_markers(model, optimizer, out=out)
+    result = compile_turn_rag(model, optimizer, out=out)
+
+    assert BETTER in load(out).task.answer.signature.instructions
+    assert result.promoted
+    assert model.answers_with_bad_instruction == 0
 
     problems = result.optimizer_problems
     assert problems.refused_copies > 0
     assert problems.failure is None
     assert problems.unreadable_answers == 0
-    assert model.answers_with_bad_instruction == 0
-    assert result.promoted
-    assert BETTER in load(out).task.answer.signature.instructions
-    # The refusals are reported.
     assert result.to_dict()["optimizer"]["refused_copies"] == problems.refused_copies
     assert "refused for repeating training questions or answers" in str(result)
 
 
 @each_proposing_optimizer
-def test_proposals_that_are_all_copies_are_given_up(compile_markers, optimizer):
+def test_proposals_that_are_all_copies_are_given_up(compile_turn_rag, optimizer):
+    """The model proposes nothing but copies of a training question."""
     model = BadProposer(COPY, bad_proposals=1000)
 
-    result = compile_markers(model, optimizer)
+    result = compile_turn_rag(model, optimizer)
 
     problems = result.optimizer_problems
     assert problems.refused_copies > 0
@@ -124,34 +128,34 @@ def test_proposals_that_are_all_copies_are_given_up(compile_markers, optimizer):
 
 @each_proposing_optimizer
 def test_no_question_is_asked_with_a_prompt_that_grew_too_long(
-    compile_markers, tmp_path, optimizer
+    compile_turn_rag, tmp_path, optimizer
 ):
+    """The model proposes a very long instruction at first, and then a good one."""
     out = tmp_path / "out"
     model = BadProposer(LONG, bad_proposals_of(optimizer))
     # Optimizers that propose instructions for a prompt with demos need room for the demos.
     growth = 1.5 if optimizer in ("gepa", "copro", "simba") else 6.0
 
-    result = compile_markers(model, optimizer, max_prompt_growth=growth, out=out)
+    result = compile_turn_rag(model, optimizer, max_prompt_growth=growth, out=out)
 
     assert result.optimizer_problems.refused_long > 0
     assert result.optimizer_problems.failure is None
     assert model.answers_with_bad_instruction == 0
-    assert prompt_tokens(load(out)) <= growth * prompt_tokens(turn_rag())
+    assert prompt_tokens(load(out)) <= growth * prompt_tokens(new_turn_rag())
 
 
-def test_the_last_demos_are_dropped_until_the_prompts_fit(compile_markers):
-    """Demos, the examples in a prompt, make it longer. `labeled` makes eight of them."""
+def test_the_last_demos_are_dropped_until_the_prompts_fit(compile_turn_rag):
+    """Demos, the examples in a prompt, make it longer. The optimizer `labeled` makes eight."""
     options: dict[str, Any] = {"optimizer_set": {"max_labeled_demos": 8}, "force": True}
 
-    unlimited = compile_markers(MarkerModel(), "labeled", **options)
-    limited = compile_markers(MarkerModel(), "labeled", max_prompt_growth=3, **options)
+    unlimited = compile_turn_rag(MarkerModel(), "labeled", **options)
+    limited = compile_turn_rag(MarkerModel(), "labeled", max_prompt_growth=3, **options)
 
-    all_demos = unlimited.program.task.answer.demos
+    all_questions = [demo.question for demo in unlimited.program.task.answer.demos]
     demos = limited.program.task.answer.demos
-    assert len(all_demos) == 8
+    assert len(all_questions) == 8
     assert 0 < len(demos) < 8
-    first_demos = all_demos[: len(demos)]
-    assert [demo.question for demo in demos] == [demo.question for demo in first_demos]
+    assert [demo.question for demo in demos] == all_questions[: len(demos)]
 
     problems = limited.optimizer_problems
     assert f"task.answer: {len(demos)} of 8 demos fit --max-prompt-growth 3" in problems.notes
@@ -189,12 +193,13 @@ class ScoringOptimizer(mempiler.optimizers.Optimizer):
     [pytest.param(LONG, 0, 1, id="long"), pytest.param(COPY, 1, 0, id="copy")],
 )
 def test_a_refused_candidate_costs_no_call_and_is_counted_once(
-    compile_markers, instruction, refused_copies, refused_long
+    compile_turn_rag, instruction, refused_copies, refused_long
 ):
+    """The optimizer scores the same candidate twice, on the 16 training questions and on two."""
     model = BadProposer(instruction, bad_proposals=0)
     optimizer = ScoringOptimizer(instruction=instruction)
 
-    result = compile_markers(model, optimizer, max_prompt_growth=1.5)
+    result = compile_turn_rag(model, optimizer, max_prompt_growth=1.5)
 
     assert result.optimizer_problems.refused_copies == refused_copies
     assert result.optimizer_problems.refused_long == refused_long
@@ -202,15 +207,15 @@ def test_a_refused_candidate_costs_no_call_and_is_counted_once(
     assert len(result.candidates) == 0
 
 
-def test_a_candidate_that_breaks_no_rule_is_scored(compile_markers):
+def test_a_candidate_that_breaks_no_rule_is_scored(compile_turn_rag):
+    """The optimizer scores it twice, on the 16 training questions and on two of them."""
     model = BadProposer(BETTER, bad_proposals=0)
     optimizer = ScoringOptimizer(instruction=BETTER)
 
-    result = compile_markers(model, optimizer, max_prompt_growth=1.5)
+    result = compile_turn_rag(model, optimizer, max_prompt_growth=1.5)
 
     assert result.optimizer_problems.refused_copies == 0
     assert result.optimizer_problems.refused_long == 0
-    # It was asked the 16 training questions, and two of them again.
     assert model.answers_with_bad_instruction == 16 + 2
     assert [candidate.score for candidate in result.candidates] == [1.0, 1.0]
 
@@ -241,35 +246,51 @@ class FixedInstruction(dspy.teleprompt.Teleprompter):
         ),
     ],
 )
-def test_a_refused_program_is_neither_scored_nor_promoted_unless_by_force(
-    compile_markers, instruction, reason
-):
+def test_a_refused_program_is_neither_scored_nor_promoted(compile_turn_rag, instruction, reason):
+    """The teleprompter, an optimizer of DSPy's, gives the program this instruction."""
+    model = BadProposer(instruction, bad_proposals=0)
+
     def make_teleprompter(metric: Any) -> FixedInstruction:
         return FixedInstruction(instruction)
 
+    result = compile_turn_rag(model, make_teleprompter, max_prompt_growth=1.5)
+
+    assert not result.promoted
+    assert reason in result.rejection_reason
+    assert model.answers_with_bad_instruction == 0
+    _, compiled_on_dev = result.dev
+    assert compiled_on_dev is None
+
+
+@pytest.mark.parametrize(
+    ("instruction", "reason"),
+    [
+        pytest.param(LONG, "times as long as those of the start", id="long"),
+        pytest.param(COPY, "words in a row of a training question or answer", id="copy"),
+    ],
+)
+def test_a_refused_program_is_promoted_by_force(compile_turn_rag, instruction, reason):
+    """The teleprompter, an optimizer of DSPy's, gives the program this instruction."""
     model = BadProposer(instruction, bad_proposals=0)
 
-    refused = compile_markers(model, make_teleprompter, max_prompt_growth=1.5)
-    assert not refused.promoted
-    assert reason in refused.rejection_reason
-    _, compiled_on_dev = refused.dev
-    assert compiled_on_dev is None
-    assert model.answers_with_bad_instruction == 0
+    def make_teleprompter(metric: Any) -> FixedInstruction:
+        return FixedInstruction(instruction)
 
-    forced = compile_markers(model, make_teleprompter, max_prompt_growth=1.5, force=True)
-    assert forced.promoted
+    result = compile_turn_rag(model, make_teleprompter, max_prompt_growth=1.5, force=True)
+
+    assert result.promoted
     assert model.answers_with_bad_instruction > 0
-    assert reason in forced.statement()
+    assert reason in result.statement()
 
 
 def rules_for(*examples: dspy.Example) -> PromptRules:
     """Return the rules for compiling Turn RAG on training questions."""
-    return PromptRules(turn_rag(), [example.with_inputs("question") for example in examples])
+    return PromptRules(new_turn_rag(), [example.with_inputs("question") for example in examples])
 
 
 def test_the_words_of_the_start_may_be_copied():
-    """The start's instruction stands in a training question by chance."""
-    instructions_of_start = turn_rag().task.answer.signature.instructions
+    """The instruction of the program before the compile stands in a training question by chance."""
+    instructions_of_start = new_turn_rag().task.answer.signature.instructions
     rules = rules_for(dspy.Example(question=f"Well? {instructions_of_start}", answer="Yes."))
 
     assert rules.refuse_proposal(f"Begin. {instructions_of_start}") is None
@@ -280,25 +301,32 @@ def test_eight_words_in_a_row_of_a_question_or_answer_are_a_copy():
         dspy.Example(question="One two three four five six seven?", answer="8 9 10 11 12 13 14 15")
     )
 
+    # The question has only seven words.
     assert rules.refuse_proposal("One, two, three, four, five, six, seven.") is None
+    # The answer has eight.
     assert rules.refuse_proposal("Say: 8 9 10 11 12 13 14 15") == "copy"
     assert rules.copies == 1
 
 
+SHARED_WORDS = "Which of these things did the user mention first, the"
+ABOUT_DOG = dspy.Example(question=f"{SHARED_WORDS} dog of the neighbour's aunt in Lisbon?")
+ABOUT_CAT = dspy.Example(question=f"{SHARED_WORDS} cat of the neighbour's aunt in Lisbon?")
+ABOUT_COW = dspy.Example(question=f"{SHARED_WORDS} cow of the neighbour's aunt in Lisbon?")
+
+
 def test_words_that_three_questions_share_may_be_copied():
     """Such words probably say what the task is, and give no answer away."""
-    shared_words = "Which of these things did the user mention first, the"
-    examples = [
-        dspy.Example(question=f"{shared_words} {animal} of the neighbour's aunt in Lisbon?")
-        for animal in ("dog", "cat", "cow")
-    ]
+    rules = rules_for(ABOUT_DOG, ABOUT_CAT, ABOUT_COW)
 
-    rules = rules_for(*examples)
-    assert rules.refuse_proposal(f"You are asked: {shared_words} one thing or the other?") is None
-    assert rules.refuse_proposal(examples[0].question) == "copy"
+    assert rules.refuse_proposal(f"You are asked: {SHARED_WORDS} one thing or the other?") is None
+    assert rules.refuse_proposal(ABOUT_DOG.question) == "copy"
 
-    # In two questions it might be chance.
-    assert rules_for(*examples[:2]).refuse_proposal(shared_words) == "copy"
+
+def test_words_that_only_two_questions_share_may_not_be_copied():
+    """In two questions it might be chance."""
+    rules = rules_for(ABOUT_DOG, ABOUT_CAT)
+
+    assert rules.refuse_proposal(SHARED_WORDS) == "copy"
 
 
 def test_the_lines_on_problems_have_the_singular():
@@ -326,13 +354,18 @@ def test_the_lines_on_problems_have_the_plural():
     )
 
 
-def program_with_nearest_demos(demo_count: int, nearest: int | None) -> MemoryProgram:
-    """Return a program whose answer prompt shows the demos nearest to the question.
+def program_with_demos(number_of_demos: int, nearest: int | None = None) -> MemoryProgram:
+    """Return a program whose answer prompt shows demos.
 
     The demos take about 20 tokens each; the first one takes ten times as many.
+
+    Args:
+        number_of_demos: How many demos the predictor has.
+        nearest: How many of them a prompt shows: those that are most like its question. By default
+            it shows all.
     """
-    program = turn_rag()
-    for number in range(demo_count):
+    program = new_turn_rag()
+    for number in range(number_of_demos):
         padding = "word " * (200 if number == 0 else 2)
         demo = dspy.Example(
             context="", question=f"Fact {number}? {padding}", answer=f"marker {number}"
@@ -343,9 +376,9 @@ def program_with_nearest_demos(demo_count: int, nearest: int | None) -> MemoryPr
 
 
 def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
-    """This predictor shows the eight demos that are most like the question."""
-    start = turn_rag()
-    program = program_with_nearest_demos(12, nearest=8)
+    """It has twelve demos, and shows the eight that are most like the question."""
+    start = new_turn_rag()
+    program = program_with_demos(12, nearest=8)
     rules = PromptRules(start, max_growth=4)
 
     notes = drop_demos_beyond_growth(program, rules)
@@ -360,19 +393,21 @@ def test_a_predictor_that_chooses_its_demos_keeps_them_all_and_shows_fewer():
 
 
 def test_a_predictor_that_chooses_its_demos_keeps_none_if_none_fits():
-    program = program_with_nearest_demos(12, nearest=8)
+    """With a growth of 1, prompts must not be longer than those of the start without demos."""
+    program = program_with_demos(12, nearest=8)
 
-    drop_demos_beyond_growth(program, PromptRules(turn_rag(), max_growth=1))
+    drop_demos_beyond_growth(program, PromptRules(new_turn_rag(), max_growth=1))
 
     assert program.task.answer.demos == []
 
 
 def test_demos_that_no_prompt_shows_have_no_tokens():
-    program = program_with_nearest_demos(6, nearest=None)
+    """Demos of another predictor have neither an input nor an output of this one."""
+    program = program_with_demos(6)
     tokens = prompt_tokens(program)
 
-    # These are of another predictor: they have neither an input nor an output of this one.
-    program.task.answer.demos += [dspy.Example(dialogue="Hi.", facts="None.")] * 50
+    demo_of_another_predictor = dspy.Example(dialogue="Hi.", facts="None.")
+    program.task.answer.demos += [demo_of_another_predictor] * 50
 
     assert prompt_tokens(program) == tokens
 
@@ -382,7 +417,7 @@ def test_demos_that_no_prompt_shows_are_not_counted_among_those_that_fit():
 
     So with a growth of 1, a seventh does not fit.
     """
-    program = program_with_nearest_demos(6, nearest=None)
+    program = program_with_demos(6)
     demos_of_another_predictor = [dspy.Example(dialogue="Hi.", facts="None.")] * 50
     program.task.answer.demos += demos_of_another_predictor
     rules = PromptRules(program, max_growth=1)
@@ -400,7 +435,7 @@ def test_demos_that_no_prompt_shows_are_not_counted_among_those_that_fit():
 
 @pytest.fixture
 def config_file(tmp_path: Path) -> str:
-    """A configuration with a limit for the growth of prompts."""
+    """A file of settings with `max_prompt_growth = 3.0`, for the optimizer `labeled`."""
     path = tmp_path / "run.toml"
     path.write_text(
         """
@@ -417,6 +452,7 @@ def config_file(tmp_path: Path) -> str:
 
 
 def test_a_configuration_file_limits_the_growth_and_the_run_records_it(cli, config_file):
+    """The file has `max_prompt_growth = 3.0`, and the optimizer `labeled` makes many demos."""
     exit_code, stdout, stderr = cli("compile", "turn-rag", "--config", config_file, "--json")
     assert exit_code == 0, stderr
 
@@ -428,6 +464,7 @@ def test_a_configuration_file_limits_the_growth_and_the_run_records_it(cli, conf
 
 
 def test_a_limit_below_1_in_an_option_is_refused_beside_a_configuration_file(cli, config_file):
+    """The file has `max_prompt_growth = 3.0`."""
     exit_code, _, stderr = cli(
         "compile", "turn-rag", "--config", config_file, "--max-prompt-growth", "0.5"
     )
@@ -456,12 +493,12 @@ def test_an_infinite_growth_is_refused(cli, tmp_path, monkeypatch, options):
 
 
 @pytest.mark.parametrize("growth", [0.5, float("nan"), float("inf"), 10**400, "2", True])
-def test_a_growth_that_is_no_finite_number_of_one_or_more_is_refused(compile_markers, growth):
+def test_a_growth_that_is_no_finite_number_of_one_or_more_is_refused(compile_turn_rag, growth):
     model = MarkerModel()
 
     with pytest.raises(
         UserError, match=r"max_prompt_growth: got .*; expected a finite number of 1 or more"
     ):
-        compile_markers(model, "labeled", max_prompt_growth=growth)
+        compile_turn_rag(model, "labeled", max_prompt_growth=growth)
 
     assert model.answers == 0

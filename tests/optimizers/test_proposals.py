@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
+import mempiler
 import pytest
 from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import build, load, save
@@ -38,41 +39,44 @@ def instructions_of(folder: Path) -> str:
 
 @each_proposing_optimizer
 def test_some_unreadable_proposals_cost_calls_and_nothing_else(
-    compile_markers, tmp_path, optimizer
+    compile_turn_rag, tmp_path, optimizer
 ):
+    """The readable proposals are `BETTER`, with which all questions are answered rightly."""
     out = tmp_path / "out"
     model = MarkerModel(unreadable_in_ten=3)
 
-    result = compile_markers(model, optimizer, out=out)
+    result = compile_turn_rag(model, optimizer, out=out)
+
+    assert BETTER in instructions_of(out)
+    assert result.promoted, result.rejection_reason
+    assert result.after.score == 1.0
+    assert result.usage["calls"]["prompt"] == model.proposals
 
     assert model.unreadable_proposals > 0
     problems = result.to_dict()["optimizer"]
+    assert problems["unreadable"] >= model.unreadable_proposals - 1
     assert problems["optimizer"] == optimizer
     assert problems["ended"] is None
     assert problems["rescued"] is False
     assert problems["notes"] == []
-    assert problems["unreadable"] >= model.unreadable_proposals - 1
-
-    assert result.usage["calls"]["prompt"] == model.proposals
-    assert result.promoted, result.rejection_reason
-    assert result.after.score == 1.0
-    assert BETTER in instructions_of(out)
 
 
 @each_proposing_optimizer
 def test_a_run_with_some_unreadable_proposals_is_resumed_without_a_call(
-    compile_markers, tmp_path, optimizer
+    compile_turn_rag, tmp_path, optimizer
 ):
-    """A run keeps all answers of models."""
+    """A run keeps all answers of models, so its start is not asked again.
+
+    Only a proposal that was given up, after several unreadable answers, is asked for again.
+    """
     out = tmp_path / "out"
-    first = compile_markers(MarkerModel(unreadable_in_ten=3), optimizer, out=out)
+    first = compile_turn_rag(MarkerModel(unreadable_in_ten=3), optimizer, out=out)
     model_after = MarkerModel(unreadable_in_ten=3)
 
-    resumed = compile_markers(model_after, optimizer, out=out, resume=first.run.name)
+    resumed = compile_turn_rag(model_after, optimizer, out=out, resume=first.run.name)
 
     assert first.after.score == 1.0
     assert resumed.after.score == 1.0
-    # A proposal that was given up is asked for again.
     if not first.optimizer_problems.abandoned_proposals:
         assert model_after.answers == 0
         assert model_after.proposals == 0
@@ -80,44 +84,50 @@ def test_a_run_with_some_unreadable_proposals_is_resumed_without_a_call(
 
 @each_proposing_optimizer
 def test_if_no_proposal_can_be_read_the_start_is_kept_and_the_answers_can_be_shown(
-    compile_markers, tmp_path, cli, optimizer
+    compile_turn_rag, tmp_path, cli, optimizer
 ):
+    """The start is the program before the compile. `BETTER` would be a readable proposal."""
     out = tmp_path / "out"
     model = MarkerModel(unreadable_in_ten=10)
 
-    result = compile_markers(model, optimizer, out=out)
+    result = compile_turn_rag(model, optimizer, out=out)
 
+    assert BETTER not in instructions_of(out)
     assert model.proposals > 0
     assert model.unreadable_proposals == model.proposals
     assert result.usage["calls"]["prompt"] == model.proposals
-    assert BETTER not in instructions_of(out)
 
     problems = result.to_dict()["optimizer"]
     assert problems["unreadable"] > 0
     assert problems["given_up"] > 0
-    if optimizer in STOPPING_OPTIMIZERS:
-        assert problems["ended"] == "a proposal could not be read"
-    else:
-        assert problems["ended"] is None
+    stops = optimizer in STOPPING_OPTIMIZERS
+    assert problems["ended"] == ("a proposal could not be read" if stops else None)
 
-    # Some of the answers are kept, and can be shown.
-    assert len(problems["examples"]) > 0
-    _, shown, _ = cli("show", str(result.run), "--failed")
-    assert shown.count("prompt LM, unreadable answer to ") == len(problems["examples"])
-    example_on_one_line = " ".join(problems["examples"][0]["text"].split())
-    assert example_on_one_line[:400] in shown
+    assert_unreadable_answers_are_shown(cli, result)
+
+
+def assert_unreadable_answers_are_shown(cli: Any, result: mempiler.CompileResult) -> None:
+    """Check that a run keeps some of the unreadable answers, and that a command shows them."""
+    examples = result.to_dict()["optimizer"]["examples"]
+    assert len(examples) > 0
+
+    _, out, _ = cli("show", str(result.run), "--failed")
+
+    assert out.count("prompt LM, unreadable answer to ") == len(examples)
+    first_text = " ".join(examples[0]["text"].split())
+    assert first_text[:400] in out
 
 
 @each_proposing_optimizer
 def test_a_run_without_a_readable_proposal_asks_for_new_ones_when_it_is_resumed(
-    compile_markers, tmp_path, optimizer
+    compile_turn_rag, tmp_path, optimizer
 ):
-    """Other answers are not asked for again, since a run keeps them."""
+    """At first no proposal can be read. When the run is resumed, the model proposes `BETTER`."""
     out = tmp_path / "out"
-    first = compile_markers(MarkerModel(unreadable_in_ten=10), optimizer, out=out)
+    first = compile_turn_rag(MarkerModel(unreadable_in_ten=10), optimizer, out=out)
     readable_model = MarkerModel(unreadable_in_ten=0)
 
-    resumed = compile_markers(readable_model, optimizer, out=out, resume=first.run.name)
+    resumed = compile_turn_rag(readable_model, optimizer, out=out, resume=first.run.name)
 
     assert readable_model.proposals > 0
     assert resumed.optimizer_problems.failure is None
@@ -126,21 +136,23 @@ def test_a_run_without_a_readable_proposal_asks_for_new_ones_when_it_is_resumed(
 
 
 @each_proposing_optimizer
-def test_a_refused_program_is_kept_by_force_without_new_proposals(compile_markers, optimizer):
+def test_a_refused_program_is_kept_by_force_without_new_proposals(compile_turn_rag, optimizer):
     """With four dev questions no program is promoted, since a verdict takes 20.
 
     The user then resumes the run with `force`.
     """
-    # A resumed run asks for given-up proposals again. But with `force`, the program of the last
-    # start is wanted.
+    # Otherwise a resumed run asks for given-up proposals again. With `force`, the program that was
+    # refused is wanted.
     options: dict[str, Any] = {"dev": 4, "min_n": 20}
-    refused = compile_markers(MarkerModel(unreadable_in_ten=7), optimizer, **options)
+    refused = compile_turn_rag(MarkerModel(unreadable_in_ten=7), optimizer, **options)
     assert not refused.promoted
     if optimizer not in STOPPING_OPTIMIZERS:
         assert refused.optimizer_problems.abandoned_proposals > 0
     model_after = MarkerModel(unreadable_in_ten=7)
 
-    forced = compile_markers(model_after, optimizer, resume=refused.run.name, force=True, **options)
+    forced = compile_turn_rag(
+        model_after, optimizer, resume=refused.run.name, force=True, **options
+    )
 
     assert forced.promoted is True
     assert model_after.answers == 0
@@ -171,9 +183,10 @@ class RefusingModel(MarkerModel):
     "optimizer", ["mipro", pytest.param("infer-rules", marks=pytest.mark.slow)]
 )
 def test_proposals_whose_requests_are_refused_do_not_end_the_optimizer(
-    compile_markers, optimizer, error
+    compile_turn_rag, optimizer, error
 ):
-    result = compile_markers(RefusingModel(error), optimizer)
+    """The server answers questions, but refuses every request for a proposal."""
+    result = compile_turn_rag(RefusingModel(error), optimizer)
 
     assert result.optimizer_problems.failure is None
     assert result.optimizer_problems.abandoned_proposals > 0
@@ -220,14 +233,15 @@ class EarlyBreakingOptimizer(Optimizer):
         raise BrokenError
 
 
-def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_markers, tmp_path):
+def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_turn_rag, tmp_path):
+    """It has scored the start and a better program, and then raises an error."""
     out = tmp_path / "out"
     model = MarkerModel()
 
-    result = compile_markers(model, BreakingOptimizer(), out=out)
+    result = compile_turn_rag(model, BreakingOptimizer(), out=out)
 
-    # It is no broken run.
-    result.refuse_broken()
+    result.refuse_broken()  # raises an error if the run is broken
+    assert BETTER in instructions_of(out)
     text = " ".join(str(result).split())
     assert (
         "BreakingOptimizer failed (BrokenError: two lines): "
@@ -235,16 +249,15 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
         f"--resume {result.run.name} tries again"
     ) in text
     assert f"LM calls, whole run: {model.answers} task; " in text
-    assert BETTER in instructions_of(out)
 
 
-def test_a_run_whose_optimizer_broke_is_resumed_without_a_call(compile_markers, tmp_path):
+def test_a_run_whose_optimizer_broke_is_resumed_without_a_call(compile_turn_rag, tmp_path):
     """The optimizer breaks again in the same place."""
     out = tmp_path / "out"
-    first = compile_markers(MarkerModel(), BreakingOptimizer(), out=out)
+    first = compile_turn_rag(MarkerModel(), BreakingOptimizer(), out=out)
     model_after = MarkerModel()
 
-    resumed = compile_markers(model_after, BreakingOptimizer(), out=out, resume=first.run.name)
+    resumed = compile_turn_rag(model_after, BreakingOptimizer(), out=out, resume=first.run.name)
 
     assert resumed.optimizer_problems.failure == "BrokenError: two lines"
     assert resumed.optimizer_problems.has_rescued_program is True
@@ -256,11 +269,12 @@ def test_a_run_whose_optimizer_broke_is_resumed_without_a_call(compile_markers, 
 
 
 def test_an_optimizer_that_breaks_before_it_compiled_anything_is_a_broken_run(
-    compile_markers, tmp_path
+    compile_turn_rag, tmp_path
 ):
+    """It has scored the start, and then raises an error."""
     out = tmp_path / "out"
 
-    result = compile_markers(MarkerModel(), EarlyBreakingOptimizer(), out=out)
+    result = compile_turn_rag(MarkerModel(), EarlyBreakingOptimizer(), out=out)
 
     text = " ".join(str(result).split())
     assert ("EarlyBreakingOptimizer failed (BrokenError): the run went on with the start") in text
@@ -308,6 +322,7 @@ def questions() -> UserQuestions:
 
 @pytest.mark.parametrize(("method", "optimizer"), METHODS_AND_OPTIMIZERS)
 def test_a_loaded_program_answers_as_the_compiled_one(questions, tmp_path, method, optimizer):
+    """A compiled program is saved into a folder, and loaded again."""
     config = CompileConfig(optimizer, settings=SETTINGS_OF_SAVED_PROGRAMS.get(optimizer), threads=4)
     program = build(method, embedder=embedder())
 
@@ -320,6 +335,19 @@ def test_a_loaded_program_answers_as_the_compiled_one(questions, tmp_path, metho
         for example in questions.test:
             answer = compiled(**example.inputs()).answer
             assert loaded(**example.inputs()).answer == answer
+
+
+def long_texts_without_evidence(examples: list[dspy.Example]) -> list[str]:
+    """Return the longer texts of a history in which no question has its evidence."""
+    evidence_ids: set[str] = set()
+    for example in examples:
+        evidence_ids.update(example.evidence_ids)
+
+    texts: list[str] = []
+    for turn_id, (turn, _) in examples[0].history.turns.items():
+        if turn_id not in evidence_ids and len(turn.text) > 30:
+            texts.append(turn.text)
+    return texts
 
 
 @pytest.mark.parametrize(("method", "optimizer"), METHODS_AND_OPTIMIZERS)
@@ -338,15 +366,10 @@ def test_no_prompt_for_a_proposal_shows_a_whole_history(questions, method, optim
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
         compile_program(program, questions.benchmark, questions.train, config, prompt_lm)
 
-    # Only a whole history would show most of the turns that no question has as evidence.
-    evidence_ids = {turn_id for example in questions.train for turn_id in example.evidence_ids}
-    other_texts: list[str] = []
-    for turn_id, (turn, _) in questions.train[0].history.turns.items():
-        if turn_id not in evidence_ids and len(turn.text) > 30:
-            other_texts.append(turn.text)
+    other_texts = long_texts_without_evidence(questions.train)
     assert len(other_texts) > 10
-
     for prompt in engine.prompts:
+        # Only a whole history would show most of these turns.
         shown_texts = [text for text in other_texts if text in prompt]
         assert len(shown_texts) < len(other_texts) / 2
         # This would be a history as Python prints it.
