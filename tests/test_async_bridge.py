@@ -138,6 +138,7 @@ def test_code_in_a_thread_of_bridged_code_is_not_bridged() -> None:
 
 def test_waiting_outside_of_bridged_code_is_refused() -> None:
     awaitable = echo("a")
+
     with pytest.raises(RuntimeError, match="under run_bridged only"):
         wait_for(awaitable)
     awaitable.close()

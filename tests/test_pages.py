@@ -350,6 +350,7 @@ def reply_of_obedient_model(kind: str, text: str, number: int) -> str:
 
 def test_every_code_block_of_the_page_on_compiling_systems_is_tested() -> None:
     python_blocks = set(COMPILE_SYSTEMS.blocks_of("python"))
+
     assert python_blocks == set(COMPILE_SYSTEMS.files.values())
 
 

@@ -23,6 +23,7 @@ KEY = 'sk-proj/0123 "456'
 def test_a_secret_is_hidden_in_every_form_in_which_a_server_writes_it() -> None:
     text = f'as it is: {KEY}; in JSON: sk-proj/0123 \\"456; in an address: sk-proj%2F0123%20%22456'
     hidden = "as it is: [secret]; in JSON: [secret]; in an address: [secret]"
+
     assert Secrets([KEY]).hide(text) == hidden
     assert Secrets([KEY]).hide_in_bytes(text.encode()) == hidden.encode()
 
@@ -39,6 +40,7 @@ def test_the_placeholder_for_servers_without_a_key_is_no_secret(placeholder: str
     If it counted as a secret, the same word would be hidden in ordinary text.
     """
     text = "none of the EMPTY lists"
+
     assert Secrets([placeholder]).hide(text) == text
 
 
@@ -96,6 +98,7 @@ def test_an_address_without_a_login_has_no_secrets(address: str | None) -> None:
 def test_a_password_with_signs_of_addresses_is_hidden_as_a_whole(password: str) -> None:
     """ "@" usually ends the password in an address, and "/" the host."""
     address = f"postgresql://ann:{password}@localhost/memories?application=a@b"
+
     assert secrets_of_address(address)[0] == password
 
 

@@ -106,6 +106,7 @@ def test_generated_tables_of_a_page_are_current(name: str, fill_pages: Any) -> N
     """`fill` returns the text of a page with its tables written anew."""
     text = (DOCS / name).read_text(encoding="utf-8")
     is_current = fill_pages.fill(text) == text
+
     assert is_current, f"a generated table of docs/{name} is out of date; run: {fill_pages.COMMAND}"
 
 

@@ -36,12 +36,14 @@ def test_the_page_has_exactly_the_rows_that_the_script_declares(script: Any) -> 
     for part in bench.PARTS:
         for row in bench.rows_of(part, NO_MEM0):
             declared.add((row.work, row.at))
+
     assert declared == rows_of_page()
 
 
 def test_the_page_begins_as_the_script_writes_it(script: Any) -> None:
     bench = script("bench")
     page = PAGE.read_text(encoding="utf-8")
+
     assert page.startswith(bench.PAGE_HEAD)
     for part in bench.PARTS:
         assert f"\n\n{bench.PART_INTRODUCTIONS[part]}\n\nLoad " in page
@@ -51,6 +53,7 @@ def test_rows_are_selected_by_part_or_by_pattern(script: Any) -> None:
     """The option --only takes the name of a part, or a pattern for the work and size of rows."""
     bench = script("bench")
     row = bench.Row("sparse query", "1,000", measure=lambda: None)
+
     assert bench.is_selected(row, "search", only=None)
     assert bench.is_selected(row, "search", only="search")
     assert not bench.is_selected(row, "memory", only="search")
@@ -87,6 +90,7 @@ def test_a_row_is_compared_with_its_peers(script: Any) -> None:
     peers = [table.Peer("slow", 2.0), table.Peer("mem0", None)]
     aim = table.Aim(0.1, times_peer="slow")
     cells = table.Row("work", "at", lambda: table.Result(0.5, peers), aim).measured_cells()
+
     assert cells.aim == "<=0.2"
     assert cells.holds == "NO"
     assert cells.remarks == "slow 2 (0.25x); mem0 not here"
@@ -97,6 +101,7 @@ def test_the_page_of_a_part_is_an_introduction_and_a_table(script: Any) -> None:
     bench = script("bench")
     cells = bench.Cells("sparse query", "1,000", "0.09", "<=0.2", "ms", "yes", "rank-bm25 0.4")
     section = bench.page_section(bench.PartReport("search", 0.62, [cells]))
+
     assert section.splitlines() == [
         "## Search",
         "",
@@ -116,5 +121,6 @@ def test_the_page_has_as_many_calls_as_are_counted(script: Any) -> None:
     bench = script("bench")
     count_row = bench.rows_of("calls", NO_MEM0)[0]
     cells = count_row.measured_cells()
+
     assert cells.work == "memory-r2, all questions of a conversation"
     assert f"| {cells.work} | {cells.at} | {cells.ours} |" in PAGE.read_text(encoding="utf-8")

@@ -160,6 +160,7 @@ def test_a_run_without_comparable_scores_has_no_figures(
         question_ids={"before": ["a", "b"], "after": ids},
     )
     found = evidence.find_problem(run)
+
     assert found is None if problem is None else found.endswith(problem)
 
 

@@ -66,6 +66,7 @@ def test_a_split_that_two_machines_ran_counts_once(tables: Any) -> None:
         cell([0, 0], [1, 0], seed=4),
     ]
     [line] = tables.pool_splits(cells)
+
     assert (line["splits"], line["n"]) == (2, 4)
     assert line["before"] == pytest.approx(0.25)
     assert tables.pool_splits(cells[:2]) == []
@@ -79,6 +80,7 @@ def test_tests_of_the_two_locomo_conversations_are_pooled_as_two_splits(tables: 
     first = cell([0, 1], [1, 1], on="locomo", command="mempiler compile x --data locomo2.json")
     second = cell([0, 0], [1, 0], on="locomo", command="mempiler compile x --data locomo2r.json")
     [line] = tables.pool_splits([first, second])
+
     assert (line["splits"], line["n"]) == (2, 4)
 
 
@@ -86,6 +88,7 @@ def test_optimizers_of_different_splits_share_no_line(tables: Any) -> None:
     """`labeled` ran on the split of seed 0, and `mipro` on the split of seed 4."""
     cells = [cell([0, 1], [1, 1]), cell([1, 0], [1, 1], seed=4, **{"with": "mipro"})]
     lines = tables.compare_optimizers(cells)
+
     assert [sorted({"labeled", "mipro"} & line.keys()) for line in lines] == [
         ["labeled"],
         ["mipro"],
@@ -95,6 +98,7 @@ def test_optimizers_of_different_splits_share_no_line(tables: Any) -> None:
 def test_an_optimizer_without_an_interval_is_not_named_as_above_zero(tables: Any) -> None:
     """ "above zero" names the optimizers whose interval lies above zero."""
     [line] = tables.compare_optimizers([cell([0], [1], difference={"mean": 1.0, "interval": None})])
+
     assert line["above zero"] == []
 
 
@@ -112,6 +116,7 @@ def test_adapters_are_compared_in_the_same_variant_and_conversation(tables: Any)
         cell([0, 0], [1, 1], on="locomo", command=backwards, adapter="chat"),
     ]
     lines = tables.compare_adapters(cells)
+
     assert {(line["test"], line["variant"]) for line in lines} == {("conv-26", "")}
     [compiled] = [line for line in lines if line["with"] == "labeled"]
     assert (compiled["auto"], compiled["chat"]) == (0.5, 1.0)
@@ -131,6 +136,7 @@ def test_adapters_that_were_asked_other_questions_are_not_compared(
     chat = cell([0, 0], [1, 1], adapter="chat")
     chat["questions"]["after"] = other_questions
     lines = tables.compare_adapters([cell([0, 0], [1, 1]), chat])
+
     assert [line["with"] for line in lines] == ["(before)"]
 
 
@@ -145,6 +151,7 @@ def test_adapters_are_compared_by_the_cells_that_were_asked_the_same_questions(t
         cell([0, 0], [1, 1], adapter="chat"),
     ]
     [compiled] = [line for line in tables.compare_adapters(cells) if line["with"] == "labeled"]
+
     assert (compiled["n"], compiled["auto"], compiled["chat"]) == (2, 0.5, 1.0)
 
 
@@ -152,6 +159,7 @@ def test_a_cell_without_a_difference_stands_in_the_overview_alone(tables: Any) -
     """ "best" has the questions of the cell with the largest difference."""
     all_tables = tables.all_tables([cell([0], [1], on="locomo", difference=None)])
     [line] = all_tables["overview"]
+
     assert (line["labeled"], line["above zero"]) == (1, [])
     assert all_tables["best"] == []
 
@@ -160,6 +168,7 @@ def test_the_27th_machine_has_two_letters(tables: Any) -> None:
     """The pages name machines A to Z, in place of their real names."""
     cells = [cell([0], [1], **{"run by": f"machine {number}"}) for number in range(28)]
     machines = tables.name_machines(cells)
+
     assert [machine["machine"] for machine in machines][24:] == ["Y", "Z", "AA", "AB"]
     assert cells[27]["machine"] == "AB"
 

@@ -26,6 +26,7 @@ def test_writes_that_are_killed_take_time(script: Any) -> None:
     (stored,) = kill.make_sessions(1, users=1)
     start = time.perf_counter()
     writer.finalize(writer.update(writer.Memory(), stored.session).memory)
+
     assert time.perf_counter() - start >= 0.03
 
 

@@ -123,6 +123,7 @@ def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
 @pytest.mark.slow
 def test_a_recorded_baseline_holds_counts_and_no_places(tree: Path) -> None:
     recorded = run_mutants(tree, "--per-module", "100", "--record-baseline")
+
     assert recorded.returncode == 0, recorded.stderr
     baseline = json.loads((tree / "perf/mutants_baseline.json").read_text())
     assert baseline["guarantees"] == {"limits": {"tested": 6, "survived": 4}}
@@ -135,6 +136,7 @@ def test_tests_that_fail_without_a_mutation_end_the_run(tree: Path) -> None:
         TEST.replace("assert allows(9)", "assert allows(10)")
     )
     failed = run_mutants(tree)
+
     assert failed.returncode == 2
     assert "tests/test_limits.py fails without a mutation" in failed.stderr
     assert not (tree / "report.json").exists()
@@ -144,6 +146,7 @@ def test_modules_and_tests_that_are_not_there_are_named(mutants, tree: Path) -> 
     config = tree / "perf/mutants.toml"
     lines = ['"gone.py" = ["tests/test_limits.py"]', '"limits.py" = ["tests/test_gone.py"]']
     config.write_text("excluded_operators = []\n[guarantees.limits]\n" + "\n".join(lines))
+
     with pytest.raises(mutants.MutantsError) as error:
         mutants.read_config(config, tree)
     assert "limits: there is no file gone.py" in str(error.value)
@@ -180,6 +183,7 @@ def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, m
 def test_the_allowed_rate_counts_only_the_guarantees_that_were_tested(mutants) -> None:
     """3 of 30 are 10 percent, and 8 of 40 are 20. What has no baseline may survive as it likes."""
     baseline = {"reading": mutants.Counts(10, 5), "store": mutants.Counts(30, 3)}
+
     assert mutants.baseline_rate(baseline, ["store"]) == 10
     assert mutants.baseline_rate(baseline, ["reading", "store"]) == 20
     assert mutants.baseline_rate(baseline, ["new"]) == 100
@@ -188,4 +192,5 @@ def test_the_allowed_rate_counts_only_the_guarantees_that_were_tested(mutants) -
 def test_the_baseline_of_this_tree_can_be_read(mutants) -> None:
     """The recorded run tested 374 mutants, of which 109 survived."""
     baseline = mutants.read_baseline(mutants.BASELINE)
+
     assert mutants.total(baseline.values()) == mutants.Counts(374, 109)

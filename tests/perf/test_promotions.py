@@ -33,6 +33,7 @@ def test_of_two_hundred_pairs_of_the_same_program_at_most_ten_are_promoted(
         if (case.name, case.questions, case.conversations) == (name, questions, conversations)
     ]
     counts = promotions.count_promotions(case, pairs=200)
+
     assert counts["better"] + counts["cheaper"] <= 10
 
 
@@ -54,6 +55,7 @@ def test_a_program_with_equal_scores_and_three_tenths_fewer_tokens_is_mostly_pro
         saving=0.3,
         memory_noise=memory_noise,
     )
+
     assert promotions.count_promotions(case, pairs=20)["cheaper"] >= 12
 
 
@@ -74,4 +76,5 @@ def test_a_program_that_is_worse_by_twice_the_margin_is_never_promoted(
         loss=2 * margin,
         memory_noise=0.0,
     )
+
     assert promotions.count_promotions(case, pairs=20).total() == 0

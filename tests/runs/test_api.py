@@ -132,6 +132,7 @@ def test_a_result_holds_scores_before_and_after_on_the_test_examples(
     The scores of the original agent are in `before`, those of the compiled one in `after`.
     """
     test_questions = {example.question for example in make_examples(20, first=40)}
+
     assert {row.question for row in result.after.rows} == test_questions
     assert result.before.n == 20
     assert result.after.n == 20
@@ -151,6 +152,7 @@ def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.Compi
     """The optimizer was allowed two demos."""
     training_questions = {example.question for example in make_examples(20)}
     questions = set(demo_questions(result))
+
     assert len(questions) == 2
     assert questions <= training_questions
 
@@ -197,6 +199,7 @@ def test_an_evaluation_logs_no_warning_of_dspy(caplog: pytest.LogCaptureFixture)
     evaluation = mempiler.evaluate(
         Agent(), make_examples(2), lm=language_model("offline"), progress=False
     )
+
     assert evaluation.n == 2
     assert "discouraged" not in caplog.text
 
@@ -223,6 +226,7 @@ def test_a_result_is_shown_as_text_and_html(result: mempiler.CompileResult) -> N
 
 def test_a_result_is_exported_as_json_and_data_frames(result: mempiler.CompileResult) -> None:
     exported = json.loads(json.dumps(result.to_dict()))
+
     assert exported["before"]["score"] == result.before.score
     assert len(result.to_pandas()) == 20
     assert len(result.before.to_pandas()) == 20
@@ -232,6 +236,7 @@ def test_html_of_a_result_escapes_what_models_and_users_wrote() -> None:
     hostile = make_example(0, category="<script>alert(1)</script>")
     evaluation = mempiler.evaluate(Agent(), [hostile], lm="offline", progress=False)
     html = evaluation._repr_html_()
+
     assert "alert(1)" in html
     assert "<script>" not in html
 
@@ -239,6 +244,7 @@ def test_html_of_a_result_escapes_what_models_and_users_wrote() -> None:
 def test_progress_is_written_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     mempiler.evaluate(Agent(), make_examples(2), lm="offline")
     captured = capsys.readouterr()
+
     assert captured.out == ""
     assert "2 questions" in captured.err
 
@@ -246,6 +252,7 @@ def test_progress_is_written_to_standard_error(capsys: pytest.CaptureFixture[str
 def test_nothing_is_written_without_progress(capsys: pytest.CaptureFixture[str]) -> None:
     mempiler.evaluate(Agent(), make_examples(2), lm="offline", progress=False)
     captured = capsys.readouterr()
+
     assert captured.out == ""
     assert captured.err == ""
 
@@ -283,6 +290,7 @@ def test_examples_that_do_not_fit_are_refused_in_one_line(
 ) -> None:
     with pytest.raises(DataError) as refused:
         mempiler.evaluate(Agent(), examples, lm="offline", progress=False)
+
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -331,6 +339,7 @@ def test_arguments_that_do_not_fit_are_refused_in_one_line(
 ) -> None:
     with pytest.raises(error) as refused:
         mempiler.evaluate(Agent(), **{"lm": "offline", "progress": False, **options})
+
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -487,12 +496,14 @@ def recorded_gepa_settings(**extra: Any) -> Any:
 def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:
     recorded = recorded_gepa_settings(stop_callbacks=[NoImprovementStopper(5)])
     description = "NoImprovementStopper(max_iterations_without_improvement=5)"
+
     assert recorded["stop_callbacks"] == [description]
 
 
 def test_objects_within_an_object_are_recorded_with_their_arguments() -> None:
     either = CompositeStopper(NoImprovementStopper(5), ScoreThresholdStopper(0.9))
     description = recorded_gepa_settings(stop_callbacks=either)["stop_callbacks"]
+
     assert "max_iterations_without_improvement=5" in description
     assert "0.9" in description
 
@@ -500,6 +511,7 @@ def test_objects_within_an_object_are_recorded_with_their_arguments() -> None:
 def test_a_model_among_the_settings_is_recorded_without_its_key() -> None:
     lm = dspy.LM("openai/x", api_key="a-secret-key")
     recorded = recorded_gepa_settings(reflection_lm=lm)
+
     assert recorded["reflection_lm"] == "LM"
     assert "a-secret-key" not in str(recorded)
 
@@ -521,6 +533,7 @@ def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:
     lm = language_model("offline")
     with dspy.context(lm=lm):
         evaluation = mempiler.evaluate(Agent(), make_examples(2), progress=False)
+
     assert evaluation.lm == "offline"
 
 
@@ -541,6 +554,7 @@ def test_limits_stop_a_run_that_can_be_resumed() -> None:
 
 def test_a_benchmark_has_three_parts() -> None:
     locomo = mempiler.benchmark("locomo")
+
     assert locomo.train
     assert locomo.dev
     assert locomo.test
@@ -606,6 +620,7 @@ def test_a_plan_of_a_users_module_gives_its_calls_and_its_split() -> None:
     plan = mempiler.plan(
         Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False
     )
+
     assert plan.calls.low > 0
     assert plan.split is not None
 
@@ -640,6 +655,7 @@ def test_a_model_that_calls_exit_fails_its_questions_and_not_the_process(program
     evaluation = mempiler.evaluate(
         program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
     )
+
     assert evaluation.failures == 2
     # The message says where in the user's code it was.
     assert "SystemExit: 3 (test_api.py:" in evaluation.breakage
@@ -653,6 +669,7 @@ def test_a_model_that_calls_exit_fails_its_questions_under_asyncio(program: str)
             program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
         )
     )
+
     assert evaluation.failures == 2
 
 
@@ -667,6 +684,7 @@ def test_a_compile_ends_normally_although_its_model_calls_exit() -> None:
         progress=False,
         max_failure_rate=1.0,
     )
+
     assert compiled.before.rows
     assert compiled.before.failures == len(compiled.before.rows)
 
@@ -690,6 +708,7 @@ def test_a_search_that_calls_exit_fails_its_questions() -> None:
     evaluation = mempiler.evaluate(
         f"{__name__}:LeavingSearch", benchmark="locomo", test=2, lm="offline", progress=False
     )
+
     assert evaluation.failures == 2
 
 
@@ -711,6 +730,7 @@ def test_an_unknown_stage_or_split_is_refused(
 
 def test_a_model_with_limits_of_its_own_is_refused_by_a_run() -> None:
     lm = language_model("offline", guard=BudgetGuard(Limits(max_calls=2)))
+
     with pytest.raises(UserError, match="give limits= to the run instead"):
         mempiler.evaluate(Agent(), make_examples(2), lm=lm, progress=False)
 
@@ -731,6 +751,7 @@ def test_answers_that_were_cut_off_are_counted_and_shown() -> None:
     evaluation = mempiler.evaluate(
         "turn-rag", make_examples(2), lm=CutOffModel("own/model"), metric="f1", progress=False
     )
+
     # Each answer is asked for once more. Then the part that came is taken.
     assert [row.answer for row in evaluation.rows] == ["Lis", "Lis"]
     assert evaluation.faults == {"task.answer": {"cut": 2 * 2}}

@@ -127,6 +127,7 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
 def test_the_manifest_says_what_was_saved(saved: Path) -> None:
     """The saved program is a turn RAG, which recalls ten turns (`k`) by default."""
     manifest = read_manifest(saved)
+
     assert manifest.method == "turn-rag"
     assert manifest.task == "question-answering"
     assert manifest.config["k"] == 10
@@ -158,6 +159,7 @@ def forge_state(folder: Path, text: str) -> None:
 @pytest.mark.parametrize("folder", [3, None])
 def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
     message = refusal(load, folder)
+
     assert message.startswith(f"folder = {folder}: give the folder of a saved program")
 
 
@@ -177,6 +179,7 @@ def test_an_altered_manifest_is_refused(saved: Path, changes: dict[str, Any], pr
     """The manifest holds a digest of itself, which is wrong after these changes."""
     alter_manifest(saved, **changes)
     message = refusal(load, saved)
+
     assert "manifest.json" in message
     assert problem in message
 
@@ -194,6 +197,7 @@ def test_a_file_with_other_content_is_refused(
 ) -> None:
     (saved / file_name).write_bytes(content)
     message = refusal(load, saved)
+
     assert file_name in message
     assert problem in message
 
@@ -214,6 +218,7 @@ def test_a_state_of_another_shape_is_refused_even_if_its_digest_is_right(
     """Whoever writes another state can also write its digest."""
     forge_state(saved, state)
     message = refusal(load, saved)
+
     assert "state.json" in message
     assert problem in message
 
@@ -229,6 +234,7 @@ def test_a_folder_without_one_of_its_files_is_refused(
     saved: Path, file_name: str, problem: str
 ) -> None:
     (saved / file_name).unlink()
+
     assert problem in refusal(load, saved)
 
 
@@ -236,6 +242,7 @@ def test_a_link_to_a_file_outside_the_folder_is_refused(saved: Path, tmp_path: P
     (saved / STATE).rename(tmp_path / STATE)
     (saved / STATE).symlink_to(tmp_path / STATE)
     message = refusal(load, saved)
+
     assert "state.json: is a link to a file outside the folder" in message
     assert "put the file itself there" in message
 
@@ -245,12 +252,14 @@ def test_a_link_within_the_folder_is_followed(saved: Path) -> None:
     (saved / "..data").mkdir()
     (saved / STATE).rename(saved / "..data" / STATE)
     (saved / STATE).symlink_to(f"..data/{STATE}")
+
     assert load(saved).name == "turn-rag"
 
 
 def test_a_very_large_file_is_refused_before_it_is_read(saved: Path) -> None:
     os.truncate(saved / STATE, 2**27)
     message = refusal(load, saved)
+
     assert "state.json" in message
     assert "has 134,217,728 bytes" in message
 
@@ -282,6 +291,7 @@ def test_a_method_of_very_many_policies_is_refused_in_one_short_line(saved: Path
     """A policy changes the method whose name it precedes, as "logs+" in "logs+turn-rag"."""
     forge_manifest(saved, method="logs+" * 2000 + "turn-rag")
     message = refusal(load, saved)
+
     assert "2,000 policies before a method; at most 8" in message
     assert len(message) < 200
 
@@ -326,6 +336,7 @@ def test_a_saved_predictor_that_the_code_lacks_is_named(tmp_path: Path) -> None:
 def test_a_predictor_that_was_not_saved_is_named(saved: Path) -> None:
     forge_state(saved, "{}")
     message = refusal(load, saved)
+
     assert "task.answer of the code is not in the saved program" in message
     assert "compile again" in message
 
@@ -528,6 +539,7 @@ def test_a_folder_that_does_not_exist_is_not_published(
     hub: FakeHub, tmp_path: Path, cli: Any
 ) -> None:
     _, _, error_output = cli("publish", tmp_path / "nothing", ADDRESS)
+
     assert "nothing: there is no such folder" in error_output
     assert hub.requests == []
 
@@ -619,6 +631,7 @@ def test_a_program_that_the_hub_does_not_give_is_refused_with_the_reason(
     """The hub has one program, at `ADDRESS`. If there is an `error`, it answers with that."""
     push(saved, ADDRESS, private=True)
     hub.error = error
+
     with pytest.raises(kind, match=problem):
         mempiler.load(address)
 
@@ -626,6 +639,7 @@ def test_a_program_that_the_hub_does_not_give_is_refused_with_the_reason(
 def test_a_program_is_not_pushed_to_a_revision(hub: FakeHub, saved: Path) -> None:
     with pytest.raises(UserError, match="leave out @main"):
         push(saved, f"{ADDRESS}@main")
+
     assert hub.requests == []
 
 
@@ -633,6 +647,7 @@ def test_a_program_is_not_pushed_without_a_token(
     hub: FakeHub, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
+
     with pytest.raises(UserError, match="set HF_TOKEN, or run: hf auth login"):
         push(saved, ADDRESS)
     assert hub.requests == []

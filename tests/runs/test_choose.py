@@ -89,6 +89,7 @@ def clear_choice() -> mempiler.Choice:
 
 def test_the_method_that_answers_best_wins(clear_choice: mempiler.Choice) -> None:
     winner = "tests.runs.test_choose:knows_everything"
+
     assert clear_choice.winner == winner
     assert clear_choice.verdict == "better"
     assert clear_choice.rows[0].score == 1.0
@@ -117,6 +118,7 @@ def test_the_table_names_the_winner_and_what_a_question_takes(
     clear_choice: mempiler.Choice,
 ) -> None:
     text = str(clear_choice)
+
     assert "winner: tests.runs.test_choose:knows_everything, better than" in text
     assert "scope: other conversations" in text
     assert "84 of 560 answers" in text
@@ -126,6 +128,7 @@ def test_the_table_names_the_winner_and_what_a_question_takes(
 
 def test_a_notebook_gets_the_table_as_html(clear_choice: mempiler.Choice) -> None:
     html = clear_choice._repr_html_()
+
     assert html.startswith("<table>")
     assert "knows_everything" in html
 

@@ -132,6 +132,7 @@ def test_better_rules_raise_the_score(result: mempiler.CompileResult) -> None:
     assert result.before.score == 0.0
     assert result.after.score == 1.0
     predictors = result.program.all_predictors()
+
     assert predictors["method.writer.texts.rules"].signature.instructions == BETTER_RULES
 
 

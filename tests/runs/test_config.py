@@ -60,6 +60,7 @@ OPTIONS: dict[str, Any] = {
 
 def test_a_file_of_the_defaults_is_read_as_the_same_configuration() -> None:
     config = run_config("locomo")
+
     assert parse_config(config_toml(config)) == config
 
 
@@ -67,17 +68,20 @@ def test_a_file_of_the_defaults_is_read_as_the_same_configuration() -> None:
 def test_a_file_with_one_option_is_read_as_the_same_configuration(name: str) -> None:
     """The values in `OPTIONS` are no defaults, and some of them are awkward in TOML."""
     config = run_config("locomo", **{name: OPTIONS[name]})
+
     assert parse_config(config_toml(config)) == config
 
 
 def test_a_file_with_many_options_is_read_as_the_same_configuration() -> None:
     config = run_config("locomo", **OPTIONS)
+
     assert parse_config(config_toml(config)) == config
 
 
 def test_a_metric_that_is_a_setting_of_the_benchmark_is_written_as_such_a_setting() -> None:
     """A metric may also be given as the option `metric`; a file keeps the two apart."""
     config = run_config("locomo", benchmark_set={"metric": "f1"})
+
     assert parse_config(config_toml(config)) == config
 
 
@@ -111,6 +115,7 @@ def test_a_wrong_value_names_option_value_and_what_is_expected(
 ) -> None:
     with pytest.raises(UserError) as error:
         run_inputs("locomo", **{option: value})
+
     assert str(error.value).startswith(expected)
     assert "\n" not in str(error.value)
 
@@ -119,6 +124,7 @@ def test_a_wrong_value_names_option_value_and_what_is_expected(
 def test_a_setting_of_the_benchmark_that_is_given_twice_is_refused(name: str, value: str) -> None:
     with pytest.raises(UserError) as error:
         run_inputs("locomo", **{name: value, "benchmark_set": {name: "1"}})
+
     assert f"--{name} and --benchmark-set {name}=... set the same thing" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -137,6 +143,7 @@ def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(
     """A training takes its settings in one mapping, and some of them are lists."""
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
+
     assert str(error.value).startswith(expected)
 
 
@@ -160,24 +167,28 @@ def test_a_group_of_training_settings_and_a_setting_in_it_are_not_given_together
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
     message = f"settings of the training: {group} contains {name}; give only one of them"
+
     assert str(error.value) == message
 
 
 def test_a_group_of_training_settings_is_replaced_as_a_whole() -> None:
     """What is not given in the group has its default. `beta` is a setting of the training job."""
     config = TrainingConfig().changed({"curriculum": {"horizons": (1, 2)}, "beta": 0.5})
+
     assert config.settings.curriculum == Curriculum((1, 2))
     assert config.train_kwargs == {"beta": 0.5}
 
 
 def test_an_unknown_setting_of_a_section_is_refused() -> None:
     settings: Any = {"sead": 3}
+
     with pytest.raises(UserError, match="unknown setting 'sead'; did you mean 'seed'"):
         DataConfig(benchmark="locomo", **settings)
 
 
 def test_a_configuration_without_a_benchmark_is_refused() -> None:
     options: Any = {}
+
     with pytest.raises(UserError, match="benchmark is missing"):
         RunConfig.from_options(**options)
 
@@ -188,6 +199,7 @@ def test_python_functions_have_the_options_of_the_configuration() -> None:
     # argument of its own.
     python_options = RunOptions.__annotations__.keys() - {"limits", "progress"}
     configured_options = CONFIG_FIELDS.keys() - {"metric", "repeat"}
+
     assert python_options == configured_options
 
 
@@ -247,6 +259,7 @@ def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
 ) -> None:
     """The server listens at 127.0.0.1."""
     toml = evaluation_to_repeat.toml
+
     assert toml.startswith("# mempiler evaluate turn-rag --config FILE\n")
     assert "127.0.0.1" not in toml
 
@@ -360,6 +373,7 @@ def test_a_run_with_questions_made_in_python_has_no_file() -> None:
     """A command that reads a file can repeat no run with objects of Python."""
     questions = mempiler.benchmark("locomo").test[:2]
     evaluation = mempiler.evaluate("turn-rag", questions, metric="f1", progress=False)
+
     with pytest.raises(UserError, match=r"made in Python \(questions\)"):
         recorded_toml(RunFolder.open(str(evaluation.run_id)))
 
@@ -418,6 +432,7 @@ def test_a_compile_by_an_optimizer_made_in_python_has_no_file() -> None:
         force=True,
         progress=False,
     )
+
     with pytest.raises(UserError, match=r"made in Python \(optimizer\)"):
         recorded_toml(RunFolder(compiled.run))
 
@@ -493,6 +508,7 @@ def test_a_list_of_categories_stays_a_setting_of_the_benchmark_in_a_file() -> No
         "options": {"categories": [1, 2]},
     }
     toml = recorded_toml(RunFolder.create("evaluate-x", record))
+
     assert "[data.settings]\ncategories = [1, 2]\n" in toml
 
 
@@ -517,6 +533,7 @@ def test_a_compile_refuses_an_answer_model_because_it_would_not_ask_it(function:
 def test_categories_are_one_or_several(categories: Any, expected: str | None) -> None:
     """The categories of questions may be given as a number, a list or a text; LoCoMo has five."""
     inputs = make_inputs({"benchmark": "locomo", "categories": categories})
+
     assert inputs.config.data.categories == expected
 
 
@@ -551,6 +568,7 @@ def test_a_run_to_resume_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
         resume=at_zero.folder,
         progress=False,
     )
+
     assert resumed.score == at_zero.score
 
 
@@ -559,6 +577,7 @@ def test_a_run_to_replay_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
     replayed = mempiler.evaluate(
         "turn-rag", benchmark="locomo", test=2, lm_set={}, replay=at_zero.folder, progress=False
     )
+
     assert replayed.score == at_zero.score
 
 

@@ -120,6 +120,7 @@ def gain(tmp_path_factory: pytest.TempPathFactory) -> Gain:
 def test_a_gain_is_measured_on_test_and_on_dev(gain: Gain) -> None:
     """The scripted model answers rightly only if the prompt shows demos, which are added."""
     summary = gain.outcome.to_dict()
+
     assert gain.outcome.promoted
     assert summary["before"]["score"] == 0.0
     assert summary["after"]["score"] == 1.0
@@ -184,6 +185,7 @@ def test_the_page_of_a_compile_shows_what_was_changed(page: Page) -> None:
     """The only prompt has changed: demos were added, as lines with "+" say."""
     assert list(page.phases) == ["before", "after"]
     (change,) = page.changes
+
     assert change.changed is True
     assert any(line.startswith("+Demo 1 of") for line in change.diff)
 
@@ -222,6 +224,7 @@ def test_the_page_of_a_compile_shows_every_question_with_its_prompt(gain: Gain, 
 def test_traces_are_not_repeated_in_the_file_of_rows(gain: Gain) -> None:
     """A row is a scored question. Its trace is long, and the store of the run keeps it already."""
     first_line = (gain.outcome.run / "after_rows.jsonl").read_text().splitlines()[0]
+
     assert "trace" not in json.loads(first_line)
 
 
@@ -368,6 +371,7 @@ def test_a_program_may_abstain_only_where_questions_are_unanswerable(
     """
     inputs = run_inputs(benchmark="locomo", benchmark_set=benchmark_settings)
     program = start_program("turn-rag", inputs, inputs.benchmark)
+
     assert program.config.get("task.abstain", False) is may_abstain
 
 
@@ -426,6 +430,7 @@ def test_an_answer_model_is_refused_where_the_benchmark_writes_the_prompts() -> 
     inputs = run_inputs(
         benchmark="memory-env", benchmark_set={"users": 10}, test=2, answer_lm="offline"
     )
+
     with pytest.raises(UserError, match="--answer-lm does not reach it"):
         run_evaluate("memory-r2", inputs, "test")
 

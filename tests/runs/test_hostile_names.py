@@ -108,5 +108,6 @@ def test_a_long_name_of_a_run_is_cut_to_150_bytes(
     """The name of a run is the name of its folder. No letter is cut in two."""
     # File systems refuse names of more than 255 bytes.
     created = RunFolder.create(letter * 300, {})
+
     assert created.path.name.count(letter) == expected_letters
     assert RunFolder.open(created.path.name).path == created.path

@@ -593,6 +593,7 @@ def test_a_store_without_feedback_has_too_few_questions(
 def test_questions_come_from_a_store_or_a_file(address: str, questions: Path) -> None:
     with pytest.raises(UserError, match="give one of --store and --data"):
         mempiler.improve(address, progress=False)
+
     with pytest.raises(UserError, match="give one of --store and --data"):
         mempiler.improve(address, data=questions, store="memories.sqlite", progress=False)
 

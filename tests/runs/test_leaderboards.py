@@ -112,6 +112,7 @@ def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
     _, run = sample_run("locomo")
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
     results = json.loads(path.read_text())
+
     assert results["accuracy"] == run.evaluation.score
     assert results["total_queries"] == run.evaluation.n
     assert results["split"] == "sample"
@@ -124,6 +125,7 @@ def test_results_for_amb_hold_the_answers(tmp_path: Path) -> None:
     benchmark, run = sample_run("locomo")
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
     right, wrong, failed = json.loads(path.read_text())["results"][:3]
+
     assert right["query_id"] == "sample-1_q0"
     assert right["gold_answers"] == [benchmark.examples[0].answer]
     assert right["correct"] is True
@@ -206,6 +208,7 @@ def test_a_run_whose_questions_are_not_in_the_benchmark_is_not_written(tmp_path:
     """LoCoMo, the benchmark of this run, has no question `q1`."""
     run = FinishedRun("a-run", evaluation([row("q1")]), {}, {})
     message = refusal(write_harness_results, run, "amb", tmp_path / "amb.json")
+
     assert "1 questions of a-run are not in" in message
     assert list(tmp_path.iterdir()) == []
 
@@ -213,5 +216,6 @@ def test_a_run_whose_questions_are_not_in_the_benchmark_is_not_written(tmp_path:
 def test_a_run_on_a_benchmark_that_the_harness_lacks_is_not_written(tmp_path: Path) -> None:
     _, run = sample_run("msc")
     message = refusal(write_harness_results, run, "omnimemeval", tmp_path / "results.json")
+
     assert "omnimemeval has no benchmark msc" in message
     assert list(tmp_path.iterdir()) == []

@@ -72,6 +72,7 @@ def logged_run() -> Any:
 
 def test_a_run_has_tags_and_parameters(logged_run: Any) -> None:
     tags = logged_run.data.tags
+
     assert tags["command"] == "evaluate"
     assert tags["mlflow.source.name"] == "mempiler"
     assert tags["mlflow.user"]
@@ -106,6 +107,7 @@ def test_the_recall_of_an_evaluation_is_logged_as_a_metric() -> None:
         row("q1", recall={"recall@5": 0.5}),
     ]
     metrics = logged_metrics(evaluation(rows))
+
     # A metric of MLflow has no "@" in its name.
     assert metrics["evaluation.recall_at_5"] == 0.75
 
@@ -133,6 +135,7 @@ def test_an_evaluation_is_logged_with_every_row(logged_run: Any, tmp_path: Path)
     run_id = logged_run.info.run_id
     lines = download(run_id, "evaluation_rows.jsonl", tmp_path).splitlines()
     rows = [json.loads(line) for line in lines]
+
     assert [row["id"] for row in rows] == ["q0", "q1", "q2"]
     assert rows[0]["failure"]["kind"] == "parse"
     assert json.loads(download(run_id, "evaluation.json", tmp_path))["n"] == 3
@@ -141,6 +144,7 @@ def test_an_evaluation_is_logged_with_every_row(logged_run: Any, tmp_path: Path)
 @pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
 def test_a_store_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+
     assert uri in refusal(Tracker("test-wrong-store").__enter__)
 
 
@@ -199,6 +203,7 @@ def test_artifacts_lie_where_the_store_is(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
     expected = None if location is None else location.format(working_folder=tmp_path)
+
     assert artifact_location(uri) == expected
 
 

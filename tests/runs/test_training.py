@@ -89,6 +89,7 @@ def test_an_exported_environment_has_the_histories_of_the_users_for_training(
     tmp_path: Path,
 ) -> None:
     environment = Environment.open(export(tmp_path / "out", *TEN_USERS))
+
     assert len(environment.histories) == 6
 
 
@@ -198,6 +199,7 @@ def test_an_export_with_other_options_is_refused(
     exported: dict[str, Any], options: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
     changed_options = {**exported["options"], **options}
+
     with pytest.raises(mempiler.ProgramError, match=problem):
         open_export(tmp_path, {**exported, "options": changed_options})
 
@@ -241,6 +243,7 @@ def test_an_export_that_is_impossible_is_refused_in_one_line(
     exit_code, _, error_output = cli(
         "export", "verifiers", method, *options, "--out", tmp_path / "out"
     )
+
     assert exit_code == 2
     (line,) = error_output.splitlines()
     assert re.search(message, line)
@@ -265,6 +268,7 @@ def test_the_optimizer_decides_the_groups_and_their_reward(
     `session_reward` says which questions count as the reward of a session.
     """
     training = TrainingConfig(objective=optimizer).training(seed=7)
+
     assert training.objective == objective
     assert training.session_reward == session_reward
     assert training.seed == 7
@@ -276,6 +280,7 @@ def test_the_groups_and_rewards_of_every_optimizer_that_trains_are_tested() -> N
 
 def test_the_session_reward_of_logo_grpo_may_be_chosen() -> None:
     config = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
+
     assert config.training(seed=0).session_reward == "cumulative"
 
 
@@ -320,6 +325,7 @@ def test_a_setting_of_a_training_without_effect_is_refused(
 
 def test_a_session_reward_that_the_optimizer_has_anyway_is_no_mistake() -> None:
     config = TrainingConfig().changed({"objective": "grpo", "session_reward": "trajectory"})
+
     assert config.training(seed=0).session_reward == "trajectory"
 
 
@@ -337,6 +343,7 @@ def test_settings_in_one_object_may_repeat_the_defaults(settings: TrainingSettin
     """
     config = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
     expected = replace(settings, seed=7, objective="grpo", session_reward="session")
+
     assert config.training(seed=7) == expected
 
 
@@ -346,6 +353,7 @@ def test_each_setting_goes_to_the_group_that_has_it() -> None:
     config = defaults.changed(
         {"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5}
     )
+
     assert config.lora == 4
     assert config.settings.num_rollouts == 2
     assert config.settings.curriculum.tokens == 900
@@ -358,6 +366,7 @@ def test_a_training_of_all_weights_has_the_released_numbers() -> None:
     """By default a training is that of the paper Memory-R2, whose authors released their code."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
     trainer = Reinforcement.parse(config.trainer_settings)
+
     assert trainer.learning_rate == 2e-6
     assert trainer.epochs == 2
     assert trainer.batch_size == 2048
@@ -373,6 +382,7 @@ def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own(
     """A LoRA adapter has few weights, which are trained in the place of all weights."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
     trainer = Reinforcement.parse(config.trainer_settings)
+
     assert trainer.learning_rate == 1e-5
     assert trainer.epochs == 1
     assert trainer.batch_size == 2048
@@ -381,6 +391,7 @@ def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own(
 def test_the_epochs_of_an_adapter_may_be_set() -> None:
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
     trainer = Reinforcement.parse(config.changed({"epochs": 3}).trainer_settings)
+
     assert trainer.learning_rate == 1e-5
     assert trainer.epochs == 3
 
@@ -389,6 +400,7 @@ def test_the_epochs_of_an_adapter_may_be_set() -> None:
 def test_a_training_of_the_tiny_model_has_numbers_of_its_own(changes: dict[str, Any]) -> None:
     config = TrainingConfig.for_model("local:tiny").changed(changes)
     trainer = Reinforcement.parse(config.trainer_settings)
+
     assert trainer.learning_rate == 2e-4
     assert trainer.epochs == 2
     assert trainer.batch_size == 48
@@ -404,6 +416,7 @@ def test_a_setting_that_trl_does_not_decide_is_refused_before_the_model_is_made(
     Mempiler sets some of its settings itself.
     """
     message = "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"
+
     with pytest.raises(mempiler.UserError, match=message):
         TrainingConfig.for_model("local:tiny").changed({"trainer": "trl", "trl": {"epsilon": 0.1}})
 
@@ -486,6 +499,7 @@ def test_a_training_on_own_examples_is_planned() -> None:
         train_set={"steps": 1, "horizons": [1]},
         progress=False,
     )
+
     assert plan.phases["training"].high > 0
 
 

@@ -122,6 +122,7 @@ def set_filter(browser: Browser, field: str, value: str) -> None:
 def test_a_click_on_a_point_of_the_frontier_shows_its_prompt(opened: Browser) -> None:
     assert visible_ids(opened, ".candidate") == []
     click(opened, 'svg a[href="#candidate-1"] circle')
+
     assert visible_ids(opened, ".candidate") == ["candidate-1"]
     assert texts(opened, "#candidate-1 .diff") == ["Instruction <b>1</b>"]
 
@@ -202,6 +203,7 @@ def test_the_page_has_no_serious_fault_of_accessibility(opened: Browser, scheme:
     opened.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     faults = serious_faults(opened)
     opened.media()  # as before, for the next test
+
     assert faults == []
 
 

@@ -139,6 +139,7 @@ def test_a_question_says_where_it_went_wrong(
     the prompts.
     """
     question = row(**changes)
+
     assert question.reason == reason
     assert question.recall_extent == recall_extent
     assert question.right == (reason == "right")
@@ -176,6 +177,7 @@ def test_a_prompt_and_a_recalled_entry_share_the_number_of_their_line(
     lines = script_data["lines"]
     (phase,) = script_data["questions"][0]["shown"]
     line_numbers = phase["calls"][0]["messages"][0]["content"]
+
     assert [lines[number] for number in line_numbers] == ["What?", "[D1:2] Bob: Yes."]
     assert line_numbers[1] == phase["entries"][1]["line"]
     # Lines that recur are there once.
@@ -242,6 +244,7 @@ def test_the_security_policy_of_a_page_allows_only_its_own_scripts() -> None:
     _, _, after_name = html.partition('Content-Security-Policy" content="')
     escaped_policy, _, _ = after_name.partition('"')
     policy = escaped_policy.replace("&#39;", "'")
+
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
 
@@ -250,6 +253,7 @@ def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
     html = page_html(row())
     # The only "http" is in the name of an attribute.
     without_attribute = html.replace("<meta http-equiv", "<meta").replace('"http-equiv', "")
+
     assert "http" not in without_attribute
     assert " onclick" not in html
     assert " style=" not in html
@@ -355,6 +359,7 @@ def test_the_terminal_shows_categories_and_what_their_scores_rest_on() -> None:
     lines = terminal_lines(scored({"1": [0.5, 0.25], "5": [1.0]}))
     # Columns may be wider than their cells.
     rows = [" ".join(line.split()) for line in lines]
+
     # Category, questions, score with its interval, F1, and failures. One question has no interval.
     assert "1 2 0.375 [0.250, 0.500] 0.375 0" in rows
     assert "5 (not in score) 1 1.000 1.000 0" in rows
@@ -367,6 +372,7 @@ def test_the_first_line_says_if_scores_are_a_smoke_test_only(comparable: bool) -
     """Scores with the offline engine in place of a model can be compared with nothing."""
     long_name = "a-very-long-method-name-" * 4
     lines = terminal_lines(scored({"1": [0.5]}, comparable=comparable, program=long_name))
+
     assert (SMOKE_TEST in lines[0]) is not comparable
 
 
@@ -393,6 +399,7 @@ def test_the_first_line_says_if_scores_are_a_smoke_test_only(comparable: bool) -
 )
 def test_usage_is_one_line(changes: dict[str, Any], usage: str) -> None:
     facts = usage_facts({"score": scored({"1": [0.5]}, **changes)})
+
     assert facts == [("LM calls", usage)]
 
 

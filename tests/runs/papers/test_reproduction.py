@@ -109,12 +109,14 @@ def test_a_reproduction_is_saved_as_it_is_printed(reproduction: Reproduction) ->
     saved = json.loads((reproduction.run / "reproduced.json").read_text())
     # Tuples become lists in JSON.
     printed = json.loads(json.dumps(reproduction.summary()))
+
     assert saved == printed
 
 
 def test_a_cell_has_an_interval_and_the_number_of_the_paper(rows: dict[str, Any]) -> None:
     row = rows["three turns"]
     cell = row["cells"]["all"]
+
     assert cell["n"] == row["n"]
     assert cell["printed"] == (38.1,)
     low, high = cell["interval"]
@@ -127,6 +129,7 @@ def test_a_row_has_its_difference_to_the_row_of_the_baseline(rows: dict[str, Any
     row = rows["three turns"]
     baseline = rows["nothing"]
     difference = row["difference"]
+
     assert difference["to"] == "nothing"
     assert difference["n"] == row["n"]
     # There are six questions, and a verdict needs twenty.
@@ -140,6 +143,7 @@ def test_a_row_has_its_difference_to_the_row_of_the_baseline(rows: dict[str, Any
 
 def test_a_row_says_how_many_calls_it_took_and_how_many_it_lost(rows: dict[str, Any]) -> None:
     row = rows["three turns"]
+
     # One for each question.
     assert row["takes"]["calls"] == 6
     assert row["failures"] == 0
@@ -186,6 +190,7 @@ def test_all_rows_beside_a_compiled_one_are_asked_the_test_questions_only(
     assert not compiled_reproduction.failed
     (section,) = compiled_reproduction.sections
     question_counts = {row.label: len(row.evaluation.rows) for row in section.rows}
+
     assert question_counts == {"three turns": 4, "demos": 4, "more demos": 4}
     commands = {settings["command"] for settings in settings_of_parts(compiled_reproduction)}
     assert commands == {"evaluate", "compile"}
@@ -336,6 +341,7 @@ def test_a_variant_that_fails_is_named_and_the_others_are_run(printed_reproducti
 
 def test_a_variant_that_is_not_installed_is_left_out(printed_reproduction: str) -> None:
     reason = "system:mem0 is not installed; run: mempiler fetch system:mem0"
+
     assert f"the other is left out: {reason}" in printed_reproduction
 
 
@@ -560,6 +566,7 @@ def test_shares_are_shown_in_points_and_other_numbers_as_they_are(
 
 def test_the_shares_of_a_paper_are_shown_in_points(section_of_all_units: SectionResult) -> None:
     first_row, second_row = section_of_all_units.rows
+
     assert section_of_all_units.cells(first_row)[0].printed == (7.2,)
     assert section_of_all_units.cells(second_row)[0].printed == ("50 > 40",)
 

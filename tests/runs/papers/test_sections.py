@@ -63,6 +63,7 @@ def test_more_seeds_take_no_more_calls_of_a_model_that_always_answers_alike() ->
     """The offline engine does not sample, so a second seed would only repeat the first."""
     one_seed, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=1))
     three_seeds, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=3))
+
     assert three_seeds == one_seed
 
 
@@ -71,6 +72,7 @@ def test_three_seeds_take_three_times_the_calls_of_a_model_that_samples() -> Non
     config = run_config(BENCHMARK_OF_SECTION, test=8, lm="openai/gpt-4.1-mini")
     one_seed, _ = plan_paper(small_paper(), config, Selection(seeds=1))
     three_seeds, _ = plan_paper(small_paper(), config, Selection(seeds=3))
+
     assert three_seeds.calls.high == pytest.approx(3 * one_seed.calls.high)
     assert one_seed.usd is not None
     assert 0 < one_seed.usd.low < one_seed.usd.high
@@ -158,6 +160,7 @@ def test_a_wrong_option_is_refused_in_one_line_before_anything_is_made(
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     exit_code, _, error_output = cli("reproduce", *options)
+
     assert exit_code == 2
     assert message in error_output.splitlines()[-1]
     assert "Traceback" not in error_output
@@ -222,6 +225,7 @@ def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> 
     """`table1-transfer` is about memories that one model writes and another one reads."""
     config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
     sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
+
     assert [section.section.name for section in sections] == ["table1"]
     reason = "asks another model about what openai/x wrote; name that with --answer-lm"
     assert f"section table1-transfer {reason}" in notes
@@ -250,6 +254,7 @@ def test_the_offline_engine_answers_in_place_of_another_model() -> None:
     (section,), _ = resolve_sections(
         read_paper("pramem"), run_config(BENCHMARK_OF_SECTION), selection
     )
+
     assert section.config.models.answer.name == "offline"
 
 
@@ -265,6 +270,7 @@ def pramem_settings() -> dict[str, PraMemSettings]:
 def test_variants_of_pramem_practise_as_in_the_paper() -> None:
     """PraMem writes its memory by answering questions about old records in many rounds."""
     settings_by_label = pramem_settings()
+
     assert settings_by_label
     for settings in settings_by_label.values():
         assert settings.rounds == 80
@@ -291,6 +297,7 @@ def test_sections_that_need_a_judge_are_left_out_and_named_without_one() -> None
     config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
     sections, notes = resolve_sections(read_paper("h2memory"), config)
     names = [section.section.name for section in sections]
+
     assert names
     assert "table3" not in names
     assert "table11" not in names
@@ -301,6 +308,7 @@ def test_without_a_model_a_judged_section_is_tried_out_on_four_questions() -> No
     """The offline engine judges, so that a user can see how a section looks, without costs."""
     config = run_config(BENCHMARK_OF_SECTION)
     (section,), notes = resolve_sections(read_paper("h2memory"), config, Selection(["table3"]))
+
     assert section.config.models.judge.name == "offline"
     assert section.config.data.test == 4
     assert notes == ("on the bundled samples: 4 questions a section; --test N takes others",)
@@ -331,6 +339,7 @@ def test_every_printed_table_of_a_paper_is_shown_somewhere(paper_name: str) -> N
         shown_keys.update(section.printed)
     for omission in paper.not_reproduced:
         shown_keys.update(omission.printed)
+
     assert shown_keys == set(paper.printed)
 
 
@@ -351,6 +360,7 @@ def test_every_variant_that_a_paper_names_exists(paper_name: str) -> None:
 @pytest.mark.slow
 def test_every_variant_of_every_section_can_be_built(paper_name: str) -> None:
     paper = read_paper(paper_name)
+
     assert paper.name == paper_name
     for section in paper.sections:
         assert section.benchmark in BENCHMARKS
@@ -399,6 +409,7 @@ def test_pgr_asks_the_opposed_questions_of_implexconv() -> None:
     config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
     (section,), _ = resolve_sections(read_paper("pgr"), config, Selection(["implexconv"]))
     examples = RunInputs(section.config).benchmark.examples
+
     assert {example.category for example in examples} == {"opposed"}
 
 
@@ -419,6 +430,7 @@ def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(
     (table,) = [table for table in paper.tables(section) if "Table 1 " in table.title]
     column = table.columns.index("win rate %, humans")
     win_rates = {row[0]: row[column] for row in table.rows}
+
     assert win_rates == {
         "GraphRAG": graphrag,
         "TaciTree": tacitree,
@@ -433,6 +445,7 @@ def test_no_variant_writes_dates_beside_words_like_yesterday(paper_name: str) ->
     paper = read_paper(paper_name)
     config = run_config(BENCHMARK_OF_SECTION, lm="local:tiny")
     sections, _ = resolve_sections(paper, config)
+
     assert sections
     for section in sections:
         for label in section.labels:
@@ -503,6 +516,7 @@ def test_the_numbers_of_a_paper_stand_beside_the_right_cells_of_our_tables(
     paper = read_paper(paper_name)
     (section,) = [section for section in paper.sections if section.name == section_name]
     (column,) = [column for column in section.columns if column.name == column_name]
+
     assert paper.printed_cells(section, label, column) == cells
 
 
@@ -568,6 +582,7 @@ def test_a_section_whose_rows_are_all_about_other_models_is_refused() -> None:
     config = run_config(
         BENCHMARK_OF_SECTION, lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b"
     )
+
     with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
         resolve_sections(read_paper("memory-r2"), config, Selection(["sizes"]))
 

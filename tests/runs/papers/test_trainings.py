@@ -104,6 +104,7 @@ def test_addresses_and_settings_of_plans_may_change_when_a_run_is_resumed() -> N
             "gpu_memory": 80,
         }
     )
+
     # What a resumed run must have in common with the first one.
     assert choices.result_settings == {"lora": 8, "answer_lm": READER}
 
@@ -201,6 +202,7 @@ def test_the_recipe_for_eight_gpus_is_planned_and_fits(
 @pytest.mark.slow
 def test_the_plan_of_the_recipe_shows_the_memory_of_each_gpu(recipe: Recipe, cli: Any) -> None:
     _, output, _ = cli(*recipe.command, "--plan")
+
     assert "answers for rewards 4 72.0 of 80" in " ".join(output.split())
 
 
@@ -209,6 +211,7 @@ def test_a_recipe_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch, cli
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     command = ["reproduce", "memory-r2", "--section", "main", "--lm", QWEN_7B]
     _, output, _ = cli(*command, "--train-set", "gpu_memory=80", "--plan")
+
     assert "80: does not fit" in " ".join(output.split())
 
 
@@ -216,5 +219,6 @@ def test_horizons_that_shrink_are_refused_when_the_rows_are_resolved() -> None:
     """Horizons must grow."""
     shrinking_horizons = TrainingChoices({"horizons": [9, 3]})
     selection = Selection(["main"], trainings=shrinking_horizons)
+
     with pytest.raises(UserError, match="horizons"):
         resolve_sections(PAPER, run_config(benchmark="", lm="local:x"), selection)
