@@ -664,7 +664,9 @@ def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
     compile_command: list[str],
     cli: RunCommand,
 ) -> None:
+    """The program that is compiled recalls memories, and answers nothing."""
     exit_code, stdout, stderr = cli(*compile_command, "--support-tokens", "50")
+
     assert exit_code == 0, stderr
     result = json.loads(stdout)
     assert result["before"]["score"] > 0
