@@ -60,9 +60,10 @@ def test_the_script_prints_the_recall_of_each_signal_on_a_line(
     retrieval = script("retrieval")
     monkeypatch.setattr(retrieval, "SAMPLES", ("longmemeval",))
     monkeypatch.setattr(sys, "argv", ["retrieval"])
-    retrieval.main()
-    head, name, *lines = capsys.readouterr().out.splitlines()
 
+    retrieval.main()
+
+    head, name, *lines = capsys.readouterr().out.splitlines()
     assert "offline: recall@5/@10/@20" in head
     assert name == "longmemeval: 22 questions, 22 histories"
     assert [line[:14].strip() for line in lines] == ["words", "+ lent", "+ who, when"]
