@@ -33,7 +33,10 @@ def versions(checks: Any) -> dict[str, Any]:
 def test_of_two_hundred_checks_of_the_same_program_at_most_ten_are_red(
     checks: Any, versions: dict[str, Any]
 ) -> None:
-    """5 percent of 200 are 10."""
+    """A red check says that the program got worse, which is never true here.
+
+    A verdict may be wrong by chance in 5 percent of the cases: 10 of 200.
+    """
     in_use = versions["the same program"]
 
     red_checks = checks.count_red(in_use, in_use, checks=200)

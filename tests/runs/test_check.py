@@ -127,6 +127,7 @@ def test_min_n_allows_fewer_questions() -> None:
 
 
 def test_a_missed_floor_fails_though_the_program_is_not_worse() -> None:
+    """Both programs answer half of the questions rightly, so their score is 0.5."""
     result = check(knows_half, against=knows_half, floors={"score": 0.6})
 
     assert not result.passed
@@ -217,7 +218,9 @@ def save_compiled_with(lm: str, folder: Path) -> str:
 def test_the_model_in_use_is_the_one_that_the_reference_was_compiled_with(tmp_path: Path) -> None:
     program = save_compiled_with("openai/large", tmp_path / "program")
 
-    models = CheckModels.choose(program, ["openai/small"], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program, models=["openai/small"], reference_model=None, default="offline"
+    )
 
     assert models.reference == "openai/large"
     assert models.checked == ("openai/small",)
@@ -226,7 +229,9 @@ def test_the_model_in_use_is_the_one_that_the_reference_was_compiled_with(tmp_pa
 def test_without_a_model_both_are_asked_with_the_one_in_use(tmp_path: Path) -> None:
     program = save_compiled_with("openai/large", tmp_path / "program")
 
-    models = CheckModels.choose(program, [], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program, models=[], reference_model=None, default="offline"
+    )
 
     assert models.all == ("openai/large",)
     assert models.checked == ("openai/large",)
@@ -238,7 +243,12 @@ def test_a_program_that_was_compiled_with_the_offline_engine_names_no_model(
     """The offline engine is a stand-in for a model, so the first model counts as the one in use."""
     program = save_compiled_with("offline", tmp_path / "program")
 
-    models = CheckModels.choose(program, ["openai/large", "openai/small"], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program,
+        models=["openai/large", "openai/small"],
+        reference_model=None,
+        default="offline",
+    )
 
     assert models.reference == "openai/large"
 
@@ -248,7 +258,9 @@ def test_a_model_object_stands_in_for_its_name(tmp_path: Path) -> None:
     program = save_compiled_with("openai/large", tmp_path / "program")
     large = dspy.LM("openai/large", api_base="http://127.0.0.1:1")
 
-    models = CheckModels.choose(program, [large], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program, models=[large], reference_model=None, default="offline"
+    )
 
     assert models.reference is large
 

@@ -30,7 +30,7 @@ from pydantic_core import to_jsonable_python
 
 from ..run_inputs import run_config, run_inputs
 
-OPTIONS: dict[str, Any] = {
+UNUSUAL_OPTIONS: dict[str, Any] = {
     "data": 'a "file".json',
     "metric": "f1",
     "categories": "2,4",
@@ -61,28 +61,36 @@ OPTIONS: dict[str, Any] = {
 def test_a_file_of_the_defaults_is_read_as_the_same_configuration() -> None:
     config = run_config("locomo")
 
-    assert parse_config(config_toml(config)) == config
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", UNUSUAL_OPTIONS)
 def test_a_file_with_one_option_is_read_as_the_same_configuration(name: str) -> None:
-    """The values in `OPTIONS` are no defaults, and some of them are awkward in TOML."""
-    config = run_config("locomo", **{name: OPTIONS[name]})
+    """Some values are awkward in TOML, such as None and a text with quotation marks."""
+    config = run_config("locomo", **{name: UNUSUAL_OPTIONS[name]})
 
-    assert parse_config(config_toml(config)) == config
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
 def test_a_file_with_many_options_is_read_as_the_same_configuration() -> None:
-    config = run_config("locomo", **OPTIONS)
+    config = run_config("locomo", **UNUSUAL_OPTIONS)
 
-    assert parse_config(config_toml(config)) == config
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
 def test_a_metric_that_is_a_setting_of_the_benchmark_is_written_as_such_a_setting() -> None:
     """A metric may also be given as the option `metric`; a file keeps the two apart."""
     config = run_config("locomo", benchmark_set={"metric": "f1"})
 
-    assert parse_config(config_toml(config)) == config
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
 @pytest.mark.parametrize(
@@ -166,8 +174,8 @@ def test_a_group_of_training_settings_and_a_setting_in_it_are_not_given_together
     """
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
-    message = f"settings of the training: {group} contains {name}; give only one of them"
 
+    message = f"settings of the training: {group} contains {name}; give only one of them"
     assert str(error.value) == message
 
 
@@ -543,45 +551,58 @@ def test_a_category_that_is_no_whole_number_is_refused() -> None:
 
 
 @dataclass(frozen=True)
-class EvaluatedAtZero:
-    """An evaluation at temperature 0."""
+class EvaluatedRun:
+    """The score of an evaluation, and the folder of its run."""
 
     score: float
     folder: Path
 
 
 @pytest.fixture
-def at_zero() -> EvaluatedAtZero:
+def run_at_temperature_0() -> EvaluatedRun:
     """An evaluation of two questions at temperature 0."""
     evaluation = mempiler.evaluate(
         "turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, progress=False
     )
-    return EvaluatedAtZero(evaluation.score, RunFolder.open(str(evaluation.run_id)).path)
+    return EvaluatedRun(evaluation.score, RunFolder.open(str(evaluation.run_id)).path)
 
 
-def test_a_run_to_resume_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
+def test_a_run_to_resume_may_be_a_path(run_at_temperature_0: EvaluatedRun) -> None:
     resumed = mempiler.evaluate(
         "turn-rag",
         benchmark="locomo",
         test=2,
         lm_set={"temperature": 0},
-        resume=at_zero.folder,
+        resume=run_at_temperature_0.folder,
         progress=False,
     )
 
-    assert resumed.score == at_zero.score
+    assert resumed.score == run_at_temperature_0.score
 
 
-def test_a_run_to_replay_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
+def test_a_run_to_replay_may_be_a_path(run_at_temperature_0: EvaluatedRun) -> None:
     """A replay takes its answers and its settings from another run, here temperature 0."""
     replayed = mempiler.evaluate(
-        "turn-rag", benchmark="locomo", test=2, lm_set={}, replay=at_zero.folder, progress=False
+        "turn-rag",
+        benchmark="locomo",
+        test=2,
+        lm_set={},
+        replay=run_at_temperature_0.folder,
+        progress=False,
     )
 
-    assert replayed.score == at_zero.score
+    assert replayed.score == run_at_temperature_0.score
 
 
-def test_a_run_is_not_replayed_with_other_settings_of_its_model(at_zero: EvaluatedAtZero) -> None:
+def test_a_run_is_not_replayed_with_other_settings_of_its_model(
+    run_at_temperature_0: EvaluatedRun,
+) -> None:
     """The run asked its model at temperature 0."""
     with pytest.raises(UserError, match="ran with --lm-set"):
-        make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": at_zero.folder})
+        make_inputs(
+            {
+                "benchmark": "locomo",
+                "lm_set": {"temperature": 1},
+                "replay": run_at_temperature_0.folder,
+            }
+        )

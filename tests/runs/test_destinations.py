@@ -321,7 +321,9 @@ def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
     change = Change("state.json", path, value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
 
-    assert f"task.answer: {problem}" in refusal(load, folder)
+    message = refusal(load, folder)
+
+    assert f"task.answer: {problem}" in message
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,9 @@ def test_a_manifest_that_names_code_or_a_server_is_refused_in_one_line(
     change = Change("manifest.json", (field,), value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
 
-    assert problem in refusal(load, folder)
+    message = refusal(load, folder)
+
+    assert problem in message
 
 
 def test_saving_keeps_no_secret(tmp_path: Path) -> None:
@@ -437,7 +441,10 @@ def remote_folder(folders: dict[str, Path], tmp_path: Path) -> Path:
 
 
 def test_a_remote_embedder_is_not_used_unless_the_user_names_it(remote_folder: Path) -> None:
-    """To choose None means that no embedder may be asked; then loading is refused."""
+    """An embedder is sent all texts of a memory, so only the user may let a remote one be asked.
+
+    To choose None means that no embedder may be asked; then loading is refused.
+    """
     message = f"was made with the embedder '{REMOTE_EMBEDDER}'; give --embedder {REMOTE_EMBEDDER}"
 
     with pytest.raises(UserError, match=message):

@@ -762,9 +762,11 @@ def test_the_gate_cannot_compare_costs_with_a_program_whose_tokens_were_not_reco
 
 
 def test_tokens_of_different_models_are_not_compared():
+    """Fewer tokens of a model with higher prices may cost more."""
+    new = manifest_with_tokens(700, lm="offline")
     current = manifest_with_tokens(1000, lm="openai/x")
 
-    message = refusal(gate, manifest_with_tokens(700), current, "models:/m@prod", margin=0.05)
+    message = refusal(gate, new, current, "models:/m@prod", margin=0.05)
 
     assert "tokens of offline and of openai/x have different prices" in message
 

@@ -321,6 +321,7 @@ def coverage_of_the_true_mean(groups: Sequence[str], rounds: int) -> float:
 
 
 def test_intervals_over_conversations_cover_the_true_mean() -> None:
+    """The 150 scores are of five questions about each of thirty conversations."""
     conversations = [f"user {number // 5}" for number in range(150)]
 
     coverage = coverage_of_the_true_mean(conversations, rounds=300)

@@ -27,6 +27,7 @@ from ..run_inputs import run_inputs
 from .evaluations import reproducible_part
 
 EVALUATE = ["evaluate", "turn-rag", "--split", "train", "--adapter", "chat"]
+"""Asks the training questions. Turn RAG makes one call for each."""
 
 Script = Callable[[int, str], str | None]
 """What a stub server does with a request, by its number and its prompt."""
