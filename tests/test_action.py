@@ -42,7 +42,6 @@ class Job:
         self.folder = folder
         self.words_file = folder / "words"
         self.step_summary = folder / "step-summary.md"
-        self.step_summary.write_text("of an earlier step\n")
         command = folder / "bin" / "mempiler"
         command.parent.mkdir()
         command.write_text(FAKE_COMMAND)
@@ -85,7 +84,7 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_every_option_of_the_action_is_one_of_the_command(job: Job) -> None:
-    """The command line itself parses the words."""
+    """The action runs "mempiler check new --against old ..."; here the command line parses that."""
     job.run(PROGRAM="new", AGAINST="old", DATA="q.jsonl", MODELS="openai/a", FLOORS="score=.5")
 
     command_name, *words = job.words
@@ -130,35 +129,49 @@ def test_no_script_holds_an_input() -> None:
 
 @pytest.mark.parametrize("exit_code", [0, 1, 2, 4])
 def test_the_step_ends_with_the_code_of_the_command(job: Job, exit_code: int) -> None:
-    assert job.run(exit_code, PROGRAM="new", AGAINST="old") == exit_code
+    step_exit_code = job.run(exit_code, PROGRAM="new", AGAINST="old")
+
+    assert step_exit_code == exit_code
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_the_summary_is_added_to_that_of_the_job(job: Job, exit_code: int) -> None:
-    job.run(exit_code, PROGRAM="new", AGAINST="old")
+    """GitHub shows a summary of a job, to which each of its steps may add a text."""
+    job.step_summary.write_text("of an earlier step\n")
+
+    job.run(exit_code, has_summary=True, PROGRAM="new", AGAINST="old")
 
     assert job.step_summary.read_text() == "of an earlier step\nthe summary\n"
 
 
 def test_a_check_that_ends_in_an_error_has_no_summary(job: Job) -> None:
-    assert job.run(3, has_summary=False, PROGRAM="new", AGAINST="old") == 3
+    job.step_summary.write_text("of an earlier step\n")
+
+    step_exit_code = job.run(3, has_summary=False, PROGRAM="new", AGAINST="old")
+
+    assert step_exit_code == 3
     assert job.step_summary.read_text() == "of an earlier step\n"
 
 
 def test_every_input_is_declared_and_used() -> None:
+    """An input is declared under "inputs", and used as ${{ inputs.NAME }}."""
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
+    used_inputs = set(re.findall(r"\$\{\{ inputs\.([\w-]+) \}\}", text))
 
-    assert set(re.findall(r"\$\{\{ inputs\.([\w-]+) \}\}", text)) == set(ACTION["inputs"])
+    declared_inputs = set(ACTION["inputs"])
+    assert used_inputs == declared_inputs
 
 
 def test_the_example_of_the_page_gives_inputs_that_there_are() -> None:
     page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     action_step = yaml.safe_load(example)["jobs"]["memory"]["steps"][1]
+    example_inputs = set(action_step["with"])
 
-    assert set(action_step["with"]) <= set(ACTION["inputs"])
-    required = {name for name, details in ACTION["inputs"].items() if details.get("required")}
-    assert required <= set(action_step["with"])
+    declared = ACTION["inputs"]
+    required_inputs = {name for name, details in declared.items() if details.get("required")}
+    assert example_inputs <= set(declared)
+    assert required_inputs <= example_inputs
 
 
 def test_answers_of_models_are_kept_from_job_to_job() -> None:
@@ -171,6 +184,7 @@ def test_answers_of_models_are_kept_from_job_to_job() -> None:
 
 
 def test_the_results_are_uploaded_even_if_the_check_fails() -> None:
+    """GitHub skips the steps after one that failed, but not one with "if: always()"."""
     (upload_step,) = [step for step in STEPS if "upload-artifact" in step.get("uses", "")]
 
     assert upload_step["if"] == "always()"

@@ -35,17 +35,25 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobo
 
 
 async def echo(value: str) -> str:
+    """Return a value, after other tasks of the event loop had their turn."""
     await asyncio.sleep(0)
     return value
 
 
 def test_a_plain_function_gets_what_its_awaitables_give() -> None:
-    assert run_within(10, run_bridged(lambda: wait_for(echo("a")) + wait_for(echo("b")))) == "ab"
+    def plain_function() -> str:
+        return wait_for(echo("a")) + wait_for(echo("b"))
+
+    result = run_within(10, run_bridged(plain_function))
+
+    assert result == "ab"
 
 
 def test_many_functions_wait_together_in_one_thread() -> None:
-    async def all_at_once() -> set[int]:
-        """Return the threads that are not that of the loop."""
+    """Each of a hundred functions waits until all of them wait."""
+
+    async def wait_all_at_once() -> set[int]:
+        """Return the threads in which the functions ran, but for that of the event loop."""
         everybody = asyncio.Barrier(100)
 
         def wait() -> int:
@@ -55,7 +63,9 @@ def test_many_functions_wait_together_in_one_thread() -> None:
         threads = set(await asyncio.gather(*(run_bridged(wait) for _ in range(100))))
         return threads - {threading.get_ident()}
 
-    assert run_within(10, all_at_once()) == set()
+    further_threads = run_within(10, wait_all_at_once())
+
+    assert further_threads == set()
 
 
 def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
@@ -66,10 +76,12 @@ def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
         try:
             wait_for(fail())
         except ValueError as error:
-            return str(error)
+            return f"caught: {error}"
         return "nothing was raised"
 
-    assert run_within(10, run_bridged(wait)) == "no such city"
+    result = run_within(10, run_bridged(wait))
+
+    assert result == "caught: no such city"
 
 
 def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
@@ -98,15 +110,19 @@ def test_a_cancelled_task_ends_its_function_where_it_waits() -> None:
             await task
 
     run_within(10, cancel())
+
     assert ends == ["cleaned up"]
 
 
 def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_no_other() -> None:
+    """Two functions set `NAME`, the one to "ada" and the other to "bob", and wait in turns."""
+
     async def read() -> str:
         await asyncio.sleep(0)
         return NAME.get()
 
     def ask(name: str) -> tuple[str, str]:
+        """Return the value that the awaitable sees, and the value afterwards."""
         token = NAME.set(name)
         inside = wait_for(read())
         NAME.reset(token)
@@ -117,7 +133,9 @@ def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_
             *(run_bridged(lambda name=name: ask(name)) for name in ("ada", "bob"))
         )
 
-    assert run_within(10, both()) == [("ada", "nobody"), ("bob", "nobody")]
+    results = run_within(10, both())
+
+    assert results == [("ada", "nobody"), ("bob", "nobody")]
 
 
 def test_blocking_calls_go_to_a_thread_in_bridged_code_only() -> None:
@@ -126,18 +144,25 @@ def test_blocking_calls_go_to_a_thread_in_bridged_code_only() -> None:
     def is_in_another_thread() -> bool:
         return off_loop(threading.get_ident) != threading.get_ident()
 
-    assert not is_in_another_thread()
-    assert run_within(10, run_bridged(is_in_another_thread))
+    in_plain_code = is_in_another_thread()
+    in_bridged_code = run_within(10, run_bridged(is_in_another_thread))
+
+    assert in_plain_code is False
+    assert in_bridged_code is True
 
 
 def test_code_in_a_thread_of_bridged_code_is_not_bridged() -> None:
     """`off_loop` runs `is_bridged` in a thread, where there is no task that could be paused."""
-    assert not run_within(10, run_bridged(lambda: off_loop(is_bridged)))
-    assert run_within(10, run_bridged(is_bridged))
+    in_bridged_code = run_within(10, run_bridged(is_bridged))
+    in_its_thread = run_within(10, run_bridged(lambda: off_loop(is_bridged)))
+
+    assert in_bridged_code is True
+    assert in_its_thread is False
 
 
 def test_waiting_outside_of_bridged_code_is_refused() -> None:
     awaitable = echo("a")
+
     with pytest.raises(RuntimeError, match="under run_bridged only"):
         wait_for(awaitable)
     awaitable.close()
@@ -155,17 +180,20 @@ def test_giving_up_the_wait_for_a_future_does_not_cancel_it() -> None:
             await task
 
     run_within(10, cancel())
+
     assert not future.cancelled()
 
 
 def test_long_work_runs_in_another_thread_and_is_bridged_there() -> None:
-    async def work() -> tuple[str, bool]:
-        loop_thread = threading.get_ident()
-        return await run_in_own_loop(
-            lambda: (wait_for(echo("a")), threading.get_ident() != loop_thread)
-        )
+    def long_work() -> tuple[str, int]:
+        return wait_for(echo("a")), threading.get_ident()
 
-    assert run_within(10, work()) == ("a", True)
+    async def start_long_work() -> None:
+        value, thread = await run_in_own_loop(long_work)
+        assert value == "a"
+        assert thread != threading.get_ident()
+
+    run_within(10, start_long_work())
 
 
 def test_cancelling_long_work_waits_for_its_end() -> None:
@@ -187,6 +215,7 @@ def test_cancelling_long_work_waits_for_its_end() -> None:
             await task
 
     run_within(10, cancel())
+
     assert ends == ["cleaned up"]
 
 
@@ -205,7 +234,9 @@ def test_long_work_does_not_need_the_threads_of_its_callers_loop() -> None:
         await blocking
         return answer
 
-    assert run_within(20, work()) == "done first"
+    answer = run_within(20, work())
+
+    assert answer == "done first"
 
 
 def test_a_limiter_of_threads_is_not_used_in_another_loop() -> None:
@@ -218,7 +249,9 @@ def test_a_limiter_of_threads_is_not_used_in_another_loop() -> None:
             async with limiter:
                 return await run_in_own_loop(lambda: off_loop(lambda: "done"))
 
-    assert run_within(20, work()) == "done"
+    result = run_within(20, work())
+
+    assert result == "done"
 
 
 def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
@@ -240,6 +273,7 @@ def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
         await asyncio.gather(*running)
 
     run_within(20, cancel())
+
     assert begun == []
 
 
@@ -258,7 +292,9 @@ def test_bridged_code_in_threads_that_are_all_busy_gets_other_threads() -> None:
         calls = [in_thread(call_with_a_loop_of_its_own) for _ in range(MAX_THREADS)]
         return await asyncio.gather(*calls)
 
-    assert run_within(20, work()) == ["value"] * MAX_THREADS
+    values = run_within(20, work())
+
+    assert values == ["value"] * MAX_THREADS
 
 
 def test_a_disk_is_read_while_all_other_threads_are_busy() -> None:
@@ -274,7 +310,9 @@ def test_a_disk_is_read_while_all_other_threads_are_busy() -> None:
         await asyncio.gather(*busy)
         return text
 
-    assert run_within(20, work()) == "text"
+    text = run_within(20, work())
+
+    assert text == "text"
 
 
 def test_a_stop_iteration_of_a_thread_is_an_error_and_no_endless_wait() -> None:

@@ -60,6 +60,7 @@ def test_examples_are_found() -> None:
 def test_example_of_a_docstring_runs(
     example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The runner writes a message for each line that prints something else than the docstring."""
     monkeypatch.chdir(tmp_path)
     messages: list[str] = []
 

@@ -124,9 +124,10 @@ def wheel(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> set[
 def test_wheel_holds_the_files_of_the_package_and_no_others(
     sources: list[Path], wheel: set[str]
 ) -> None:
+    """A wheel is what pip installs. It must hold code and data, but no tests and no pages."""
     expected_files = {f"mempiler/{source.as_posix()}" for source in sources if is_shipped(source)}
-    files = {name for name in wheel if ".dist-info/" not in name}
 
+    files = {name for name in wheel if ".dist-info/" not in name}
     assert files == expected_files
 
 
@@ -279,6 +280,11 @@ def test_type_checkers_see_each_public_name_in_the_module_it_is_imported_from() 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+SECRET_VALUE = re.compile(
+    r"(password|key|token)\w*[\"']?\s*[:=]\s*[\"']?(?!\$\{|/run/secrets|null)[\w-]{6,}",
+    re.IGNORECASE,
+)
+"""A password, key or token with its value."""
 SERVE: Any = app.get_command(click.Context(app), "serve")
 """The command `mempiler serve`."""
 
@@ -311,13 +317,22 @@ def test_every_variable_of_the_image_and_the_service_is_one_that_serve_reads() -
 
 
 def test_no_secret_is_written_into_image_or_compose_file() -> None:
-    text = json.dumps(SERVICES) + DOCKERFILE
-    # Values that come from the environment or from a file of secrets are none.
-    value_of_a_secret = (
-        r"(?i)(password|key|token)\w*[\"']?\s*[:=]\s*[\"']?(?!\$\{|/run/secrets|null)[\w-]{6,}"
-    )
+    assert not SECRET_VALUE.search(json.dumps(SERVICES))
+    assert not SECRET_VALUE.search(DOCKERFILE)
 
-    assert not re.search(value_of_a_secret, text)
+
+@pytest.mark.parametrize(
+    ("text", "has_secret"),
+    [
+        ("ENV OPENAI_API_KEY=sk-0123456", True),
+        ('"POSTGRES_PASSWORD": "hunter22"', True),
+        ('"POSTGRES_PASSWORD": "${POSTGRES_PASSWORD:?set it}"', False),
+        ('"MEMPILER_TOKEN_FILE": "/run/secrets/tokens"', False),
+    ],
+)
+def test_a_secret_that_is_written_out_is_found(text: str, has_secret: bool) -> None:
+    """Values that come from the environment or from a file of secrets are none."""
+    assert bool(SECRET_VALUE.search(text)) is has_secret
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -330,6 +345,7 @@ def test_passwords_of_a_service_come_from_the_environment(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_ports_of_a_service_are_open_on_this_machine_alone(name: str) -> None:
+    """A port such as "8000:8000", without an address, would be open to the whole network."""
     for port in SERVICES[name].get("ports", []):
         assert port.startswith("127.0.0.1:")
 
@@ -373,6 +389,7 @@ def test_the_image_installs_extras_that_the_project_has() -> None:
 
 
 def test_the_image_runs_serve_as_a_user_of_its_own() -> None:
+    """Without a line "USER ..." in the last stage of the Dockerfile, it would run as root."""
     last_stage = DOCKERFILE.rpartition("\nFROM ")[2]
 
     assert "\nUSER mempiler\n" in last_stage
@@ -381,6 +398,7 @@ def test_the_image_runs_serve_as_a_user_of_its_own() -> None:
 
 
 def test_the_image_reports_its_health() -> None:
+    """Docker asks the service at this path whether it works."""
     assert "/health" in instructions("HEALTHCHECK")[0]
 
 

@@ -73,6 +73,7 @@ ENTRY_POINTS = EXTEND.blocks_of("toml")[0]
 
 
 def test_every_code_block_of_the_page_on_extending_is_tested() -> None:
+    """Blocks that are files or commands of the page are run by the tests below."""
     assert EXTEND.blocks_of("toml") == [ENTRY_POINTS]
     assert EXTEND.untested(*CATALOG_SNIPPETS, *CHECK_SNIPPETS, ENTRY_POINTS) == []
 
@@ -99,6 +100,7 @@ def test_own_method_is_short() -> None:
 
 
 def test_own_benchmark_is_short() -> None:
+    """The page promises that a benchmark of the user's own takes little code."""
     lines = [line for line in EXTEND.files["trivia.py"].splitlines() if line]
 
     assert len(lines) <= 40
@@ -215,6 +217,7 @@ SUPPORT = Page("support.md")
 
 
 def test_every_code_block_of_the_support_page_is_tested() -> None:
+    """All are files or commands of the page, which the tests below run."""
     assert SUPPORT.untested() == []
 
 
@@ -303,6 +306,7 @@ TUNING, FRONTIER, OWN_SETTINGS = SETTINGS_SEARCH.blocks_of("python")
 
 
 def test_settings_of_the_page_on_tuning_have_values_to_try() -> None:
+    """The page shows a class `NoteSettings`, whose number `k` may be 1 to 50."""
     names: dict[str, Any] = {}
 
     run_code(OWN_SETTINGS, "docs/settings_search.md", names)
@@ -349,7 +353,9 @@ def reply_of_obedient_model(kind: str, text: str, number: int) -> str:
 
 
 def test_every_code_block_of_the_page_on_compiling_systems_is_tested() -> None:
+    """All are files of the page, which the tests below run."""
     python_blocks = set(COMPILE_SYSTEMS.blocks_of("python"))
+
     assert python_blocks == set(COMPILE_SYSTEMS.files.values())
 
 
@@ -368,13 +374,15 @@ def test_page_on_compiling_systems_names_the_pinned_version_of_the_package(syste
 def test_export_of_the_page_is_what_its_store_exports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An export is code that makes the store with its texts; the page shows it as a text."""
     COMPILE_SYSTEMS.write(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     notes = import_fresh("notes")
-
     program = build_external_program(notes.Notes, "notes:Notes", "question-answering")
 
-    assert export_system(program) in COMPILE_SYSTEMS.blocks_of("text")
+    exported_code = export_system(program)
+
+    assert exported_code in COMPILE_SYSTEMS.blocks_of("text")
 
 
 @pytest.mark.slow
@@ -398,6 +406,7 @@ def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_pat
 
 @pytest.mark.slow
 def test_numbers_of_a_store_are_tuned_on_the_command_line(tmp_path: Path) -> None:
+    """The store of the page recalls its newest lines; the number of them is tuned."""
     COMPILE_SYSTEMS.write(tmp_path)
     [command] = [line for line in COMPILE_SYSTEMS.commands if "newest:NewestLines" in line]
 
@@ -413,6 +422,10 @@ def test_numbers_of_a_store_are_tuned_on_the_command_line(tmp_path: Path) -> Non
 def test_an_adapter_of_gepa_tunes_texts_by_our_metric(
     scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The adapter of the page lets the library gepa tune the rules of a store.
+
+    The scripted model proposes `BETTER_RULES`, with which the store keeps what is asked for.
+    """
     lm = scripted(reply_of_obedient_model)
     monkeypatch.setattr(mempiler, "language_model", lambda name: lm)
     COMPILE_SYSTEMS.write(tmp_path)
@@ -562,10 +575,11 @@ def test_parts_of_a_program_are_called_alone_as_the_concepts_show() -> None:
 # --- docs/production/fastapi.md -------------------------------------------------------------
 
 FASTAPI = Page("production/fastapi.md")
-SESSION = {"id": "chat-17", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
+LISBON_SESSION = {"id": "chat-17", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
 
 
 def test_every_code_block_of_the_fastapi_page_is_tested() -> None:
+    """All are files of the page: its application, which the tests below ask."""
     assert FASTAPI.untested() == []
 
 
@@ -590,23 +604,35 @@ def fastapi_client(fastapi_module: types.ModuleType) -> Iterator[Any]:
 
 
 def test_fastapi_application_answers_from_sessions(fastapi_client: Any) -> None:
-    first = fastapi_client.post("/sessions", json=SESSION)
-    second = fastapi_client.post("/sessions", json=SESSION)
+    message = {"role": "user", "content": "I moved to Lisbon."}
+    fastapi_client.post("/sessions", json={"id": "chat-17", "messages": [message]})
+
     answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
 
-    assert first.status_code == 201
-    assert second.status_code == 201  # a session that is sent twice is stored once
     assert answer == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
 
 
-def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -> None:
-    fastapi_client.post("/sessions", json=SESSION)
+def test_fastapi_application_accepts_a_session_that_is_sent_twice(fastapi_client: Any) -> None:
+    """It is stored once."""
+    first = fastapi_client.post("/sessions", json=LISBON_SESSION)
+    second = fastapi_client.post("/sessions", json=LISBON_SESSION)
+    answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
 
-    answer = fastapi_client.post(
+    assert first.status_code == 201
+    assert second.status_code == 201
+    assert answer["sources"] == ["chat-17:1"]
+
+
+def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -> None:
+    """The header X-User names the user: by default Ada, who sends the session."""
+    message = {"role": "user", "content": "I moved to Lisbon."}
+    fastapi_client.post("/sessions", json={"id": "chat-17", "messages": [message]})
+
+    answer_to_ben = fastapi_client.post(
         "/ask", json={"question": "Where did I move?"}, headers={"X-User": "ben"}
     ).json()
 
-    assert answer["sources"] == []
+    assert answer_to_ben["sources"] == []
 
 
 def test_fastapi_application_chats_until_the_session_ends(fastapi_client: Any) -> None:
@@ -622,20 +648,29 @@ def test_fastapi_application_chats_until_the_session_ends(fastapi_client: Any) -
     assert second_end == {"ended": False}
 
 
-def test_fastapi_application_refuses_a_changed_and_an_empty_session(fastapi_client: Any) -> None:
-    """A session that was stored under an id must not get other messages."""
-    fastapi_client.post("/sessions", json=SESSION)
-    changed = {**SESSION, "messages": [{"role": "user", "content": "I moved to Porto."}]}
+def test_fastapi_application_refuses_other_messages_of_a_stored_session(
+    fastapi_client: Any,
+) -> None:
+    lisbon = {"role": "user", "content": "I moved to Lisbon."}
+    porto = {"role": "user", "content": "I moved to Porto."}
+    fastapi_client.post("/sessions", json={"id": "chat-17", "messages": [lisbon]})
 
-    assert fastapi_client.post("/sessions", json=changed).status_code == 409
-    assert fastapi_client.post("/sessions", json={"id": "", "messages": []}).status_code == 400
+    response = fastapi_client.post("/sessions", json={"id": "chat-17", "messages": [porto]})
+
+    assert response.status_code == 409
+
+
+def test_fastapi_application_refuses_an_empty_session(fastapi_client: Any) -> None:
+    response = fastapi_client.post("/sessions", json={"id": "", "messages": []})
+
+    assert response.status_code == 400
 
 
 def test_fastapi_application_writes_in_the_background_and_forgets(
     fastapi_client: Any, fastapi_module: types.ModuleType
 ) -> None:
     """A posted session waits in a queue, and a task of the application writes it."""
-    fastapi_client.post("/sessions", json=SESSION)
+    fastapi_client.post("/sessions", json=LISBON_SESSION)
     state = fastapi_module.app.state
     memory = state.program.memory(state.store, "ada")
     assert within(20, lambda: memory.status().queued == 0)
@@ -655,6 +690,7 @@ def test_fastapi_application_shows_no_address_of_the_store(
         raise mempiler.StoreError("store postgresql://secret.host: the server is gone")
 
     monkeypatch.setattr(mempiler.UserMemory, "aask", fail)
+
     response = fastapi_client.post("/ask", json={"question": "Where?"})
 
     assert response.status_code == 503
@@ -698,11 +734,12 @@ def beside_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_code_block_of_the_page_on_a_second_memory_is_tested() -> None:
+    """All are files of the page, which the tests below run."""
     assert BESIDE.untested() == []
 
 
 def test_a_second_memory_is_written_searched_and_compared(
-    beside_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    beside_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The page tries Mempiler beside a memory that is in use, here mem0.
 
@@ -725,11 +762,24 @@ def test_a_second_memory_is_written_searched_and_compared(
     assert "user: I moved to Lisbon." in capsys.readouterr().out
     assert check("jsonl", Path("questions.jsonl")).findings == ()
 
-    # A failure of the second memory does not reach the agent.
+
+def test_a_failure_of_the_second_memory_does_not_reach_the_agent(
+    beside_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page tries Mempiler beside a memory that is in use, here mem0.
+
+    If Mempiler fails, the agent still gets what mem0 finds.
+    """
+    mempiler.save(mempiler.build("turn-rag"), "my-program")
+    both = import_fresh("both")
     both.store.close()
+    # Nothing listens at this address.
     monkeypatch.setattr(both, "store", "postgresql://nobody@127.0.0.1:9/none")
-    both.add("ada", "chat-18", [message])
-    assert both.search("ada", "Lisbon")[0] == "I moved to Lisbon."
+
+    both.add("ada", "chat-17", [{"role": "user", "content": "I moved to Lisbon."}])
+    hits = both.search("ada", "Lisbon")
+
+    assert hits == ["I moved to Lisbon."]
 
 
 @pytest.mark.slow
@@ -755,12 +805,17 @@ PRINTED_ROW = FEEDBACK.blocks_of("text")[0]
 
 
 def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path) -> None:
+    """A script of the page asks a question and corrects the answer.
+
+    Two commands export this as a question, and evaluate a program on it.
+    """
     assert FEEDBACK.untested(PRINTED_ROW) == []
 
     results = FEEDBACK.run(FEEDBACK.commands, FEEDBACK.write(tmp_path))
 
     _, export, evaluation = results.values()
-    assert (export["questions"], export["corrected"]) == (1, 1)
+    assert export["questions"] == 1
+    assert export["corrected"] == 1
     assert evaluation["n"] == 1
     assert evaluation["score"] > 0
     row = json.loads((tmp_path / "questions.jsonl").read_text(encoding="utf-8"))
@@ -775,6 +830,7 @@ def without_id_and_time(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_page_on_feedback_has_the_limits_of_the_code() -> None:
+    """The page writes numbers such as 1,000, which are constants of the code."""
     _, _, section = FEEDBACK.text.partition("## Limits")
 
     assert f"The newest {MAX_ANSWERS:,} answers" in section
@@ -790,6 +846,7 @@ IMPROVE = Page("production/improve.md")
 
 
 def test_the_page_on_improving_has_the_numbers_of_the_code() -> None:
+    """A round of `mempiler improve` needs so many questions of so many users."""
     needed = {"--min-n": MIN_N, "--min-users": MIN_USERS}
 
     for option, number in needed.items():
@@ -802,6 +859,7 @@ def test_the_page_on_improving_has_the_numbers_of_the_code() -> None:
 
 
 def test_the_page_on_improving_names_the_optimizers_that_are_not_refused() -> None:
+    """A round refuses optimizers that put questions of users (demos) into prompts."""
     _, _, section = IMPROVE.text.partition("- **The optimizer.**")
     paragraph, _, _ = section.partition("\n- **Demos.**")
 

@@ -81,6 +81,7 @@ def parse_command(words: list[str]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_command_of_a_page_is_known(page: Path) -> None:
+    """To parse a command with an unknown name or option is an error."""
     for words in commands_of(page.read_text(encoding="utf-8")):
         parse_command(words)
 

@@ -69,7 +69,9 @@ def test_every_page_is_in_the_navigation_once() -> None:
     # A notebook is shown as a page of its name.
     shown_notebooks = [str(Path(notebook).with_suffix(".md")) for notebook in NOTEBOOKS]
 
-    assert sorted(pages_of_navigation(navigation)) == sorted(MARKDOWN_PAGES + shown_notebooks)
+    pages = pages_of_navigation(navigation)
+
+    assert sorted(pages) == sorted(MARKDOWN_PAGES + shown_notebooks)
 
 
 def anchors_of(page: Path) -> set[str]:
@@ -106,6 +108,7 @@ def test_generated_tables_of_a_page_are_current(name: str, fill_pages: Any) -> N
     """`fill` returns the text of a page with its tables written anew."""
     text = (DOCS / name).read_text(encoding="utf-8")
     is_current = fill_pages.fill(text) == text
+
     assert is_current, f"a generated table of docs/{name} is out of date; run: {fill_pages.COMMAND}"
 
 
@@ -123,6 +126,7 @@ def test_a_page_has_no_comments_but_those_around_tables(name: str, fill_pages: A
 
 
 def test_pictures_are_drawn_from_their_descriptions(drawings: Any) -> None:
+    """`drawings.py` describes each diagram, and `make docs` draws it into an SVG file."""
     for name, diagram in drawings.DIAGRAMS.items():
         picture = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
         is_current = picture == drawings.draw(diagram)
@@ -130,10 +134,10 @@ def test_pictures_are_drawn_from_their_descriptions(drawings: Any) -> None:
 
 
 def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
-    """A record has the scores of a method: without an optimizer, and with each of several.
+    """A record of docs/data/evidence.json has the scores of a method after several optimizers.
 
-    A gain that is more than chance is bold. "=" says that the optimizer changed nothing, and "-"
-    that nothing was measured.
+    In the record of H2Memory, "labeled" gained more than by chance, which is shown as bold. The
+    optimizer "mipro" changed nothing ("="), and "copro" was not measured ("-").
     """
     columns = "method | adapter | n | labeled | mipro | copro"
     lines = fill_pages.record_table(f"evidence.json, overview: {columns}").splitlines()
@@ -159,15 +163,14 @@ def test_number_is_shown_with_its_interval_if_it_has_one(
 
 def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) -> None:
     """`PGRSettings` has a number `every`, 3 by default, and a choice `strategy`."""
-    lines = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings").splitlines()
-    every_lines = [line for line in lines if line.startswith("| `every` |")]
-    strategy_lines = [line for line in lines if line.startswith("| `strategy` |")]
+    table = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings")
 
-    assert len(every_lines) == 1
-    assert every_lines[0].startswith("| `every` | 3 | sessions per update")
-    assert every_lines[0].endswith("; at least 1 |")
-    assert len(strategy_lines) == 1
-    assert strategy_lines[0].endswith("; tree or chain |")
+    lines = table.splitlines()
+    (every_line,) = [line for line in lines if line.startswith("| `every` |")]
+    assert every_line.startswith("| `every` | 3 | sessions per update")
+    assert every_line.endswith("; at least 1 |")
+    (strategy_line,) = [line for line in lines if line.startswith("| `strategy` |")]
+    assert strategy_line.endswith("; tree or chain |")
 
 
 def test_a_table_replaces_the_old_one_between_its_comments(fill_pages: Any) -> None:
@@ -180,7 +183,16 @@ def test_a_table_replaces_the_old_one_between_its_comments(fill_pages: Any) -> N
     assert filled.startswith(f"Before.\n\n{begin}\n\n| rung |\n| --- |\n| zero-shot |\n")
     assert filled.endswith("|\n\n<!-- end -->\n\nAfter.\n")
     assert "old" not in filled
-    assert fill_pages.fill(filled) == filled
+
+
+def test_tables_that_are_current_stay_as_they_are(fill_pages: Any) -> None:
+    text = "<!-- table: evidence.json, weights: rung -->\n\n| old |\n\n<!-- end -->\n"
+    filled = fill_pages.fill(text)
+
+    filled_again = fill_pages.fill(filled)
+
+    assert filled != text
+    assert filled_again == filled
 
 
 @pytest.mark.parametrize(
@@ -229,8 +241,10 @@ def test_every_method_and_policy_is_described_on_a_page() -> None:
     """A policy is put before the name of a method, as in `pgr+turn-rag`, and works on top of it."""
     text = text_of_method_pages()
 
-    assert [name for name in METHODS if f"`{name}`" not in text] == []
-    assert [name for name in POLICIES if f"`{name}+METHOD`" not in text] == []
+    missing_methods = [name for name in METHODS if f"`{name}`" not in text]
+    missing_policies = [name for name in POLICIES if f"`{name}+METHOD`" not in text]
+    assert missing_methods == []
+    assert missing_policies == []
 
 
 def test_settings_of_every_method_are_on_its_page() -> None:
@@ -258,9 +272,11 @@ def text_of_method_pages() -> str:
     ],
 )
 def test_table_of_the_page_has_a_row_for_each_name(page: str, names: Iterable[str]) -> None:
+    """A row of the table begins with the name, as in "| `turn-rag` | ..."."""
     text = (DOCS / page).read_text(encoding="utf-8")
 
-    assert [name for name in names if f"| `{name}` |" not in text] == []
+    missing_names = [name for name in names if f"| `{name}` |" not in text]
+    assert missing_names == []
 
 
 def test_reference_has_every_public_name() -> None:
@@ -300,23 +316,26 @@ def test_notebook_is_stored_without_its_output(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_is_shown_as_a_page_with_a_title(name: str, hooks: Any) -> None:
+    """The page is Markdown, in which "# " begins the title."""
     notebook = json.loads((DOCS / name).read_text(encoding="utf-8"))
 
-    assert hooks.notebook_page(notebook).startswith("# ")
+    page = hooks.notebook_page(notebook)
+
+    assert page.startswith("# ")
 
 
 def test_output_of_a_notebook_is_shown_without_colours_and_progress(hooks: Any) -> None:
-    # The text is cut within the escape sequence of a colour. Progress goes to stderr.
+    """Jupyter stores a text in pieces, which may be cut within the code of a colour, \\x1b[1m."""
     outputs = [
-        {"output_type": "stream", "name": "stdout", "text": ["\x1b[1mstd\x1b"]},
-        {"output_type": "stream", "name": "stderr", "text": ["stderr\n"]},
-        {"output_type": "stream", "name": "stdout", "text": ["[0mout\n"]},
+        {"output_type": "stream", "name": "stdout", "text": ["\x1b[1mHello \x1b"]},
+        {"output_type": "stream", "name": "stderr", "text": ["50 % done\n"]},
+        {"output_type": "stream", "name": "stdout", "text": ["[0mworld\n"]},
     ]
     cell = {"cell_type": "code", "source": ["f()"], "outputs": outputs}
 
     page = hooks.notebook_page({"cells": [cell]})
 
-    assert page == "```python\nf()\n```\n\n```text\nstdout\n```\n"
+    assert page == "```python\nf()\n```\n\n```text\nHello world\n```\n"
 
 
 def test_tests_that_pages_name_exist() -> None:
@@ -324,10 +343,10 @@ def test_tests_that_pages_name_exist() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     named_paths = re.findall(r"`([\w/]*\btest_\w+\.py)`", text)
     named_files = {Path(path).name for path in named_paths}
-    files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    existing_files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
 
     assert len(named_files) > 8
-    assert named_files - files == set()
+    assert named_files - existing_files == set()
 
 
 @pytest.fixture(scope="module")
@@ -364,8 +383,9 @@ def test_built_page_is_accessible_and_fetches_nothing(
     # The page changes its colours in .25 seconds.
     browser.evaluate("new Promise((done) => setTimeout(done, 400))")
 
+    remote_urls = [url for url in browser.requests if not url.startswith(("file:", "data:"))]
     assert serious_faults(browser) == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+    assert remote_urls == []
     assert browser.errors == []
 
 
@@ -373,10 +393,12 @@ COVERAGE_PAGE = (DOCS / "coverage.md").read_text(encoding="utf-8")
 
 
 def test_page_on_coverage_names_symbols_that_exist() -> None:
+    """The page names code such as `mempiler.programs.pgr.method.PGR`."""
     symbols = set(re.findall(r"`(mempiler(?:\.\w+)+)`", COVERAGE_PAGE))
-
     assert symbols
-    assert [symbol for symbol in symbols if not exists(symbol)] == []
+
+    missing_symbols = [symbol for symbol in symbols if not exists(symbol)]
+    assert missing_symbols == []
 
 
 def test_page_on_coverage_names_every_signature_and_method() -> None:
@@ -384,7 +406,8 @@ def test_page_on_coverage_names_every_signature_and_method() -> None:
     classes = [*suite(), *(method_class(name) for name in METHODS)]
     symbols = [f"{member.__module__}.{member.__qualname__}" for member in classes]
 
-    assert [symbol for symbol in symbols if f"`{symbol}`" not in COVERAGE_PAGE] == []
+    missing_symbols = [symbol for symbol in symbols if f"`{symbol}`" not in COVERAGE_PAGE]
+    assert missing_symbols == []
 
 
 def exists(symbol: str) -> bool:

@@ -92,6 +92,7 @@ def benchmark_with_first_example(**changes: Any) -> Any:
 
 
 def test_benchmark_that_keeps_all_promises_passes() -> None:
+    """`check_benchmark` raises an error if something is wrong."""
     check_benchmark(make_benchmark())
 
 
@@ -134,7 +135,12 @@ def test_benchmark_of_whole_conversations_may_have_a_scorer_without_a_judge() ->
     ],
 )
 def test_example_that_breaks_a_promise_is_named(changes: dict[str, Any], message: str) -> None:
-    assert_refused(benchmark_with_first_example(**changes), message)
+    benchmark = benchmark_with_first_example(**changes)
+
+    with pytest.raises(UserError) as refusal:
+        check_benchmark(benchmark)
+
+    assert message in str(refusal.value)
 
 
 class SameQuestionInTwoParts(DogNames):
@@ -179,7 +185,13 @@ class ChangingSplit(DogNames):
 def test_split_that_breaks_a_promise_is_named(
     benchmark_class: type[DogNames], message: str
 ) -> None:
-    assert_refused(make_benchmark(benchmark_class), message)
+    """No question and no conversation may be in two parts, and all calls give the same split."""
+    benchmark = make_benchmark(benchmark_class)
+
+    with pytest.raises(UserError) as refusal:
+        check_benchmark(benchmark)
+
+    assert message in str(refusal.value)
 
 
 class NegativeScorer(TokenF1):
@@ -235,7 +247,12 @@ def test_scorer_that_breaks_a_promise_is_named(scorer: type[TokenF1], message: s
     class BenchmarkWithScorer(DogNames):
         metrics: ClassVar = {"mine": scorer}
 
-    assert_refused(make_benchmark(BenchmarkWithScorer), message)
+    benchmark = make_benchmark(BenchmarkWithScorer)
+
+    with pytest.raises(UserError) as refusal:
+        check_benchmark(benchmark)
+
+    assert message in str(refusal.value)
 
 
 class AcceptsAnyOption(DogNames):
@@ -271,13 +288,11 @@ def test_load_that_does_not_refuse_an_unknown_option_is_named(
     benchmark_class: type[DogNames], message: str
 ) -> None:
     """A misspelt option that is ignored would give a user other questions than they asked for."""
-    assert_refused(make_benchmark(benchmark_class), message)
+    benchmark = make_benchmark(benchmark_class)
 
-
-def assert_refused(benchmark: Any, message: str) -> None:
-    """Check that `check_benchmark` refuses a benchmark with a message that contains a text."""
     with pytest.raises(UserError) as refusal:
         check_benchmark(benchmark)
+
     assert message in str(refusal.value)
 
 

@@ -36,46 +36,76 @@ def test_the_page_has_exactly_the_rows_that_the_script_declares(script: Any) -> 
     for part in bench.PARTS:
         for row in bench.rows_of(part, NO_MEM0):
             declared.add((row.work, row.at))
+
     assert declared == rows_of_page()
 
 
 def test_the_page_begins_as_the_script_writes_it(script: Any) -> None:
     bench = script("bench")
     page = PAGE.read_text(encoding="utf-8")
+
     assert page.startswith(bench.PAGE_HEAD)
     for part in bench.PARTS:
         assert f"\n\n{bench.PART_INTRODUCTIONS[part]}\n\nLoad " in page
 
 
-def test_rows_are_selected_by_part_or_by_pattern(script: Any) -> None:
+@pytest.mark.parametrize(
+    ("part", "only", "is_selected"),
+    [
+        pytest.param("search", None, True, id="all rows"),
+        pytest.param("search", "search", True, id="the part of the row"),
+        pytest.param("memory", "search", False, id="another part"),
+        pytest.param("search", "sparse.*, 1,000", True, id="a pattern that fits"),
+        pytest.param("search", "dense", False, id="a pattern that does not fit"),
+    ],
+)
+def test_rows_are_selected_by_part_or_by_pattern(
+    script: Any, part: str, only: str | None, is_selected: bool
+) -> None:
     """The option --only takes the name of a part, or a pattern for the work and size of rows."""
     bench = script("bench")
     row = bench.Row("sparse query", "1,000", measure=lambda: None)
-    assert bench.is_selected(row, "search", only=None)
-    assert bench.is_selected(row, "search", only="search")
-    assert not bench.is_selected(row, "memory", only="search")
-    assert bench.is_selected(row, "search", only="sparse.*, 1,000")
-    assert not bench.is_selected(row, "search", only="dense")
+
+    assert bench.is_selected(row, part, only=only) is is_selected
 
 
-def test_a_row_says_whether_its_aim_holds(script: Any) -> None:
-    """The measured value is 0.5.
+@pytest.mark.parametrize(
+    ("aim", "larger_is_better", "shown_aim", "holds", "remarks"),
+    [
+        (0.6, False, "<=0.6", "yes", "next ask 0.2"),
+        (0.4, False, "<=0.4", "NO", "next ask 0.2; faiss"),
+        (0.6, True, ">=0.6", "NO", "next ask 0.2; faiss"),
+    ],
+)
+def test_a_row_says_whether_its_aim_holds(
+    script: Any, aim: float, larger_is_better: bool, shown_aim: str, holds: str, remarks: str
+) -> None:
+    """The measured value is 0.5 ms.
 
     What bounds it, here faiss, is named only if the aim is not reached.
     """
     table = script("measures.table")
     result = table.Result(0.5, remark="next ask 0.2", bottleneck="faiss")
+    row = table.Row("work", "at", lambda: result, table.Aim(aim, larger_is_better=larger_is_better))
 
-    # The first two cells are the work and the size. The others are the value, the aim, the unit,
-    # whether the aim holds, and remarks.
-    def cells(aim: Any) -> Any:
-        return table.Row("work", "at", lambda: result, aim).measured_cells()
+    cells = row.measured_cells()
 
-    assert cells(table.Aim(0.6))[2:] == ("0.5", "<=0.6", "ms", "yes", "next ask 0.2")
-    assert cells(table.Aim(0.4))[2:] == ("0.5", "<=0.4", "ms", "NO", "next ask 0.2; faiss")
-    larger = table.Aim(0.6, larger_is_better=True)
-    assert cells(larger)[2:] == ("0.5", ">=0.6", "ms", "NO", "next ask 0.2; faiss")
-    assert cells(None)[2:] == ("0.5", "", "ms", "", "next ask 0.2")
+    assert cells.ours == "0.5"
+    assert cells.unit == "ms"
+    assert cells.aim == shown_aim
+    assert cells.holds == holds
+    assert cells.remarks == remarks
+
+
+def test_a_row_without_an_aim_says_nothing_of_it(script: Any) -> None:
+    table = script("measures.table")
+    row = table.Row("work", "at", lambda: table.Result(0.5, bottleneck="faiss"), None)
+
+    cells = row.measured_cells()
+
+    assert cells.aim == ""
+    assert cells.holds == ""
+    assert cells.remarks == ""
 
 
 def test_a_row_is_compared_with_its_peers(script: Any) -> None:
@@ -86,7 +116,10 @@ def test_a_row_is_compared_with_its_peers(script: Any) -> None:
     table = script("measures.table")
     peers = [table.Peer("slow", 2.0), table.Peer("mem0", None)]
     aim = table.Aim(0.1, times_peer="slow")
-    cells = table.Row("work", "at", lambda: table.Result(0.5, peers), aim).measured_cells()
+    row = table.Row("work", "at", lambda: table.Result(0.5, peers), aim)
+
+    cells = row.measured_cells()
+
     assert cells.aim == "<=0.2"
     assert cells.holds == "NO"
     assert cells.remarks == "slow 2 (0.25x); mem0 not here"
@@ -96,7 +129,10 @@ def test_the_page_of_a_part_is_an_introduction_and_a_table(script: Any) -> None:
     """The load says how busy the machine was before the part was measured."""
     bench = script("bench")
     cells = bench.Cells("sparse query", "1,000", "0.09", "<=0.2", "ms", "yes", "rank-bm25 0.4")
-    section = bench.page_section(bench.PartReport("search", 0.62, [cells]))
+    report = bench.PartReport("search", 0.62, [cells])
+
+    section = bench.page_section(report)
+
     assert section.splitlines() == [
         "## Search",
         "",
@@ -116,5 +152,6 @@ def test_the_page_has_as_many_calls_as_are_counted(script: Any) -> None:
     bench = script("bench")
     count_row = bench.rows_of("calls", NO_MEM0)[0]
     cells = count_row.measured_cells()
+
     assert cells.work == "memory-r2, all questions of a conversation"
     assert f"| {cells.work} | {cells.at} | {cells.ours} |" in PAGE.read_text(encoding="utf-8")

@@ -33,10 +33,15 @@ def versions(checks: Any) -> dict[str, Any]:
 def test_of_two_hundred_checks_of_the_same_program_at_most_ten_are_red(
     checks: Any, versions: dict[str, Any]
 ) -> None:
-    """5 percent of 200 are 10."""
+    """A red check says that the program got worse, which is never true here.
+
+    A verdict may be wrong by chance in 5 percent of the cases: 10 of 200.
+    """
     in_use = versions["the same program"]
 
-    assert checks.count_red(in_use, in_use, checks=200) <= 10
+    red_checks = checks.count_red(in_use, in_use, checks=200)
+
+    assert red_checks <= 10
 
 
 @pytest.mark.slow
@@ -46,7 +51,10 @@ def test_most_checks_miss_a_loss_that_is_half_of_the_detectable_one(
     """The page says so: 200 questions notice k = 7, which loses 0.07, in about 30 % of checks."""
     in_use = versions["the same program"]
 
-    assert 4 <= checks.count_red(in_use, versions["k = 7"], checks=40) <= 20
+    red_checks = checks.count_red(in_use, versions["k = 7"], checks=40)
+
+    # 30 % of 40 are 12.
+    assert 4 <= red_checks <= 20
 
 
 @pytest.mark.slow
@@ -59,4 +67,6 @@ def test_of_forty_checks_of_a_worse_version_at_least_36_are_red(
     """90 percent of 40 are 36. A check asks 200 questions about 20 conversations."""
     in_use = versions["the same program"]
 
-    assert checks.count_red(in_use, versions[name], checks=40) >= 36
+    red_checks = checks.count_red(in_use, versions[name], checks=40)
+
+    assert red_checks >= 36

@@ -122,7 +122,9 @@ def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
 
 @pytest.mark.slow
 def test_a_recorded_baseline_holds_counts_and_no_places(tree: Path) -> None:
+    """Six mutants are tested, and four survive: those of the function without a test."""
     recorded = run_mutants(tree, "--per-module", "100", "--record-baseline")
+
     assert recorded.returncode == 0, recorded.stderr
     baseline = json.loads((tree / "perf/mutants_baseline.json").read_text())
     assert baseline["guarantees"] == {"limits": {"tested": 6, "survived": 4}}
@@ -131,19 +133,33 @@ def test_a_recorded_baseline_holds_counts_and_no_places(tree: Path) -> None:
 
 
 def test_tests_that_fail_without_a_mutation_end_the_run(tree: Path) -> None:
-    (tree / "tests/test_limits.py").write_text(
-        TEST.replace("assert allows(9)", "assert allows(10)")
-    )
+    """The module allows sizes below 10, so this test fails."""
+    failing_test = """\
+from mempiler.limits import allows
+
+
+def test_limit():
+    assert allows(10)
+"""
+    (tree / "tests/test_limits.py").write_text(failing_test)
+
     failed = run_mutants(tree)
+
     assert failed.returncode == 2
     assert "tests/test_limits.py fails without a mutation" in failed.stderr
     assert not (tree / "report.json").exists()
 
 
 def test_modules_and_tests_that_are_not_there_are_named(mutants, tree: Path) -> None:
+    """A configuration names modules of the product, each with its tests."""
     config = tree / "perf/mutants.toml"
-    lines = ['"gone.py" = ["tests/test_limits.py"]', '"limits.py" = ["tests/test_gone.py"]']
-    config.write_text("excluded_operators = []\n[guarantees.limits]\n" + "\n".join(lines))
+    config.write_text("""\
+excluded_operators = []
+[guarantees.limits]
+"gone.py" = ["tests/test_limits.py"]
+"limits.py" = ["tests/test_gone.py"]
+""")
+
     with pytest.raises(mutants.MutantsError) as error:
         mutants.read_config(config, tree)
     assert "limits: there is no file gone.py" in str(error.value)
@@ -152,7 +168,10 @@ def test_modules_and_tests_that_are_not_there_are_named(mutants, tree: Path) -> 
 
 
 def test_the_modules_and_tests_of_this_tree_are_there(mutants) -> None:
-    assert len(mutants.read_config().modules) > 50
+    """To read a configuration that names a missing file is an error."""
+    config = mutants.read_config()
+
+    assert len(config.modules) > 50
 
 
 def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, monkeypatch) -> None:
@@ -168,24 +187,39 @@ def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, m
     ]
 
     def sample(seed: int) -> list[tuple[str, int]]:
+        """Return file and line of each mutant that is drawn."""
         drawn = mutants.sample_mutants(modules, NOTHING_EXCLUDED, per_module=5, seed=seed)
         return [(mutant.module.path, mutant.spec.start_pos[0]) for mutant in drawn]
 
-    assert [path for path, _ in sample(1)] == ["short.py", *["long.py"] * 5]
-    assert len(set(sample(1))) == 6
-    assert sample(1) == sample(1)
-    assert sample(1) != sample(2)
+    sample_of_seed_1 = sample(seed=1)
+
+    files = [file for file, _ in sample_of_seed_1]
+    assert files == ["short.py", *["long.py"] * 5]
+    # No place is drawn twice.
+    assert len(set(sample_of_seed_1)) == 6
+    assert sample(seed=1) == sample_of_seed_1
+    assert sample(seed=2) != sample_of_seed_1
 
 
 def test_the_allowed_rate_counts_only_the_guarantees_that_were_tested(mutants) -> None:
-    """3 of 30 are 10 percent, and 8 of 40 are 20. What has no baseline may survive as it likes."""
-    baseline = {"reading": mutants.Counts(10, 5), "store": mutants.Counts(30, 3)}
+    """A rate is the percentage of tested mutants that survived: 10 for 3 of 30, 20 for 8 of 40."""
+    baseline = {
+        "reading": mutants.Counts(tested=10, survived=5),
+        "store": mutants.Counts(tested=30, survived=3),
+    }
+
     assert mutants.baseline_rate(baseline, ["store"]) == 10
     assert mutants.baseline_rate(baseline, ["reading", "store"]) == 20
+
+
+def test_all_mutants_of_a_guarantee_without_a_baseline_may_survive(mutants) -> None:
+    baseline = {"store": mutants.Counts(tested=30, survived=3)}
+
     assert mutants.baseline_rate(baseline, ["new"]) == 100
 
 
 def test_the_baseline_of_this_tree_can_be_read(mutants) -> None:
     """The recorded run tested 374 mutants, of which 109 survived."""
     baseline = mutants.read_baseline(mutants.BASELINE)
+
     assert mutants.total(baseline.values()) == mutants.Counts(374, 109)

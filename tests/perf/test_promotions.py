@@ -33,6 +33,7 @@ def test_of_two_hundred_pairs_of_the_same_program_at_most_ten_are_promoted(
         if (case.name, case.questions, case.conversations) == (name, questions, conversations)
     ]
     counts = promotions.count_promotions(case, pairs=200)
+
     assert counts["better"] + counts["cheaper"] <= 10
 
 
@@ -54,7 +55,10 @@ def test_a_program_with_equal_scores_and_three_tenths_fewer_tokens_is_mostly_pro
         saving=0.3,
         memory_noise=memory_noise,
     )
-    assert promotions.count_promotions(case, pairs=20)["cheaper"] >= 12
+
+    counts = promotions.count_promotions(case, pairs=20)
+
+    assert counts["cheaper"] >= 12
 
 
 @pytest.mark.parametrize(("margin", "noise"), [(0.1, 0.1), (0.1, 0.0), (0.02, 0.0)])
@@ -74,4 +78,7 @@ def test_a_program_that_is_worse_by_twice_the_margin_is_never_promoted(
         loss=2 * margin,
         memory_noise=0.0,
     )
-    assert promotions.count_promotions(case, pairs=20).total() == 0
+
+    counts = promotions.count_promotions(case, pairs=20)
+
+    assert counts.total() == 0

@@ -44,6 +44,7 @@ def test_searches_in_which_turns_share_scores_with_neighbours_find_no_less(
     retrieval = script("retrieval")
     words_alone = mean_recall(retrieval, name, SignalWeights(neighbour_shares={}))
     with_neighbours = mean_recall(retrieval, name, SignalWeights())
+
     assert (with_neighbours >= words_alone).all()
     assert with_neighbours[0] > words_alone[0]
 
@@ -59,7 +60,9 @@ def test_the_script_prints_the_recall_of_each_signal_on_a_line(
     retrieval = script("retrieval")
     monkeypatch.setattr(retrieval, "SAMPLES", ("longmemeval",))
     monkeypatch.setattr(sys, "argv", ["retrieval"])
+
     retrieval.main()
+
     head, name, *lines = capsys.readouterr().out.splitlines()
     assert "offline: recall@5/@10/@20" in head
     assert name == "longmemeval: 22 questions, 22 histories"

@@ -11,7 +11,10 @@ from mempiler import benchmark
 
 
 def test_the_halves_of_a_sample_share_no_conversation(script: Any) -> None:
-    split = script("settings")._halves(benchmark("locomo"))
+    """Settings are tuned on the questions of one half, and tested on those of the other."""
+    settings = script("settings")
+
+    split = settings._halves(benchmark("locomo"))
 
     tuned_on = {question.history.id for question in split.train}
     tested_on = {question.history.id for question in split.test}

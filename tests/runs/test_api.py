@@ -113,8 +113,12 @@ def demo_questions(compiled: mempiler.CompileResult) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def result() -> mempiler.CompileResult:
-    """An agent that was compiled on sixty examples with a user's metric."""
+def compiled_agent() -> mempiler.CompileResult:
+    """An agent that was compiled with a user's metric, and shows two demos.
+
+    Users 0 to 19 ask the training questions, users 20 to 39 the dev questions, and users 40 to 59
+    the test questions: one each.
+    """
     return compile_agent(
         train_count=20,
         dev_count=20,
@@ -125,32 +129,36 @@ def result() -> mempiler.CompileResult:
 
 
 def test_a_result_holds_scores_before_and_after_on_the_test_examples(
-    result: mempiler.CompileResult,
+    compiled_agent: mempiler.CompileResult,
 ) -> None:
-    """The agent was compiled with 20 training, 20 dev and 20 test examples.
+    """The test questions are those of users 40 to 59.
 
     The scores of the original agent are in `before`, those of the compiled one in `after`.
     """
     test_questions = {example.question for example in make_examples(20, first=40)}
-    assert {row.question for row in result.after.rows} == test_questions
-    assert result.before.n == 20
-    assert result.after.n == 20
-    assert result.difference.n == 20
-    assert result.verdict in ("better", "worse", "not told apart", "too few to tell")
+
+    assert {row.question for row in compiled_agent.after.rows} == test_questions
+    assert compiled_agent.before.n == 20
+    assert compiled_agent.after.n == 20
+    assert compiled_agent.difference.n == 20
+    assert compiled_agent.verdict in ("better", "worse", "not told apart", "too few to tell")
 
 
-def test_the_metric_of_the_user_scores_the_answers(result: mempiler.CompileResult) -> None:
+def test_the_metric_of_the_user_scores_the_answers(compiled_agent: mempiler.CompileResult) -> None:
     """The user's metric gives 1 if the answer names the right city, and else 0."""
-    assert len(result.after.rows) == 20
-    for row in result.after.rows:
+    assert len(compiled_agent.after.rows) == 20
+    for row in compiled_agent.after.rows:
         names_city = row.gold in row.answer
         assert row.parts["names_the_city"] == float(names_city)
 
 
-def test_the_compiled_program_shows_demos_of_the_trainset(result: mempiler.CompileResult) -> None:
-    """The optimizer was allowed two demos."""
+def test_the_compiled_program_shows_demos_of_the_trainset(
+    compiled_agent: mempiler.CompileResult,
+) -> None:
+    """The optimizer was allowed two demos. The training questions are those of users 0 to 19."""
     training_questions = {example.question for example in make_examples(20)}
-    questions = set(demo_questions(result))
+    questions = set(demo_questions(compiled_agent))
+
     assert len(questions) == 2
     assert questions <= training_questions
 
@@ -166,10 +174,10 @@ def test_the_agent_that_is_compiled_stays_as_it_was() -> None:
 
 
 def test_a_compiled_program_is_saved_and_loaded(
-    result: mempiler.CompileResult, tmp_path: Path
+    compiled_agent: mempiler.CompileResult, tmp_path: Path
 ) -> None:
     """The class of the agent is code of the user's, so loading must be allowed to import it."""
-    result.save(tmp_path / "program")
+    compiled_agent.save(tmp_path / "program")
 
     loaded = mempiler.load(tmp_path / "program", allow_code=True)
 
@@ -177,19 +185,19 @@ def test_a_compiled_program_is_saved_and_loaded(
         loaded, make_examples(20, first=40), metric=names_the_city, lm="offline", progress=False
     )
     answers = [row.answer for row in evaluation.rows]
-    assert answers == [row.answer for row in result.after.rows]
+    assert answers == [row.answer for row in compiled_agent.after.rows]
 
 
 def test_the_compiled_module_is_saved_and_loaded_by_dspy_alone(
-    result: mempiler.CompileResult, tmp_path: Path
+    compiled_agent: mempiler.CompileResult, tmp_path: Path
 ) -> None:
-    result.program.module.save(tmp_path / "agent.json")
+    compiled_agent.program.module.save(tmp_path / "agent.json")
 
     agent = Agent()
     agent.load(tmp_path / "agent.json")
 
     loaded_questions = [demo["question"] for demo in agent.say.predict.demos]
-    assert loaded_questions == demo_questions(result)
+    assert loaded_questions == demo_questions(compiled_agent)
 
 
 def test_an_evaluation_logs_no_warning_of_dspy(caplog: pytest.LogCaptureFixture) -> None:
@@ -197,41 +205,65 @@ def test_an_evaluation_logs_no_warning_of_dspy(caplog: pytest.LogCaptureFixture)
     evaluation = mempiler.evaluate(
         Agent(), make_examples(2), lm=language_model("offline"), progress=False
     )
+
     assert evaluation.n == 2
     assert "discouraged" not in caplog.text
 
 
-def test_two_evaluations_are_compared_question_by_question(result: mempiler.CompileResult) -> None:
+def test_two_evaluations_are_compared_question_by_question(
+    compiled_agent: mempiler.CompileResult,
+) -> None:
     examples = make_examples(20, first=40)
     options: dict[str, Any] = {"metric": names_the_city, "lm": "offline", "progress": False}
     of_agent = mempiler.evaluate(Agent(), examples, **options)
-    of_compiled_agent = mempiler.evaluate(result.program, examples, **options)
+    of_compiled_agent = mempiler.evaluate(compiled_agent.program, examples, **options)
 
     comparison = mempiler.compare(of_agent, of_compiled_agent)
 
-    assert comparison.difference == result.difference
+    assert comparison.difference == compiled_agent.difference
     assert list(comparison.to_pandas().columns) == ["id", "category", "question", "gold", "A", "B"]
     assert f"{comparison.difference.mean:+.3f}" in str(comparison)
 
 
-def test_a_result_is_shown_as_text_and_html(result: mempiler.CompileResult) -> None:
-    assert f"{result.difference.mean:+.3f}" in str(result)
-    assert "<table>" in result._repr_html_()
-    # A score of the offline engine says nothing about a program.
-    assert "smoke test" in str(result.before)
+def test_a_result_is_shown_as_text(compiled_agent: mempiler.CompileResult) -> None:
+    text = str(compiled_agent)
+
+    gain = compiled_agent.difference.mean
+    assert f"{gain:+.3f}" in text
 
 
-def test_a_result_is_exported_as_json_and_data_frames(result: mempiler.CompileResult) -> None:
-    exported = json.loads(json.dumps(result.to_dict()))
-    assert exported["before"]["score"] == result.before.score
-    assert len(result.to_pandas()) == 20
-    assert len(result.before.to_pandas()) == 20
+def test_a_result_is_shown_in_a_notebook_as_a_table(
+    compiled_agent: mempiler.CompileResult,
+) -> None:
+    assert "<table>" in compiled_agent._repr_html_()
+
+
+def test_a_score_of_the_offline_engine_is_called_a_smoke_test(
+    compiled_agent: mempiler.CompileResult,
+) -> None:
+    """The engine answers by rules, so such a score says nothing about a program."""
+    assert "smoke test" in str(compiled_agent.before)
+
+
+def test_a_result_is_exported_as_json(compiled_agent: mempiler.CompileResult) -> None:
+    text = json.dumps(compiled_agent.to_dict())
+
+    assert json.loads(text)["before"]["score"] == compiled_agent.before.score
+
+
+def test_a_result_is_exported_as_a_data_frame_of_the_test_questions(
+    compiled_agent: mempiler.CompileResult,
+) -> None:
+    assert len(compiled_agent.to_pandas()) == 20
+    assert len(compiled_agent.before.to_pandas()) == 20
 
 
 def test_html_of_a_result_escapes_what_models_and_users_wrote() -> None:
     hostile = make_example(0, category="<script>alert(1)</script>")
+
     evaluation = mempiler.evaluate(Agent(), [hostile], lm="offline", progress=False)
     html = evaluation._repr_html_()
+
     assert "alert(1)" in html
     assert "<script>" not in html
 
@@ -239,6 +271,7 @@ def test_html_of_a_result_escapes_what_models_and_users_wrote() -> None:
 def test_progress_is_written_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     mempiler.evaluate(Agent(), make_examples(2), lm="offline")
     captured = capsys.readouterr()
+
     assert captured.out == ""
     assert "2 questions" in captured.err
 
@@ -246,6 +279,7 @@ def test_progress_is_written_to_standard_error(capsys: pytest.CaptureFixture[str
 def test_nothing_is_written_without_progress(capsys: pytest.CaptureFixture[str]) -> None:
     mempiler.evaluate(Agent(), make_examples(2), lm="offline", progress=False)
     captured = capsys.readouterr()
+
     assert captured.out == ""
     assert captured.err == ""
 
@@ -283,6 +317,7 @@ def test_examples_that_do_not_fit_are_refused_in_one_line(
 ) -> None:
     with pytest.raises(DataError) as refused:
         mempiler.evaluate(Agent(), examples, lm="offline", progress=False)
+
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -331,6 +366,7 @@ def test_arguments_that_do_not_fit_are_refused_in_one_line(
 ) -> None:
     with pytest.raises(error) as refused:
         mempiler.evaluate(Agent(), **{"lm": "offline", "progress": False, **options})
+
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -460,6 +496,7 @@ def test_an_optimizer_that_does_not_fit_is_refused_before_there_is_a_run(
 
 
 def test_a_wrong_setting_of_a_named_optimizer_makes_no_run() -> None:
+    """The results folder has one folder for each run, and gets no new one."""
     runs_before = set(results_folder().glob("*"))
 
     with pytest.raises(UserError, match="k = 0: it is 1 or more"):
@@ -486,20 +523,26 @@ def recorded_gepa_settings(**extra: Any) -> Any:
 
 def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:
     recorded = recorded_gepa_settings(stop_callbacks=[NoImprovementStopper(5)])
+
     description = "NoImprovementStopper(max_iterations_without_improvement=5)"
     assert recorded["stop_callbacks"] == [description]
 
 
 def test_objects_within_an_object_are_recorded_with_their_arguments() -> None:
-    either = CompositeStopper(NoImprovementStopper(5), ScoreThresholdStopper(0.9))
-    description = recorded_gepa_settings(stop_callbacks=either)["stop_callbacks"]
+    either_stopper = CompositeStopper(NoImprovementStopper(5), ScoreThresholdStopper(0.9))
+
+    recorded = recorded_gepa_settings(stop_callbacks=either_stopper)
+
+    description = recorded["stop_callbacks"]
     assert "max_iterations_without_improvement=5" in description
     assert "0.9" in description
 
 
 def test_a_model_among_the_settings_is_recorded_without_its_key() -> None:
     lm = dspy.LM("openai/x", api_key="a-secret-key")
+
     recorded = recorded_gepa_settings(reflection_lm=lm)
+
     assert recorded["reflection_lm"] == "LM"
     assert "a-secret-key" not in str(recorded)
 
@@ -510,17 +553,19 @@ def test_what_a_stopper_counts_while_it_works_is_not_recorded() -> None:
     If the count were recorded, a stopped run could not be resumed: its settings would have changed.
     """
     stopper = NoImprovementStopper(5)
-    recorded = recorded_gepa_settings(stop_callbacks=stopper)
+    recorded_before = recorded_gepa_settings(stop_callbacks=stopper)
 
     stopper.iterations_without_improvement = 3
+    recorded_after = recorded_gepa_settings(stop_callbacks=stopper)
 
-    assert recorded_gepa_settings(stop_callbacks=stopper) == recorded
+    assert recorded_after == recorded_before
 
 
 def test_the_model_of_dspy_configure_is_asked_when_none_is_given() -> None:
     lm = language_model("offline")
     with dspy.context(lm=lm):
         evaluation = mempiler.evaluate(Agent(), make_examples(2), progress=False)
+
     assert evaluation.lm == "offline"
 
 
@@ -541,6 +586,7 @@ def test_limits_stop_a_run_that_can_be_resumed() -> None:
 
 def test_a_benchmark_has_three_parts() -> None:
     locomo = mempiler.benchmark("locomo")
+
     assert locomo.train
     assert locomo.dev
     assert locomo.test
@@ -552,12 +598,13 @@ def test_the_metric_of_a_benchmark_gives_a_score_or_feedback_as_dspy_asks_for() 
     right = dspy.Prediction(answer=example.answer)
     wrong = dspy.Prediction(answer="no idea")
 
-    assert locomo.metric(example, right) == 1.0
+    score = locomo.metric(example, right)
+    # GEPA calls a metric with a trace, and with the name and the trace of a predictor.
+    score_with_feedback = locomo.metric(example, wrong, None, "answer", [])
 
-    # So GEPA calls a metric: with a trace, and the name and the trace of a predictor.
-    with_feedback = locomo.metric(example, wrong, None, "answer", [])
-    assert with_feedback.score < 1
-    assert with_feedback.feedback
+    assert score == 1.0
+    assert score_with_feedback.score < 1
+    assert score_with_feedback.feedback
 
 
 @pytest.mark.parametrize(
@@ -606,6 +653,7 @@ def test_a_plan_of_a_users_module_gives_its_calls_and_its_split() -> None:
     plan = mempiler.plan(
         Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False
     )
+
     assert plan.calls.low > 0
     assert plan.split is not None
 
@@ -640,6 +688,7 @@ def test_a_model_that_calls_exit_fails_its_questions_and_not_the_process(program
     evaluation = mempiler.evaluate(
         program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
     )
+
     assert evaluation.failures == 2
     # The message says where in the user's code it was.
     assert "SystemExit: 3 (test_api.py:" in evaluation.breakage
@@ -653,6 +702,7 @@ def test_a_model_that_calls_exit_fails_its_questions_under_asyncio(program: str)
             program, make_examples(2), lm=LeavingModel("own/model"), metric="f1", progress=False
         )
     )
+
     assert evaluation.failures == 2
 
 
@@ -667,6 +717,7 @@ def test_a_compile_ends_normally_although_its_model_calls_exit() -> None:
         progress=False,
         max_failure_rate=1.0,
     )
+
     assert compiled.before.rows
     assert compiled.before.failures == len(compiled.before.rows)
 
@@ -690,6 +741,7 @@ def test_a_search_that_calls_exit_fails_its_questions() -> None:
     evaluation = mempiler.evaluate(
         f"{__name__}:LeavingSearch", benchmark="locomo", test=2, lm="offline", progress=False
     )
+
     assert evaluation.failures == 2
 
 
@@ -711,6 +763,7 @@ def test_an_unknown_stage_or_split_is_refused(
 
 def test_a_model_with_limits_of_its_own_is_refused_by_a_run() -> None:
     lm = language_model("offline", guard=BudgetGuard(Limits(max_calls=2)))
+
     with pytest.raises(UserError, match="give limits= to the run instead"):
         mempiler.evaluate(Agent(), make_examples(2), lm=lm, progress=False)
 
@@ -731,6 +784,7 @@ def test_answers_that_were_cut_off_are_counted_and_shown() -> None:
     evaluation = mempiler.evaluate(
         "turn-rag", make_examples(2), lm=CutOffModel("own/model"), metric="f1", progress=False
     )
+
     # Each answer is asked for once more. Then the part that came is taken.
     assert [row.answer for row in evaluation.rows] == ["Lis", "Lis"]
     assert evaluation.faults == {"task.answer": {"cut": 2 * 2}}

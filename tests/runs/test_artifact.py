@@ -9,6 +9,7 @@ checked as well.
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError
 from mempiler.programs.adapter import adapter
 from mempiler.programs.state import signature_of
-from mempiler.runs.manifest import MANIFEST, STATE, digest_of, read_manifest, sha256_of
+from mempiler.runs.manifest import digest_of, read_manifest, sha256_of
 from mempiler.runs.program_address import pin_address
 from mempiler.runs.publish import push
 from pydantic import BaseModel
@@ -39,8 +40,8 @@ def build_program(method: str) -> Any:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    """The folder of a saved turn RAG."""
+def turn_rag_folder(tmp_path: Path) -> Path:
+    """The folder of a saved program, a turn RAG: manifest.json and state.json."""
     save(build_program("turn-rag"), tmp_path / "program")
     return tmp_path / "program"
 
@@ -124,21 +125,25 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
     assert demo_counts["task.answer"] == 2
 
 
-def test_the_manifest_says_what_was_saved(saved: Path) -> None:
+def test_the_manifest_says_what_was_saved(turn_rag_folder: Path) -> None:
     """The saved program is a turn RAG, which recalls ten turns (`k`) by default."""
-    manifest = read_manifest(saved)
+    manifest = read_manifest(turn_rag_folder)
+
     assert manifest.method == "turn-rag"
     assert manifest.task == "question-answering"
     assert manifest.config["k"] == 10
     assert manifest.packages["dspy"] == dspy.__version__
     field_names = [field[0] for field in manifest.signatures["task.answer"]]
     assert field_names == ["context", "question", "answer"]
-    assert sorted(path.name for path in saved.iterdir()) == ["manifest.json", "state.json"]
+    assert sorted(path.name for path in turn_rag_folder.iterdir()) == [
+        "manifest.json",
+        "state.json",
+    ]
 
 
 def alter_manifest(folder: Path, **changes: Any) -> None:
     """Change fields of a manifest, whose digest is then wrong."""
-    path = folder / MANIFEST
+    path = folder / "manifest.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, **changes}))
 
@@ -151,13 +156,14 @@ def forge_manifest(folder: Path, **changes: Any) -> None:
 
 def forge_state(folder: Path, text: str) -> None:
     """Replace the state of the predictors, with digests that are right for it."""
-    (folder / STATE).write_text(text)
+    (folder / "state.json").write_text(text)
     forge_manifest(folder, state_sha256=sha256_of(text))
 
 
 @pytest.mark.parametrize("folder", [3, None])
 def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
     message = refusal(load, folder)
+
     assert message.startswith(f"folder = {folder}: give the folder of a saved program")
 
 
@@ -173,10 +179,13 @@ def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
         ({"schema_version": 3}, "schema version 3 is unknown"),
     ],
 )
-def test_an_altered_manifest_is_refused(saved: Path, changes: dict[str, Any], problem: str) -> None:
+def test_an_altered_manifest_is_refused(
+    turn_rag_folder: Path, changes: dict[str, Any], problem: str
+) -> None:
     """The manifest holds a digest of itself, which is wrong after these changes."""
-    alter_manifest(saved, **changes)
-    message = refusal(load, saved)
+    alter_manifest(turn_rag_folder, **changes)
+    message = refusal(load, turn_rag_folder)
+
     assert "manifest.json" in message
     assert problem in message
 
@@ -184,16 +193,21 @@ def test_an_altered_manifest_is_refused(saved: Path, changes: dict[str, Any], pr
 @pytest.mark.parametrize(
     ("file_name", "content", "problem"),
     [
-        pytest.param(STATE, b"{}", "altered after it was saved", id="another state"),
-        pytest.param(STATE, b"\xff\xfe\xfa", "cannot be read", id="a state that is not UTF-8"),
-        pytest.param(MANIFEST, b'{"method": ', "not valid JSON at line", id="half a manifest"),
+        pytest.param("state.json", b"{}", "altered after it was saved", id="another state"),
+        pytest.param(
+            "state.json", b"\xff\xfe\xfa", "cannot be read", id="a state that is not UTF-8"
+        ),
+        pytest.param(
+            "manifest.json", b'{"method": ', "not valid JSON at line", id="half a manifest"
+        ),
     ],
 )
 def test_a_file_with_other_content_is_refused(
-    saved: Path, file_name: str, content: bytes, problem: str
+    turn_rag_folder: Path, file_name: str, content: bytes, problem: str
 ) -> None:
-    (saved / file_name).write_bytes(content)
-    message = refusal(load, saved)
+    (turn_rag_folder / file_name).write_bytes(content)
+    message = refusal(load, turn_rag_folder)
+
     assert file_name in message
     assert problem in message
 
@@ -209,11 +223,12 @@ def test_a_file_with_other_content_is_refused(
     ],
 )
 def test_a_state_of_another_shape_is_refused_even_if_its_digest_is_right(
-    saved: Path, state: str, problem: str
+    turn_rag_folder: Path, state: str, problem: str
 ) -> None:
     """Whoever writes another state can also write its digest."""
-    forge_state(saved, state)
-    message = refusal(load, saved)
+    forge_state(turn_rag_folder, state)
+    message = refusal(load, turn_rag_folder)
+
     assert "state.json" in message
     assert problem in message
 
@@ -221,36 +236,42 @@ def test_a_state_of_another_shape_is_refused_even_if_its_digest_is_right(
 @pytest.mark.parametrize(
     ("file_name", "problem"),
     [
-        (STATE, "state.json: cannot be read"),
-        (MANIFEST, "no saved program here (manifest.json is missing)"),
+        ("state.json", "state.json: cannot be read"),
+        ("manifest.json", "no saved program here (manifest.json is missing)"),
     ],
 )
 def test_a_folder_without_one_of_its_files_is_refused(
-    saved: Path, file_name: str, problem: str
+    turn_rag_folder: Path, file_name: str, problem: str
 ) -> None:
-    (saved / file_name).unlink()
-    assert problem in refusal(load, saved)
+    (turn_rag_folder / file_name).unlink()
+
+    assert problem in refusal(load, turn_rag_folder)
 
 
-def test_a_link_to_a_file_outside_the_folder_is_refused(saved: Path, tmp_path: Path) -> None:
-    (saved / STATE).rename(tmp_path / STATE)
-    (saved / STATE).symlink_to(tmp_path / STATE)
-    message = refusal(load, saved)
+def test_a_link_to_a_file_outside_the_folder_is_refused(
+    turn_rag_folder: Path, tmp_path: Path
+) -> None:
+    (turn_rag_folder / "state.json").rename(tmp_path / "state.json")
+    (turn_rag_folder / "state.json").symlink_to(tmp_path / "state.json")
+    message = refusal(load, turn_rag_folder)
+
     assert "state.json: is a link to a file outside the folder" in message
     assert "put the file itself there" in message
 
 
-def test_a_link_within_the_folder_is_followed(saved: Path) -> None:
+def test_a_link_within_the_folder_is_followed(turn_rag_folder: Path) -> None:
     # Volumes of Kubernetes hold their files like this.
-    (saved / "..data").mkdir()
-    (saved / STATE).rename(saved / "..data" / STATE)
-    (saved / STATE).symlink_to(f"..data/{STATE}")
-    assert load(saved).name == "turn-rag"
+    (turn_rag_folder / "..data").mkdir()
+    (turn_rag_folder / "state.json").rename(turn_rag_folder / "..data" / "state.json")
+    (turn_rag_folder / "state.json").symlink_to("..data/state.json")
+
+    assert load(turn_rag_folder).name == "turn-rag"
 
 
-def test_a_very_large_file_is_refused_before_it_is_read(saved: Path) -> None:
-    os.truncate(saved / STATE, 2**27)
-    message = refusal(load, saved)
+def test_a_very_large_file_is_refused_before_it_is_read(turn_rag_folder: Path) -> None:
+    os.truncate(turn_rag_folder / "state.json", 2**27)
+    message = refusal(load, turn_rag_folder)
+
     assert "state.json" in message
     assert "has 134,217,728 bytes" in message
 
@@ -278,10 +299,11 @@ def test_a_setting_out_of_its_range_is_refused_in_a_saved_program_as_in_a_built_
     assert message == refusal(build, method, k=k)
 
 
-def test_a_method_of_very_many_policies_is_refused_in_one_short_line(saved: Path) -> None:
+def test_a_method_of_very_many_policies_is_refused_in_one_short_line(turn_rag_folder: Path) -> None:
     """A policy changes the method whose name it precedes, as "logs+" in "logs+turn-rag"."""
-    forge_manifest(saved, method="logs+" * 2000 + "turn-rag")
-    message = refusal(load, saved)
+    forge_manifest(turn_rag_folder, method="logs+" * 2000 + "turn-rag")
+    message = refusal(load, turn_rag_folder)
+
     assert "2,000 policies before a method; at most 8" in message
     assert len(message) < 200
 
@@ -323,9 +345,10 @@ def test_a_saved_predictor_that_the_code_lacks_is_named(tmp_path: Path) -> None:
     assert "compile again" in message
 
 
-def test_a_predictor_that_was_not_saved_is_named(saved: Path) -> None:
-    forge_state(saved, "{}")
-    message = refusal(load, saved)
+def test_a_predictor_that_was_not_saved_is_named(turn_rag_folder: Path) -> None:
+    forge_state(turn_rag_folder, "{}")
+    message = refusal(load, turn_rag_folder)
+
     assert "task.answer of the code is not in the saved program" in message
     assert "compile again" in message
 
@@ -357,12 +380,12 @@ def test_a_folder_that_holds_anything_else_is_not_overwritten(
 @pytest.mark.parametrize(
     ("operation", "file_name"),
     [
-        pytest.param("write_text", MANIFEST, id="while the new files are written"),
+        pytest.param("write_text", "manifest.json", id="while the new files are written"),
         pytest.param("rename", "new", id="while the new folder takes its place"),
     ],
 )
 def test_a_crash_while_saving_leaves_the_old_program(
-    saved: Path,
+    turn_rag_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
     raised: type[BaseException],
@@ -380,11 +403,11 @@ def test_a_crash_while_saving_leaves_the_old_program(
     with monkeypatch.context() as patch:
         patch.setattr(Path, operation, fail_at_one_file)
         with pytest.raises(raised):
-            save(build("turn-rag", k=3), saved)
+            save(build("turn-rag", k=3), turn_rag_folder)
 
-    assert load(saved).method.config["k"] == 10
+    assert load(turn_rag_folder).method.config["k"] == 10
     # No temporary folder is left beside it.
-    assert [path.name for path in saved.parent.iterdir()] == ["program"]
+    assert [path.name for path in turn_rag_folder.parent.iterdir()] == ["program"]
 
 
 OWN_METHOD = """
@@ -396,33 +419,37 @@ class Mine(TurnRAG):
 """
 
 
-def test_code_outside_the_package_runs_only_when_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file of a user's module with a method `Mine`, of which "program" beside it is saved."""
+    module = tmp_path / "saved_program_of_mine.py"
+    module.write_text(OWN_METHOD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    save(build("saved_program_of_mine:Mine"), tmp_path / "program")
+    # A later import runs the code of the module again.
+    del sys.modules["saved_program_of_mine"]
+    yield module
+    sys.modules.pop("saved_program_of_mine", None)
+
+
+def test_code_outside_the_package_is_not_run_unless_it_is_allowed(own_module: Path) -> None:
     """A saved program may name a method of the user's, as `module:Class`.
 
     To import a module runs its code. Somebody else may have changed it, so the user must allow
     that.
     """
-    module = tmp_path / "saved_program_of_mine.py"
-    module.write_text(OWN_METHOD)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    save(build("saved_program_of_mine:Mine"), tmp_path / "program")
+    own_module.write_text("raise SystemExit('this code was run')")
 
-    module.write_text("raise SystemExit('imported')")
-    monkeypatch.delitem(sys.modules, "saved_program_of_mine")
-    message = refusal(load, tmp_path / "program")
+    message = refusal(load, own_module.parent / "program")
+
     assert "'saved_program_of_mine:Mine'" in message
     assert "--allow-code" in message
 
-    # Another length than that of the first text: Python compares it to see if its cache is stale.
-    module.write_text(OWN_METHOD + "# once more\n")
-    loaded = load(tmp_path / "program", allow_code=True)
-    assert loaded.method.config["k"] == 10
 
+def test_code_outside_the_package_is_run_if_it_is_allowed(own_module: Path) -> None:
+    loaded = load(own_module.parent / "program", allow_code=True)
 
-ADDRESS = "hf://ada/memory"
-"""The address of Ada's program on the hub. A commit may follow, as in "hf://ada/memory@COMMIT"."""
+    assert type(loaded.method).__name__ == "Mine"
 
 
 def hub_error(status_code: int, kind: type[Exception] = errors.HfHubHTTPError) -> Exception:
@@ -435,7 +462,8 @@ def hub_error(status_code: int, kind: type[Exception] = errors.HfHubHTTPError) -
 class FakeHub:
     """Takes the place of the Hugging Face hub behind its client's functions.
 
-    The tests use no network. Repositories and their commits are held in memory.
+    The tests use no network. Repositories and their commits are held in memory. The address of the
+    program in a repository is "hf://ada/memory" or, of a certain commit, "hf://ada/memory@COMMIT".
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,60 +544,82 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHub:
     return FakeHub(monkeypatch)
 
 
-def test_a_program_is_published_to_the_hub(hub: FakeHub, saved: Path, cli: Any) -> None:
-    _, output, _ = cli("publish", saved, ADDRESS, "--json")
+def test_a_program_is_published_to_the_hub(hub: FakeHub, turn_rag_folder: Path, cli: Any) -> None:
+    _, output, _ = cli("publish", turn_rag_folder, "hf://ada/memory", "--json")
 
     (commit,) = hub.repositories["ada/memory"]
-    assert json.loads(output)["address"] == f"{ADDRESS}@{commit}"
-    assert set(hub.repositories["ada/memory"][commit]) == {MANIFEST, STATE}
+    assert json.loads(output)["address"] == f"hf://ada/memory@{commit}"
+    assert set(hub.repositories["ada/memory"][commit]) == {"manifest.json", "state.json"}
 
 
 def test_a_folder_that_does_not_exist_is_not_published(
     hub: FakeHub, tmp_path: Path, cli: Any
 ) -> None:
-    _, _, error_output = cli("publish", tmp_path / "nothing", ADDRESS)
+    _, _, error_output = cli("publish", tmp_path / "nothing", "hf://ada/memory")
+
     assert "nothing: there is no such folder" in error_output
     assert hub.requests == []
 
 
-def test_a_program_on_the_hub_is_loaded_and_asked_by_its_address(
-    hub: FakeHub, saved: Path, tmp_path: Path, cli: Any
-) -> None:
-    """`push` returns the address with the commit, which always leads to the same program."""
-    address = push(saved, ADDRESS)
-    assert mempiler.load(ADDRESS).name == "turn-rag"
-    assert pin_address(ADDRESS) == address
-    requests_before = len(hub.requests)
+def test_a_program_on_the_hub_is_loaded_by_its_address(hub: FakeHub, turn_rag_folder: Path) -> None:
+    push(turn_rag_folder, "hf://ada/memory")
 
+    assert mempiler.load("hf://ada/memory").name == "turn-rag"
+
+
+def test_the_address_of_a_pushed_program_names_its_commit(
+    hub: FakeHub, turn_rag_folder: Path
+) -> None:
+    """An address with a commit always leads to the same program."""
+    address = push(turn_rag_folder, "hf://ada/memory")
+
+    (commit,) = hub.repositories["ada/memory"]
+    assert address == f"hf://ada/memory@{commit}"
+    assert pin_address("hf://ada/memory") == address
+
+
+def test_a_program_on_the_hub_is_asked_by_its_address(
+    hub: FakeHub, turn_rag_folder: Path, tmp_path: Path, cli: Any
+) -> None:
+    push(turn_rag_folder, "hf://ada/memory")
     messages = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
     chat = tmp_path / "chat.json"
     chat.write_text(json.dumps(messages))
-    _, output, _ = cli("ask", address, "Where did Ada move?", "--history", chat, "--json")
+
+    _, output, _ = cli("ask", "hf://ada/memory", "Where did Ada move?", "--history", chat, "--json")
 
     assert "Lisbon" in json.loads(output)["answer"]
-    # A commit does not change, so its program is not downloaded twice.
-    assert len(hub.requests) == requests_before
+
+
+def test_a_commit_on_the_hub_is_downloaded_once(hub: FakeHub, turn_rag_folder: Path) -> None:
+    address_of_commit = push(turn_rag_folder, "hf://ada/memory")
+    hub.requests.clear()
+
+    mempiler.load(address_of_commit)
+    mempiler.load(address_of_commit)
+
+    assert sorted(hub.requests) == ["manifest.json", "state.json"]
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        pytest.param({STATE: b"{} "}, "altered after it was saved", id="an altered state"),
+        pytest.param({"state.json": b"{} "}, "altered after it was saved", id="an altered state"),
         pytest.param(
-            {STATE: None}, "no such repository, revision or program", id="a missing state"
+            {"state.json": None}, "no such repository, revision or program", id="a missing state"
         ),
-        pytest.param({MANIFEST: b"{"}, "manifest.json", id="a broken manifest"),
+        pytest.param({"manifest.json": b"{"}, "manifest.json", id="a broken manifest"),
     ],
 )
 def test_a_damaged_program_on_the_hub_is_refused(
-    hub: FakeHub, saved: Path, changes: dict[str, bytes | None], problem: str
+    hub: FakeHub, turn_rag_folder: Path, changes: dict[str, bytes | None], problem: str
 ) -> None:
     """The changes give files other contents, or take a file away (None).
 
     Files beside the two of a program, as `evil.py`, are not even downloaded.
     """
     files: dict[str, bytes] = {"evil.py": b"raise SystemExit"}
-    for path in saved.iterdir():
+    for path in turn_rag_folder.iterdir():
         content = changes.get(path.name, path.read_bytes())
         if content is not None:
             files[path.name] = content
@@ -591,16 +641,18 @@ def test_a_damaged_program_on_the_hub_is_refused(
             id="no repository",
         ),
         pytest.param(
-            f"{ADDRESS}@v9",
+            "hf://ada/memory@v9",
             None,
             UserError,
             "no such repository, revision or program: ",
             id="no revision",
         ),
         pytest.param("hf://ada/mem?x", None, UserError, "write hf://OWNER/NAME", id="no address"),
-        pytest.param(ADDRESS, hub_error(403), UserError, "refuses the token", id="forbidden"),
         pytest.param(
-            ADDRESS,
+            "hf://ada/memory", hub_error(403), UserError, "refuses the token", id="forbidden"
+        ),
+        pytest.param(
+            "hf://ada/memory",
             hub_error(503),
             EndpointError,
             "the hub cannot be reached, or fails: the hub says no",
@@ -610,29 +662,32 @@ def test_a_damaged_program_on_the_hub_is_refused(
 )
 def test_a_program_that_the_hub_does_not_give_is_refused_with_the_reason(
     hub: FakeHub,
-    saved: Path,
+    turn_rag_folder: Path,
     address: str,
     error: Exception | None,
     kind: type[Exception],
     problem: str,
 ) -> None:
-    """The hub has one program, at `ADDRESS`. If there is an `error`, it answers with that."""
-    push(saved, ADDRESS, private=True)
+    """The hub has one program, at hf://ada/memory. If there is an `error`, it answers with that."""
+    push(turn_rag_folder, "hf://ada/memory", private=True)
     hub.error = error
+
     with pytest.raises(kind, match=problem):
         mempiler.load(address)
 
 
-def test_a_program_is_not_pushed_to_a_revision(hub: FakeHub, saved: Path) -> None:
+def test_a_program_is_not_pushed_to_a_revision(hub: FakeHub, turn_rag_folder: Path) -> None:
     with pytest.raises(UserError, match="leave out @main"):
-        push(saved, f"{ADDRESS}@main")
+        push(turn_rag_folder, "hf://ada/memory@main")
+
     assert hub.requests == []
 
 
 def test_a_program_is_not_pushed_without_a_token(
-    hub: FakeHub, saved: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, turn_rag_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
+
     with pytest.raises(UserError, match="set HF_TOKEN, or run: hf auth login"):
-        push(saved, ADDRESS)
+        push(turn_rag_folder, "hf://ada/memory")
     assert hub.requests == []

@@ -121,10 +121,13 @@ def test_too_few_questions_for_a_verdict_fail() -> None:
 
 
 def test_min_n_allows_fewer_questions() -> None:
-    assert check(knows_all, against=knows_all, count=10, min_n=10).passed
+    result = check(knows_all, against=knows_all, count=10, min_n=10)
+
+    assert result.passed
 
 
 def test_a_missed_floor_fails_though_the_program_is_not_worse() -> None:
+    """Both programs answer half of the questions rightly, so their score is 0.5."""
     result = check(knows_half, against=knows_half, floors={"score": 0.6})
 
     assert not result.passed
@@ -133,7 +136,10 @@ def test_a_missed_floor_fails_though_the_program_is_not_worse() -> None:
 
 
 def test_floors_are_for_the_checked_program_alone() -> None:
-    assert check(knows_all, against=knows_half, floors={"score": 0.6}).passed
+    """The reference scores 0.5, which is below the floor."""
+    result = check(knows_all, against=knows_half, floors={"score": 0.6})
+
+    assert result.passed
 
 
 def test_a_broken_program_has_no_verdict_and_does_not_pass() -> None:
@@ -153,7 +159,7 @@ def test_a_broken_reference_is_an_error() -> None:
 
 
 def test_settings_are_for_the_checked_program_alone() -> None:
-    """A history has one turn only, so the number of hits shows nothing; the record does."""
+    """The check has a run for each program, in which its settings are recorded."""
     result = check("turn-rag", against="turn-rag", count=2, set={"k": 3})
 
     assert result.run is not None
@@ -198,6 +204,7 @@ def test_the_same_program_with_another_model_is_asked_once_with_each(
         ("turn-rag", "openai/large"),
         ("turn-rag", "openai/small"),
     ]
+    # Two questions to each model.
     assert len(engine.prompts) == 4
 
 
@@ -211,7 +218,9 @@ def save_compiled_with(lm: str, folder: Path) -> str:
 def test_the_model_in_use_is_the_one_that_the_reference_was_compiled_with(tmp_path: Path) -> None:
     program = save_compiled_with("openai/large", tmp_path / "program")
 
-    models = CheckModels.choose(program, ["openai/small"], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program, models=["openai/small"], reference_model=None, default="offline"
+    )
 
     assert models.reference == "openai/large"
     assert models.checked == ("openai/small",)
@@ -220,7 +229,9 @@ def test_the_model_in_use_is_the_one_that_the_reference_was_compiled_with(tmp_pa
 def test_without_a_model_both_are_asked_with_the_one_in_use(tmp_path: Path) -> None:
     program = save_compiled_with("openai/large", tmp_path / "program")
 
-    models = CheckModels.choose(program, [], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program, models=[], reference_model=None, default="offline"
+    )
 
     assert models.all == ("openai/large",)
     assert models.checked == ("openai/large",)
@@ -232,7 +243,12 @@ def test_a_program_that_was_compiled_with_the_offline_engine_names_no_model(
     """The offline engine is a stand-in for a model, so the first model counts as the one in use."""
     program = save_compiled_with("offline", tmp_path / "program")
 
-    models = CheckModels.choose(program, ["openai/large", "openai/small"], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program,
+        models=["openai/large", "openai/small"],
+        reference_model=None,
+        default="offline",
+    )
 
     assert models.reference == "openai/large"
 
@@ -242,7 +258,9 @@ def test_a_model_object_stands_in_for_its_name(tmp_path: Path) -> None:
     program = save_compiled_with("openai/large", tmp_path / "program")
     large = dspy.LM("openai/large", api_base="http://127.0.0.1:1")
 
-    models = CheckModels.choose(program, [large], None, default="offline")
+    models = CheckModels.choose(
+        reference_program=program, models=[large], reference_model=None, default="offline"
+    )
 
     assert models.reference is large
 
@@ -307,12 +325,15 @@ def test_a_check_that_a_limit_stopped_is_an_error_and_goes_on_where_it_was(
 # --- how the result is shown ------------------------------------------------------------------
 
 
-def made_check(scores: list[float], program: str = "new") -> Check:
-    """Return a check that was made by hand: the program in use is right on 24 questions."""
-    reference = evaluation(row(f"q{number}", 1.0) for number in range(24))
-    checked: Evaluation = evaluation(
-        row(f"q{number}", score) for number, score in enumerate(scores)
-    )
+def evaluation_with_scores(scores: list[float]) -> Evaluation:
+    """Return an evaluation of the questions q0, q1, ... with these scores."""
+    return evaluation(row(f"q{number}", score) for number, score in enumerate(scores))
+
+
+def check_with_scores(*, old: list[float], new: list[float], program: str = "new") -> Check:
+    """Return a check of a program against "old", by their scores; the score's floor is 0.9."""
+    reference = evaluation_with_scores(old)
+    checked = evaluation_with_scores(new)
     decisive_row = CheckRow(program, "openai/x", checked, is_decisive=True)
     return Check(
         benchmark="locomo",
@@ -323,16 +344,19 @@ def made_check(scores: list[float], program: str = "new") -> Check:
     )
 
 
-HALF_LOST = [1.0, 0.0] * 12
-
-
 def test_the_first_line_has_the_outcome() -> None:
-    assert str(made_check(HALF_LOST)).startswith("check failed: new against old on locomo\n")
-    assert str(made_check([1.0] * 24)).startswith("check passed: new against old on locomo\n")
+    passed = check_with_scores(old=[1.0] * 24, new=[1.0] * 24)
+    failed = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
+
+    assert str(passed).startswith("check passed: new against old on locomo\n")
+    assert str(failed).startswith("check failed: new against old on locomo\n")
 
 
 def test_json_has_the_rows_with_their_problems() -> None:
-    result = made_check(HALF_LOST).to_dict()
+    """The program is worse, and misses the floor 0.9: these are its two problems."""
+    check_result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
+
+    result = check_result.to_dict()
 
     assert result["passed"] is False
     assert result["power"] == 0.9
@@ -343,7 +367,9 @@ def test_json_has_the_rows_with_their_problems() -> None:
 
 
 def test_markdown_has_a_heading_a_table_and_the_reasons() -> None:
-    lines = made_check(HALF_LOST).to_markdown().splitlines()
+    result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
+
+    lines = result.to_markdown().splitlines()
 
     assert lines[1] == "### check failed: new against old on locomo"
     assert lines[5].startswith("| old | openai/x | 24 | 1.000 ")
@@ -353,7 +379,9 @@ def test_markdown_has_a_heading_a_table_and_the_reasons() -> None:
 
 def test_names_cannot_break_the_markdown() -> None:
     """A pipe would end a cell, and HTML would be shown as such."""
-    text = made_check(HALF_LOST, program="a|b\n<img src=x>`").to_markdown()
+    result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12, program="a|b\n<img src=x>`")
+
+    text = result.to_markdown()
 
     assert "| a\\|b \\<img src=x\\>\\` |" in text
     # Every other mention of the name is escaped, too.
@@ -361,9 +389,14 @@ def test_names_cannot_break_the_markdown() -> None:
 
 
 def test_junit_has_a_test_for_the_comparison_and_one_for_each_floor() -> None:
-    suite = ElementTree.fromstring(made_check(HALF_LOST).to_junit())
+    """The program is worse, and misses the floor 0.9: both tests fail."""
+    result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
 
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "2", "0")
+    suite = ElementTree.fromstring(result.to_junit())
+
+    assert suite.get("tests") == "2"
+    assert suite.get("failures") == "2"
+    assert suite.get("errors") == "0"
     names = [case.get("name") for case in suite]
     assert names == ["not worse than old", "score of at least 0.9"]
     failure = suite.find("testcase/failure")
@@ -372,21 +405,27 @@ def test_junit_has_a_test_for_the_comparison_and_one_for_each_floor() -> None:
 
 
 def test_a_passed_check_has_no_failure_in_junit() -> None:
-    suite = ElementTree.fromstring(made_check([1.0] * 24).to_junit())
+    result = check_with_scores(old=[1.0] * 24, new=[1.0] * 24)
+
+    suite = ElementTree.fromstring(result.to_junit())
 
     assert suite.findall("testcase/failure") == []
     assert len(suite.findall("testcase")) == 2
 
 
 def test_characters_that_xml_forbids_are_spelled_out_in_junit() -> None:
-    text = made_check(HALF_LOST, program='a\x1b[31m"<\ud800&').to_junit()
+    result = check_with_scores(old=[1.0] * 24, new=[1.0] * 24, program='a\x1b[31m"<\ud800&')
+
+    text = result.to_junit()
 
     case = ElementTree.fromstring(text.encode())[0]
     assert case.get("classname") == 'a\\u001b[31m"<\ufffd& with openai/x'
 
 
-def test_a_notebook_shows_a_table() -> None:
-    html = made_check(HALF_LOST, program="<b>")._repr_html_()
+def test_a_notebook_shows_a_table_in_which_names_are_escaped() -> None:
+    result = check_with_scores(old=[1.0] * 24, new=[1.0] * 24, program="<b>")
+
+    html = result._repr_html_()
 
     assert html.startswith("<table>")
     assert "<b>" not in html

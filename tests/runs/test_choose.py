@@ -19,9 +19,6 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import Plan
 from mempiler.runs.tracking.store import client
 
-RIGHT = "42"
-"""The answer to every question."""
-
 
 def number_in(question: str) -> int:
     """Return the number of a question such as "What is fact 7?"."""
@@ -30,17 +27,17 @@ def number_in(question: str) -> int:
 
 def knows_everything(history: Any, question: str) -> str:
     """Answer every question rightly."""
-    return RIGHT
+    return "42"
 
 
 def knows_half(history: Any, question: str) -> str:
     """Answer questions with even numbers rightly."""
-    return RIGHT if number_in(question) % 2 == 0 else "no idea"
+    return "42" if number_in(question) % 2 == 0 else "no idea"
 
 
 def knows_other_half(history: Any, question: str) -> str:
     """Answer questions with odd numbers rightly."""
-    return RIGHT if number_in(question) % 2 == 1 else "no idea"
+    return "42" if number_in(question) % 2 == 1 else "no idea"
 
 
 def knows_nothing(history: Any, question: str) -> str:
@@ -54,7 +51,10 @@ def always_fails(history: Any, question: str) -> str:
 
 
 def make_examples(users: int = 10, questions_each: int = 5) -> list[dspy.Example]:
-    """Return questions about users, who said one thing each; all are numbered from 0."""
+    """Return the questions "What is fact 0?", "What is fact 1?" and so on, all answered by "42".
+
+    Each user has said one thing, and has so many of the questions.
+    """
     examples: list[dspy.Example] = []
     for user in range(users):
         history = [{"role": "user", "content": f"I am user {user}."}]
@@ -62,7 +62,7 @@ def make_examples(users: int = 10, questions_each: int = 5) -> list[dspy.Example
             example = dspy.Example(
                 history=history,
                 question=f"What is fact {len(examples)}?",
-                answer=RIGHT,
+                answer="42",
                 user=f"user-{user}",
             )
             examples.append(example)
@@ -78,45 +78,50 @@ def choose(*programs: object, **options: Any) -> mempiler.Choice:
 
 
 @pytest.fixture(scope="module")
-def clear_choice() -> mempiler.Choice:
-    """A choice between functions of which one is much better than the others.
+def choice_won_by_knows_everything() -> mempiler.Choice:
+    """A choice between four functions by 140 questions.
 
-    In the first round, all are asked 21 questions: a verdict takes 20.
+    The first round asks all four 21 questions, since a verdict takes 20.
     """
     functions = (knows_nothing, knows_half, knows_everything, knows_other_half)
     return choose(*functions, testset=make_examples(users=20, questions_each=7))
 
 
-def test_the_method_that_answers_best_wins(clear_choice: mempiler.Choice) -> None:
-    winner = "tests.runs.test_choose:knows_everything"
-    assert clear_choice.winner == winner
-    assert clear_choice.verdict == "better"
-    assert clear_choice.rows[0].score == 1.0
+def test_the_method_that_answers_best_wins(choice_won_by_knows_everything: mempiler.Choice) -> None:
+    """The others are `knows_nothing`, `knows_half` and `knows_other_half`."""
+    assert choice_won_by_knows_everything.winner == "tests.runs.test_choose:knows_everything"
+    assert choice_won_by_knows_everything.verdict == "better"
+    assert choice_won_by_knows_everything.rows[0].score == 1.0
 
 
 def test_a_choice_asks_for_three_tenths_of_all_answers_at_most(
-    clear_choice: mempiler.Choice,
+    choice_won_by_knows_everything: mempiler.Choice,
 ) -> None:
     """Four methods and 140 questions are 560 answers."""
-    assert clear_choice.all_answers == 560
-    assert 0 < clear_choice.answers <= 168
+    assert choice_won_by_knows_everything.all_answers == 560
+    assert 0 < choice_won_by_knows_everything.answers <= 168
 
 
-def test_all_methods_are_asked_the_same_first_questions(clear_choice: mempiler.Choice) -> None:
-    asked: list[list[str]] = []
-    for row in clear_choice.rows:
-        assert row.evaluation is not None
-        asked.append([answered.question for answered in row.evaluation.rows])
-    fewest = min(len(questions) for questions in asked)
+def test_all_methods_are_asked_the_same_first_questions(
+    choice_won_by_knows_everything: mempiler.Choice,
+) -> None:
+    """Methods that are clearly behind leave after the first round, so they are asked fewer."""
+    questions_by_method: list[list[str]] = []
+    for method in choice_won_by_knows_everything.rows:
+        assert method.evaluation is not None
+        questions_by_method.append([row.question for row in method.evaluation.rows])
 
-    assert fewest > 0
-    assert all(questions[:fewest] == asked[0][:fewest] for questions in asked)
+    shortest = min(questions_by_method, key=len)
+    assert shortest
+    for questions in questions_by_method:
+        assert questions[: len(shortest)] == shortest
 
 
 def test_the_table_names_the_winner_and_what_a_question_takes(
-    clear_choice: mempiler.Choice,
+    choice_won_by_knows_everything: mempiler.Choice,
 ) -> None:
-    text = str(clear_choice)
+    text = str(choice_won_by_knows_everything)
+
     assert "winner: tests.runs.test_choose:knows_everything, better than" in text
     assert "scope: other conversations" in text
     assert "84 of 560 answers" in text
@@ -124,14 +129,15 @@ def test_the_table_names_the_winner_and_what_a_question_takes(
     assert "seconds" in text
 
 
-def test_a_notebook_gets_the_table_as_html(clear_choice: mempiler.Choice) -> None:
-    html = clear_choice._repr_html_()
+def test_a_notebook_gets_the_table_as_html(choice_won_by_knows_everything: mempiler.Choice) -> None:
+    html = choice_won_by_knows_everything._repr_html_()
+
     assert html.startswith("<table>")
     assert "knows_everything" in html
 
 
-def test_the_result_is_json(clear_choice: mempiler.Choice) -> None:
-    result = json.loads(json.dumps(clear_choice.to_dict()))
+def test_the_result_is_json(choice_won_by_knows_everything: mempiler.Choice) -> None:
+    result = json.loads(json.dumps(choice_won_by_knows_everything.to_dict()))
 
     assert result["winner"] == "tests.runs.test_choose:knows_everything"
     assert result["difference"]["verdict"] == "better"
@@ -142,32 +148,36 @@ def test_the_result_is_json(clear_choice: mempiler.Choice) -> None:
 
 
 def test_every_method_has_a_finished_run_below_that_of_the_choice(
-    clear_choice: mempiler.Choice,
+    choice_won_by_knows_everything: mempiler.Choice,
 ) -> None:
-    for row in clear_choice.rows:
+    for row in choice_won_by_knows_everything.rows:
         assert row.evaluation is not None
         run = client().get_run(row.evaluation.run_id)
         assert run.info.status == "FINISHED"
-        assert run.data.tags["mlflow.parentRunId"] == clear_choice.run_id
+        assert run.data.tags["mlflow.parentRunId"] == choice_won_by_knows_everything.run_id
 
 
-def test_the_runs_of_the_methods_can_be_compared(clear_choice: mempiler.Choice) -> None:
-    best, second = clear_choice.rows[:2]
+def test_the_runs_of_the_methods_can_be_compared(
+    choice_won_by_knows_everything: mempiler.Choice,
+) -> None:
+    best, second = choice_won_by_knows_everything.rows[:2]
 
     comparison = mempiler.compare(str(second.run), str(best.run))
 
     assert comparison.difference.verdict == "better"
-    assert comparison.difference.mean == pytest.approx(clear_choice.difference.mean)
+    assert comparison.difference.mean == pytest.approx(
+        choice_won_by_knows_everything.difference.mean
+    )
 
 
 def test_the_run_of_a_choice_shows_the_best_two(
-    clear_choice: mempiler.Choice, cli: Callable[..., tuple[int, str, str]]
+    choice_won_by_knows_everything: mempiler.Choice, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
-    code, out, _ = cli("show", str(clear_choice.run))
+    code, out, _ = cli("show", str(choice_won_by_knows_everything.run))
 
     assert code == 0
     assert "B against A" in out
-    assert RunFolder.open(str(clear_choice.run)).is_finished
+    assert RunFolder.open(str(choice_won_by_knows_everything.run)).is_finished
 
 
 def test_methods_that_are_not_told_apart_have_no_winner() -> None:
@@ -182,7 +192,10 @@ def test_methods_that_are_not_told_apart_have_no_winner() -> None:
 
 
 def test_the_cheapest_of_those_that_are_not_told_apart_is_named() -> None:
-    """Both baselines show the one short history as a whole; pgr also imagines, in further calls."""
+    """Both methods show the whole of a short history, so they answer alike.
+
+    "pgr+turn-rag" asks the model about every question before it searches, and so takes more calls.
+    """
     examples = make_examples(users=5, questions_each=4)
 
     choice = choose("pgr+turn-rag", "turn-rag", testset=examples, share=1.0)
@@ -212,7 +225,7 @@ def test_two_objects_of_one_class_are_told_apart_by_a_number() -> None:
         def forward(self, history: Any, question: str) -> dspy.Prediction:
             return dspy.Prediction(answer=self.answer)
 
-    choice = choose(Agent("no idea"), Agent(RIGHT))
+    choice = choose(Agent("no idea"), Agent("42"))
 
     assert choice.leader.endswith("Agent #2")
 
@@ -228,20 +241,30 @@ def plan(*programs: str) -> Plan:
 
 
 def test_a_plan_has_the_first_round_at_least_and_the_whole_budget_at_most() -> None:
-    """Three methods are asked 7 of 50 questions first, and 45 of 150 answers at most."""
+    """The first round asks each of three methods 7 questions, which takes 21 calls.
+
+    A choice asks for 30 % of all answers at most: here for 45 of 3 x 50.
+    """
     methods = ("turn-rag", "session-rag", "no-memory")
 
     planned = plan(*methods)
+    choice = choose(*methods)
 
-    assert (planned.calls.low, planned.calls.high) == (21, 45)
-    assert 21 <= choose(*methods).usage["calls"]["task"] <= 45
+    assert planned.calls.low == 21
+    assert planned.calls.high == 45
+    assert 21 <= choice.usage["calls"]["task"] <= 45
 
 
 def test_a_plan_counts_the_memories_that_are_written() -> None:
-    """Those of two users at least, and of four at most: 7 and 19 questions, five to each user."""
-    writing = plan("turn-rag", "fact-store", "no-memory").phases["writing memories"]
+    """Of the three methods, only the fact store asks a model to write memories.
 
-    # Each memory has one session. A spread of 0.8 to 1.25 is for what the sample does not show.
+    Each user has five questions. The fact store is asked 7 to 19 of them, so it needs the memories
+    of two to four users.
+    """
+    planned = plan("turn-rag", "fact-store", "no-memory")
+
+    writing = planned.phases["writing memories"]
+    # A plan adds a spread of 0.8 to 1.25, since it has seen a sample only.
     assert writing.high / writing.low == pytest.approx((4 * 1.25) / (2 * 0.8))
 
 
@@ -265,37 +288,42 @@ def test_a_system_whose_calls_are_not_known_is_not_planned() -> None:
 # --- order of the questions -----------------------------------------------------------------
 
 
-def users_asked_in_first_round(choice: mempiler.Choice) -> set[str]:
-    """Return the users about whom the method that left first was asked."""
+def count_users_of_first_round(choice: mempiler.Choice) -> int:
+    """Return the number of users about whom the method that left first was asked."""
     evaluation = choice.rows[-1].evaluation
     assert evaluation is not None
-    return {row.group for row in evaluation.rows}
+    users = {row.group for row in evaluation.rows}
+    return len(users)
 
 
 def test_methods_that_write_without_a_model_are_asked_about_many_users() -> None:
-    """The first round of three methods has 7 of 50 questions to 10 users."""
+    """Ten users have five questions each. The first round has 7 questions, about 7 of the users."""
     choice = choose("turn-rag", "session-rag", "no-memory")
 
-    assert len(users_asked_in_first_round(choice)) == 7
+    assert count_users_of_first_round(choice) == 7
 
 
 def test_methods_that_write_with_a_model_are_asked_about_one_user_after_the_other() -> None:
-    """Each user has five questions, so seven are about two users: two memories are written."""
+    """Ten users have five questions each. The first round has 7 questions: 5 + 2 about two users.
+
+    So only two memories have to be written.
+    """
     choice = choose("turn-rag", "fact-store", "no-memory")
 
-    assert len(users_asked_in_first_round(choice)) == 2
+    assert count_users_of_first_round(choice) == 2
 
 
 def test_the_seed_decides_which_questions_are_asked() -> None:
-    asked: list[list[str]] = []
-    for seed in (0, 1, 1):
+    def asked_questions(seed: int) -> list[str]:
         choice = choose(knows_everything, knows_nothing, seed=seed)
         evaluation = choice.rows[0].evaluation
         assert evaluation is not None
-        asked.append([row.question for row in evaluation.rows])
+        return [row.question for row in evaluation.rows]
 
-    assert asked[0] != asked[1]
-    assert asked[1] == asked[2]
+    questions_of_seed_1 = asked_questions(seed=1)
+
+    assert asked_questions(seed=1) == questions_of_seed_1
+    assert asked_questions(seed=0) != questions_of_seed_1
 
 
 def test_questions_outside_of_the_score_are_not_asked() -> None:
@@ -321,14 +349,13 @@ def test_questions_outside_of_the_score_are_not_asked() -> None:
 
 def test_a_limit_holds_for_all_methods_together_and_the_run_can_be_resumed() -> None:
     """Both methods would be asked 15 questions, in one call each."""
-    options: dict[str, Any] = {"testset": make_examples(), "metric": "exact", "threads": 1}
-    stopped = choose("turn-rag", "session-rag", max_calls=20, **options)
+    stopped = choose("turn-rag", "session-rag", max_calls=20, threads=1)
 
     assert stopped.stopped == "max-calls 20"
     assert stopped.usage["calls"]["task"] == 20
     assert f"to resume: --resume {stopped.run.name}" in str(stopped)
 
-    resumed = choose("turn-rag", "session-rag", resume=stopped.run.name, **options)
+    resumed = choose("turn-rag", "session-rag", resume=stopped.run.name, threads=1)
 
     assert resumed.stopped is None
     assert resumed.answers == 30
@@ -397,7 +424,7 @@ def test_an_unknown_method_is_refused_before_anything_is_asked() -> None:
 
     def takes_notes(history: Any, question: str) -> str:
         asked.append(question)
-        return RIGHT
+        return "42"
 
     with pytest.raises(UnknownNameError, match="turn-rag"):
         choose(takes_notes, "turn-rga")

@@ -127,12 +127,22 @@ def result(engine: ScriptedEngine) -> mempiler.CompileResult:
     return compile_notes(lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
 
 
+def prompts_of_reflection(engine: ScriptedEngine) -> list[str]:
+    """Return the prompts in which GEPA asked for better rules."""
+    return [text for kind, text in engine.prompts if kind == "new_instruction"]
+
+
+def rules_of(program: Any) -> str:
+    """Return the rules of a program; for optimizers they are the instruction of a predictor."""
+    return program.all_predictors()["method.writer.texts.rules"].signature.instructions
+
+
 def test_better_rules_raise_the_score(result: mempiler.CompileResult) -> None:
+    """The first rules keep no places, and the questions ask for places."""
     assert result.promoted
     assert result.before.score == 0.0
     assert result.after.score == 1.0
-    predictors = result.program.all_predictors()
-    assert predictors["method.writer.texts.rules"].signature.instructions == BETTER_RULES
+    assert rules_of(result.program) == "Keep every place."
 
 
 def test_a_saved_program_keeps_the_compiled_rules(
@@ -142,22 +152,23 @@ def test_a_saved_program_keeps_the_compiled_rules(
 
     program = mempiler.load(tmp_path / "program", allow_code=True)
 
-    predictor = program.all_predictors()["method.writer.texts.rules"]
-    assert predictor.signature.instructions == BETTER_RULES
-    asked = question(50)
+    assert rules_of(program) == "Keep every place."
+    example = question(50)
     with dspy.context(lm=obedient_model()):
-        answer = program(history=asked.history, question=asked.question).answer
-    assert answer == asked.answer
+        answer = program(history=example.history, question=example.question).answer
+    assert answer == example.answer
 
 
-def test_exported_code_makes_a_store_that_finds_the_same(result: mempiler.CompileResult) -> None:
+def test_exported_code_makes_a_store_with_the_compiled_rules(
+    result: mempiler.CompileResult,
+) -> None:
+    """An export is Python code with a variable `store`. The new rules keep every place."""
     variables: dict[str, Any] = {}
     exec(result.export(), variables)
     store = variables["store"]
+    turn = Turn(id="D1:1", speaker="User1", text="I moved to Oslo in May.")
+    session = Session(id="D1", turns=(turn,))
 
-    session = Session(
-        id="D1", turns=(Turn(id="D1:1", speaker="User1", text="I moved to Oslo in May."),)
-    )
     with dspy.context(lm=obedient_model()):
         store.add(session)
 
@@ -170,10 +181,10 @@ def test_the_reflection_is_shown_the_calls_of_the_store(
     """GEPA's reflection sees the present rules, what the store asked, and what it was answered."""
     assert result.promoted
 
-    reflections = [text for kind, text in engine.prompts if kind == "new_instruction"]
-    assert FIRST_RULES in reflections[0]
-    assert ": I moved to " in reflections[0]
-    assert "My dog is called Rex." in reflections[0]
+    first_reflection = prompts_of_reflection(engine)[0]
+    assert "Keep what people and animals are called." in first_reflection
+    assert ": I moved to " in first_reflection
+    assert "My dog is called Rex." in first_reflection
 
 
 class WordyNotes(Notes):
@@ -189,12 +200,13 @@ def test_the_reflection_is_shown_the_rules_even_if_they_are_cut_out_of_a_prompt(
 
     compile_notes(WordyNotes, lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
 
-    reflections = [text for kind, text in engine.prompts if kind == "new_instruction"]
-    assert "Be brief." in reflections[0]
-    assert "[...]" in reflections[0]
-    assert reflections[0].count(FIRST_RULES) == 1
+    first_reflection = prompts_of_reflection(engine)[0]
+    assert "Be brief." in first_reflection
+    assert "[...]" in first_reflection
+    assert first_reflection.count("Keep what people and animals are called.") == 1
 
 
 def test_an_optimizer_of_demos_is_refused_for_texts() -> None:
+    """Demos are examples in a prompt; the prompts of a user's store are its own."""
     with pytest.raises(UserError, match=r"bootstrap changes no texts; .* optimizer='gepa'"):
         compile_notes(optimizer="bootstrap")

@@ -30,7 +30,7 @@ from pydantic_core import to_jsonable_python
 
 from ..run_inputs import run_config, run_inputs
 
-OPTIONS: dict[str, Any] = {
+UNUSUAL_OPTIONS: dict[str, Any] = {
     "data": 'a "file".json',
     "metric": "f1",
     "categories": "2,4",
@@ -60,25 +60,37 @@ OPTIONS: dict[str, Any] = {
 
 def test_a_file_of_the_defaults_is_read_as_the_same_configuration() -> None:
     config = run_config("locomo")
-    assert parse_config(config_toml(config)) == config
+
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", UNUSUAL_OPTIONS)
 def test_a_file_with_one_option_is_read_as_the_same_configuration(name: str) -> None:
-    """The values in `OPTIONS` are no defaults, and some of them are awkward in TOML."""
-    config = run_config("locomo", **{name: OPTIONS[name]})
-    assert parse_config(config_toml(config)) == config
+    """Some values are awkward in TOML, such as None and a text with quotation marks."""
+    config = run_config("locomo", **{name: UNUSUAL_OPTIONS[name]})
+
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
 def test_a_file_with_many_options_is_read_as_the_same_configuration() -> None:
-    config = run_config("locomo", **OPTIONS)
-    assert parse_config(config_toml(config)) == config
+    config = run_config("locomo", **UNUSUAL_OPTIONS)
+
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
 def test_a_metric_that_is_a_setting_of_the_benchmark_is_written_as_such_a_setting() -> None:
     """A metric may also be given as the option `metric`; a file keeps the two apart."""
     config = run_config("locomo", benchmark_set={"metric": "f1"})
-    assert parse_config(config_toml(config)) == config
+
+    toml = config_toml(config)
+
+    assert parse_config(toml) == config
 
 
 @pytest.mark.parametrize(
@@ -111,6 +123,7 @@ def test_a_wrong_value_names_option_value_and_what_is_expected(
 ) -> None:
     with pytest.raises(UserError) as error:
         run_inputs("locomo", **{option: value})
+
     assert str(error.value).startswith(expected)
     assert "\n" not in str(error.value)
 
@@ -119,6 +132,7 @@ def test_a_wrong_value_names_option_value_and_what_is_expected(
 def test_a_setting_of_the_benchmark_that_is_given_twice_is_refused(name: str, value: str) -> None:
     with pytest.raises(UserError) as error:
         run_inputs("locomo", **{name: value, "benchmark_set": {name: "1"}})
+
     assert f"--{name} and --benchmark-set {name}=... set the same thing" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -137,6 +151,7 @@ def test_a_wrong_setting_of_a_training_is_named_as_it_was_given(
     """A training takes its settings in one mapping, and some of them are lists."""
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
+
     assert str(error.value).startswith(expected)
 
 
@@ -159,6 +174,7 @@ def test_a_group_of_training_settings_and_a_setting_in_it_are_not_given_together
     """
     with pytest.raises(UserError) as error:
         TrainingConfig().changed(settings)
+
     message = f"settings of the training: {group} contains {name}; give only one of them"
     assert str(error.value) == message
 
@@ -166,18 +182,21 @@ def test_a_group_of_training_settings_and_a_setting_in_it_are_not_given_together
 def test_a_group_of_training_settings_is_replaced_as_a_whole() -> None:
     """What is not given in the group has its default. `beta` is a setting of the training job."""
     config = TrainingConfig().changed({"curriculum": {"horizons": (1, 2)}, "beta": 0.5})
+
     assert config.settings.curriculum == Curriculum((1, 2))
     assert config.train_kwargs == {"beta": 0.5}
 
 
 def test_an_unknown_setting_of_a_section_is_refused() -> None:
     settings: Any = {"sead": 3}
+
     with pytest.raises(UserError, match="unknown setting 'sead'; did you mean 'seed'"):
         DataConfig(benchmark="locomo", **settings)
 
 
 def test_a_configuration_without_a_benchmark_is_refused() -> None:
     options: Any = {}
+
     with pytest.raises(UserError, match="benchmark is missing"):
         RunConfig.from_options(**options)
 
@@ -188,6 +207,7 @@ def test_python_functions_have_the_options_of_the_configuration() -> None:
     # argument of its own.
     python_options = RunOptions.__annotations__.keys() - {"limits", "progress"}
     configured_options = CONFIG_FIELDS.keys() - {"metric", "repeat"}
+
     assert python_options == configured_options
 
 
@@ -247,6 +267,7 @@ def test_the_file_of_an_evaluation_names_its_command_but_not_its_server(
 ) -> None:
     """The server listens at 127.0.0.1."""
     toml = evaluation_to_repeat.toml
+
     assert toml.startswith("# mempiler evaluate turn-rag --config FILE\n")
     assert "127.0.0.1" not in toml
 
@@ -360,6 +381,7 @@ def test_a_run_with_questions_made_in_python_has_no_file() -> None:
     """A command that reads a file can repeat no run with objects of Python."""
     questions = mempiler.benchmark("locomo").test[:2]
     evaluation = mempiler.evaluate("turn-rag", questions, metric="f1", progress=False)
+
     with pytest.raises(UserError, match=r"made in Python \(questions\)"):
         recorded_toml(RunFolder.open(str(evaluation.run_id)))
 
@@ -418,6 +440,7 @@ def test_a_compile_by_an_optimizer_made_in_python_has_no_file() -> None:
         force=True,
         progress=False,
     )
+
     with pytest.raises(UserError, match=r"made in Python \(optimizer\)"):
         recorded_toml(RunFolder(compiled.run))
 
@@ -493,6 +516,7 @@ def test_a_list_of_categories_stays_a_setting_of_the_benchmark_in_a_file() -> No
         "options": {"categories": [1, 2]},
     }
     toml = recorded_toml(RunFolder.create("evaluate-x", record))
+
     assert "[data.settings]\ncategories = [1, 2]\n" in toml
 
 
@@ -517,6 +541,7 @@ def test_a_compile_refuses_an_answer_model_because_it_would_not_ask_it(function:
 def test_categories_are_one_or_several(categories: Any, expected: str | None) -> None:
     """The categories of questions may be given as a number, a list or a text; LoCoMo has five."""
     inputs = make_inputs({"benchmark": "locomo", "categories": categories})
+
     assert inputs.config.data.categories == expected
 
 
@@ -526,43 +551,58 @@ def test_a_category_that_is_no_whole_number_is_refused() -> None:
 
 
 @dataclass(frozen=True)
-class EvaluatedAtZero:
-    """An evaluation at temperature 0."""
+class EvaluatedRun:
+    """The score of an evaluation, and the folder of its run."""
 
     score: float
     folder: Path
 
 
 @pytest.fixture
-def at_zero() -> EvaluatedAtZero:
+def run_at_temperature_0() -> EvaluatedRun:
     """An evaluation of two questions at temperature 0."""
     evaluation = mempiler.evaluate(
         "turn-rag", benchmark="locomo", test=2, lm_set={"temperature": 0}, progress=False
     )
-    return EvaluatedAtZero(evaluation.score, RunFolder.open(str(evaluation.run_id)).path)
+    return EvaluatedRun(evaluation.score, RunFolder.open(str(evaluation.run_id)).path)
 
 
-def test_a_run_to_resume_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
+def test_a_run_to_resume_may_be_a_path(run_at_temperature_0: EvaluatedRun) -> None:
     resumed = mempiler.evaluate(
         "turn-rag",
         benchmark="locomo",
         test=2,
         lm_set={"temperature": 0},
-        resume=at_zero.folder,
+        resume=run_at_temperature_0.folder,
         progress=False,
     )
-    assert resumed.score == at_zero.score
+
+    assert resumed.score == run_at_temperature_0.score
 
 
-def test_a_run_to_replay_may_be_a_path(at_zero: EvaluatedAtZero) -> None:
+def test_a_run_to_replay_may_be_a_path(run_at_temperature_0: EvaluatedRun) -> None:
     """A replay takes its answers and its settings from another run, here temperature 0."""
     replayed = mempiler.evaluate(
-        "turn-rag", benchmark="locomo", test=2, lm_set={}, replay=at_zero.folder, progress=False
+        "turn-rag",
+        benchmark="locomo",
+        test=2,
+        lm_set={},
+        replay=run_at_temperature_0.folder,
+        progress=False,
     )
-    assert replayed.score == at_zero.score
+
+    assert replayed.score == run_at_temperature_0.score
 
 
-def test_a_run_is_not_replayed_with_other_settings_of_its_model(at_zero: EvaluatedAtZero) -> None:
+def test_a_run_is_not_replayed_with_other_settings_of_its_model(
+    run_at_temperature_0: EvaluatedRun,
+) -> None:
     """The run asked its model at temperature 0."""
     with pytest.raises(UserError, match="ran with --lm-set"):
-        make_inputs({"benchmark": "locomo", "lm_set": {"temperature": 1}, "replay": at_zero.folder})
+        make_inputs(
+            {
+                "benchmark": "locomo",
+                "lm_set": {"temperature": 1},
+                "replay": run_at_temperature_0.folder,
+            }
+        )

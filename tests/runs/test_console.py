@@ -68,7 +68,10 @@ def test_a_table_that_is_too_wide_continues_below_with_its_first_column_repeated
 
 
 def test_a_table_that_fits_shows_a_number_and_its_interval_on_one_line() -> None:
-    text = as_text([table(["variant", "score"], [["no memory", "0.5 [0.1, 0.9]"]])], 80)
+    scores = table(["variant", "score"], [["no memory", "0.5 [0.1, 0.9]"]])
+
+    text = as_text([scores], width=80)
+
     assert "no memory  0.5 [0.1, 0.9]" in text
 
 

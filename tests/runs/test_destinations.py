@@ -320,7 +320,10 @@ def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
     """
     change = Change("state.json", path, value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
-    assert f"task.answer: {problem}" in refusal(load, folder)
+
+    message = refusal(load, folder)
+
+    assert f"task.answer: {problem}" in message
 
 
 @pytest.mark.parametrize(
@@ -341,7 +344,10 @@ def test_a_manifest_that_names_code_or_a_server_is_refused_in_one_line(
     """Loading must neither import code that a folder names, nor ask a server that it names."""
     change = Change("manifest.json", (field,), value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
-    assert problem in refusal(load, folder)
+
+    message = refusal(load, folder)
+
+    assert problem in message
 
 
 def test_saving_keeps_no_secret(tmp_path: Path) -> None:
@@ -435,8 +441,12 @@ def remote_folder(folders: dict[str, Path], tmp_path: Path) -> Path:
 
 
 def test_a_remote_embedder_is_not_used_unless_the_user_names_it(remote_folder: Path) -> None:
-    """To choose None means that no embedder may be asked; then loading is refused."""
+    """An embedder is sent all texts of a memory, so only the user may let a remote one be asked.
+
+    To choose None means that no embedder may be asked; then loading is refused.
+    """
     message = f"was made with the embedder '{REMOTE_EMBEDDER}'; give --embedder {REMOTE_EMBEDDER}"
+
     with pytest.raises(UserError, match=message):
         mempiler.load(remote_folder)
     assert choose_embedder(remote_folder, embedder="openai/another") is None
@@ -446,6 +456,7 @@ def test_a_remote_embedder_is_used_where_the_user_names_it(
     remote_folder: Path, servers: Servers
 ) -> None:
     chosen = choose_embedder(remote_folder, embedder=REMOTE_EMBEDDER)
+
     assert chosen is not None
     assert load(remote_folder, embedder=chosen).method.embedder.name == REMOTE_EMBEDDER
 
@@ -454,6 +465,7 @@ def test_a_remote_embedder_is_used_where_the_user_gives_its_address(
     remote_folder: Path, servers: Servers
 ) -> None:
     chosen = choose_embedder(remote_folder, embedder_api_base=servers.operators.url)
+
     assert chosen is not None
     assert load(remote_folder, embedder=chosen).method.embedder.name == REMOTE_EMBEDDER
 
@@ -463,5 +475,6 @@ def test_the_offline_embedder_of_a_program_is_used_whatever_the_user_names(
 ) -> None:
     """It runs in this process and sends no text anywhere, so nobody has to allow it."""
     chosen = choose_embedder(folders["fact-store"], embedder="openai/another")
+
     assert chosen is not None
     assert chosen.name == "offline"

@@ -14,32 +14,37 @@ import pytest
 from mempiler.runs.detectable_difference import detectable_difference
 from mempiler.runs.statistics import compare_paired_scores
 
-CONVERSATION = ["ann", "bob"]
+CONVERSATIONS = ["ann", "bob"]
 """Two conversations: with fewer than six, the verdict counts single questions."""
 
 
 def loss_of_equal_runs(scores: Sequence[float], groups: Sequence[str] | None = None) -> float:
     """Return the smallest loss that is shown where both runs have the same scores."""
-    groups = groups or [CONVERSATION[number % 2] for number in range(len(scores))]
+    groups = groups or [CONVERSATIONS[number % 2] for number in range(len(scores))]
     loss = detectable_difference(scores, scores, groups)
     assert loss is not None
     return loss
 
 
 def test_equal_scores_of_few_questions_do_not_mean_that_any_loss_would_be_noticed() -> None:
-    """Fewer than six lost questions are never significant, and six of 100 are lost by chance."""
-    assert 0.06 < loss_of_equal_runs([1.0] * 100) < 0.12
+    """Fewer than six lost questions are never significant, and six of 100 are a loss of 0.06."""
+    loss = loss_of_equal_runs([1.0] * 100)
+
+    assert 0.06 < loss < 0.12
 
 
 def test_more_questions_show_a_smaller_loss() -> None:
-    assert loss_of_equal_runs([1.0] * 400) < loss_of_equal_runs([1.0] * 100) / 3
+    loss_of_100 = loss_of_equal_runs([1.0] * 100)
+    loss_of_400 = loss_of_equal_runs([1.0] * 400)
+
+    assert loss_of_400 < loss_of_100 / 3
 
 
 def test_chance_hides_losses() -> None:
     """Both programs are right on 60 of 100 questions, but on other ones."""
     scores = [1.0] * 60 + [0.0] * 40
     other_scores = [0.0] * 20 + [1.0] * 60 + [0.0] * 20
-    groups = CONVERSATION * 50
+    groups = CONVERSATIONS * 50
 
     loss = detectable_difference(other_scores, scores, groups)
 
@@ -61,7 +66,10 @@ def test_six_conversations_show_less_than_sixty() -> None:
     six = [f"user {number % 6}" for number in range(120)]
     sixty = [f"user {number % 60}" for number in range(120)]
 
-    assert loss_of_equal_runs(scores, six) > 1.5 * loss_of_equal_runs(scores, sixty)
+    loss_of_six = loss_of_equal_runs(scores, six)
+    loss_of_sixty = loss_of_equal_runs(scores, sixty)
+
+    assert loss_of_six > 1.5 * loss_of_sixty
 
 
 @pytest.mark.parametrize(

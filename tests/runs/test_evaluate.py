@@ -38,6 +38,7 @@ from ..scripted_engine import ScriptedEngine
 from .evaluations import break_optimizer, own_questions, script_models
 
 LABELED = CompileConfig("labeled")
+"""Shows eight training questions with their gold answers (demos) in every prompt."""
 QUESTION_FIELD = "[[ ## question ## ]]"
 
 
@@ -107,7 +108,7 @@ class Gain(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def gain(tmp_path_factory: pytest.TempPathFactory) -> Gain:
+def compiled_with_gain(tmp_path_factory: pytest.TempPathFactory) -> Gain:
     """A compile of turn RAG whose demos raise the score from 0 to 1."""
     folder = tmp_path_factory.mktemp("gain")
     with pytest.MonkeyPatch.context() as patch:
@@ -117,10 +118,11 @@ def gain(tmp_path_factory: pytest.TempPathFactory) -> Gain:
     return Gain(outcome, inputs, folder / "out")
 
 
-def test_a_gain_is_measured_on_test_and_on_dev(gain: Gain) -> None:
+def test_a_gain_is_measured_on_test_and_on_dev(compiled_with_gain: Gain) -> None:
     """The scripted model answers rightly only if the prompt shows demos, which are added."""
-    summary = gain.outcome.to_dict()
-    assert gain.outcome.promoted
+    summary = compiled_with_gain.outcome.to_dict()
+
+    assert compiled_with_gain.outcome.promoted
     assert summary["before"]["score"] == 0.0
     assert summary["after"]["score"] == 1.0
     assert summary["difference"]["mean"] == 1.0
@@ -128,20 +130,21 @@ def test_a_gain_is_measured_on_test_and_on_dev(gain: Gain) -> None:
     assert summary["dev"] == {"before": 0.0, "after": 1.0}
 
 
-def test_the_program_of_a_gain_is_saved_with_its_scores(gain: Gain) -> None:
+def test_the_program_of_a_gain_is_saved_with_its_scores(compiled_with_gain: Gain) -> None:
     """It has eight demos. Six users have eight questions each: four train, one dev, one test."""
-    assert len(load(gain.out).task.answer.demos) == 8
+    program = load(compiled_with_gain.out)
+    assert len(program.task.answer.demos) == 8
 
-    manifest = read_manifest(gain.out)
+    manifest = read_manifest(compiled_with_gain.out)
     assert manifest.optimizer["name"] == "labeled"
     assert manifest.scores["after"]["score"] == 1.0
     assert manifest.benchmark["sizes"] == {"train": 32, "dev": 8, "test": 8}
-    assert compiled_on(gain.out, gain.inputs.benchmark)
+    assert compiled_on(compiled_with_gain.out, compiled_with_gain.inputs.benchmark)
 
 
-def test_a_compile_logs_settings_scores_and_costs_in_mlflow(gain: Gain) -> None:
+def test_a_compile_logs_settings_scores_and_costs_in_mlflow(compiled_with_gain: Gain) -> None:
     """The demos that were added raise the score from 0 to 1, and make prompts longer."""
-    run = client().get_run(gain.outcome.run_id)
+    run = client().get_run(compiled_with_gain.outcome.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["program"] == "turn-rag"
     assert run.data.params["optimizer.stage"] == "all"
@@ -150,7 +153,7 @@ def test_a_compile_logs_settings_scores_and_costs_in_mlflow(gain: Gain) -> None:
     assert metrics["after.score"] == 1.0
 
     # What the gain costs: eight demos with their contexts in every prompt.
-    summary = gain.outcome.to_dict()
+    summary = compiled_with_gain.outcome.to_dict()
     tokens_before = summary["before"]["prompt_tokens"]
     tokens_after = summary["after"]["prompt_tokens"]
     assert tokens_before > 0
@@ -165,8 +168,11 @@ def test_a_compile_logs_settings_scores_and_costs_in_mlflow(gain: Gain) -> None:
     assert metrics["after.search_ms_cpu"] == search_times["cpu"]
 
 
-def test_a_compile_logs_its_rows_its_page_and_its_program_in_mlflow(gain: Gain) -> None:
-    run_id = gain.outcome.run_id
+def test_a_compile_logs_its_rows_its_page_and_its_program_in_mlflow(
+    compiled_with_gain: Gain,
+) -> None:
+    """MLflow keeps files of a run, which it calls artifacts."""
+    run_id = compiled_with_gain.outcome.run_id
     artifacts = {entry.path for entry in client().list_artifacts(run_id)}
     assert {"before_rows.jsonl", "after_rows.jsonl", "outcome.json", "program", HTML} <= artifacts
 
@@ -175,37 +181,40 @@ def test_a_compile_logs_its_rows_its_page_and_its_program_in_mlflow(gain: Gain) 
 
 
 @pytest.fixture
-def page(gain: Gain) -> Page:
+def page(compiled_with_gain: Gain) -> Page:
     """The page of the compile, which a user opens in a browser."""
-    return open_page(RunFolder(gain.outcome.run))
+    return open_page(RunFolder(compiled_with_gain.outcome.run))
 
 
 def test_the_page_of_a_compile_shows_what_was_changed(page: Page) -> None:
     """The only prompt has changed: demos were added, as lines with "+" say."""
     assert list(page.phases) == ["before", "after"]
     (change,) = page.changes
+
     assert change.changed is True
     assert any(line.startswith("+Demo 1 of") for line in change.diff)
 
 
 def test_the_page_of_a_compile_shows_its_command_and_a_link_to_mlflow(
-    gain: Gain, page: Page
+    compiled_with_gain: Gain, page: Page
 ) -> None:
     facts = dict(page.facts)
     assert facts["Command"].startswith(
         "mempiler compile turn-rag --benchmark jsonl --data questions.jsonl --lm scripted/test"
     )
     assert facts["Command"].endswith("--min-n 8 --optimizer labeled --stage all")
-    assert facts["MLflow run"].endswith(f"/runs/{gain.outcome.run_id}")
+    assert facts["MLflow run"].endswith(f"/runs/{compiled_with_gain.outcome.run_id}")
 
-    html = (gain.outcome.run / HTML).read_text()
+    html = (compiled_with_gain.outcome.run / HTML).read_text()
     assert f'<a href="{facts["MLflow run"]}">' in html
     # The page may be given to others, whom the folders of this machine do not concern.
-    assert str(gain.outcome.run.parent) not in html
+    assert str(compiled_with_gain.outcome.run.parent) not in html
 
 
-def test_the_page_of_a_compile_shows_every_question_with_its_prompt(gain: Gain, page: Page) -> None:
-    outcome = gain.outcome
+def test_the_page_of_a_compile_shows_every_question_with_its_prompt(
+    compiled_with_gain: Gain, page: Page
+) -> None:
+    outcome = compiled_with_gain.outcome
     assert page.total is not None
     shown_scores = [score.value for score in page.total.scores]
     assert shown_scores == [outcome.before.score, outcome.after.score]
@@ -219,9 +228,10 @@ def test_the_page_of_a_compile_shows_every_question_with_its_prompt(gain: Gain, 
     assert trace.entries[0].line in prompt
 
 
-def test_traces_are_not_repeated_in_the_file_of_rows(gain: Gain) -> None:
+def test_traces_are_not_repeated_in_the_file_of_rows(compiled_with_gain: Gain) -> None:
     """A row is a scored question. Its trace is long, and the store of the run keeps it already."""
-    first_line = (gain.outcome.run / "after_rows.jsonl").read_text().splitlines()[0]
+    first_line = (compiled_with_gain.outcome.run / "after_rows.jsonl").read_text().splitlines()[0]
+
     assert "trace" not in json.loads(first_line)
 
 
@@ -367,7 +377,9 @@ def test_a_program_may_abstain_only_where_questions_are_unanswerable(
     LoCoMo's category 5 has questions to which this is the right reply.
     """
     inputs = run_inputs(benchmark="locomo", benchmark_set=benchmark_settings)
+
     program = start_program("turn-rag", inputs, inputs.benchmark)
+
     assert program.config.get("task.abstain", False) is may_abstain
 
 
@@ -389,12 +401,14 @@ def test_a_saved_program_is_evaluated_with_the_settings_it_was_compiled_with(
 
 
 def test_a_saved_program_is_compiled_further_from_its_demos(
-    gain: Gain, tmp_path: Path, inputs_with_replies: Any
+    compiled_with_gain: Gain, tmp_path: Path, inputs_with_replies: Any
 ) -> None:
     """Its score is 1 from the start, so nothing is gained, and it is saved as it was."""
     inputs = inputs_with_replies(answer_if_there_are_demos)
 
-    second = run_compile(str(gain.out), inputs, LABELED, KeepOptions(tmp_path / "second"))
+    second = run_compile(
+        str(compiled_with_gain.out), inputs, LABELED, KeepOptions(tmp_path / "second")
+    )
 
     assert second.before.score == 1.0
     assert second.promoted is False
@@ -426,6 +440,7 @@ def test_an_answer_model_is_refused_where_the_benchmark_writes_the_prompts() -> 
     inputs = run_inputs(
         benchmark="memory-env", benchmark_set={"users": 10}, test=2, answer_lm="offline"
     )
+
     with pytest.raises(UserError, match="--answer-lm does not reach it"):
         run_evaluate("memory-r2", inputs, "test")
 
@@ -539,6 +554,7 @@ SMALL = run_inputs(benchmark="locomo", train=30, dev=10, test=10, threads=4)
 def test_the_calls_of_a_compile_lie_in_the_planned_range(
     method: str, compile_config: CompileConfig
 ) -> None:
+    """A plan says before a run how many calls it will make, at least and at most."""
     planned = plan_compile(method, SMALL, compile_config).calls
 
     calls = run_compile(method, SMALL, compile_config).usage["calls"]
@@ -561,13 +577,17 @@ def test_the_plan_of_an_evaluation_is_close_to_what_it_takes() -> None:
 
 
 def test_a_plan_has_minutes_only_where_an_endpoint_is_asked() -> None:
-    """A plan tells the user before a run what it will take."""
-    # The offline engine takes no time to speak of.
-    assert plan_evaluate("turn-rag", SMALL).minutes is None
+    """The offline engine takes no time to speak of.
 
-    at_an_endpoint = with_options(SMALL, lm="openai/gpt-4.1-mini")
-    minutes = plan_evaluate("turn-rag", at_an_endpoint).minutes
-    assert minutes is not None
-    # Ten calls take about a minute: between some seconds and a few minutes.
-    assert 0 < minutes.low < 1
-    assert minutes.high > 0.1
+    Ten calls of an endpoint take about a minute: between some seconds and a few minutes.
+    """
+    with_engine = with_options(SMALL, lm="offline")
+    at_endpoint = with_options(SMALL, lm="openai/gpt-4.1-mini")
+
+    minutes_with_engine = plan_evaluate("turn-rag", with_engine).minutes
+    minutes_at_endpoint = plan_evaluate("turn-rag", at_endpoint).minutes
+
+    assert minutes_with_engine is None
+    assert minutes_at_endpoint is not None
+    assert 0 < minutes_at_endpoint.low < 1
+    assert minutes_at_endpoint.high > 0.1

@@ -96,7 +96,7 @@ class NeedsAddress(Store):
 """
 """A user's module, with methods and memory systems that make mistakes."""
 
-DATA = ["--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8"]
+EIGHT_TEST_QUESTIONS = ["--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8"]
 """A few questions of the bundled sample: eight of them are asked in an evaluation."""
 
 IN_THIS_PROCESS = ["--set", "isolated=false"]
@@ -140,7 +140,7 @@ def test_an_evaluation_of_a_method_that_raises_names_the_line_of_the_mistake(
     run_command: Any,
 ) -> None:
     """`Broken` asks a session for an attribute that it lacks, so no memory is written."""
-    outcome = run_command("evaluate", "own_mistakes:Broken", *DATA)
+    outcome = run_command("evaluate", "own_mistakes:Broken", *EIGHT_TEST_QUESTIONS)
 
     assert outcome.exit_code == 4
     message = outcome.last_error_line
@@ -161,7 +161,7 @@ def test_the_command_that_a_broken_run_names_lists_all_failures(
     run_command: Any, command: list[str]
 ) -> None:
     """All eight questions fail, because `Broken` makes a mistake in line 14 of its module."""
-    broken = run_command(*command, *DATA)
+    broken = run_command(*command, *EIGHT_TEST_QUESTIONS)
 
     # "...; mempiler show RUN --failed lists all"
     _, _, advice = broken.last_error_line.partition("; mempiler ")
@@ -176,8 +176,15 @@ def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_p
     """`Broken` makes a mistake in line 14 of its module, so no question is answered."""
     out = tmp_path / "out"
     outcome = run_command(
-        "compile", "own_mistakes:Broken", "--optimizer", "labeled", "--out", out, *DATA
+        "compile",
+        "own_mistakes:Broken",
+        "--optimizer",
+        "labeled",
+        "--out",
+        out,
+        *EIGHT_TEST_QUESTIONS,
     )
+
     assert outcome.exit_code == 4
     assert "broken run: 8 of 8 questions failed" in outcome.last_error_line
     assert "(own_mistakes.py:14)" in outcome.last_error_line
@@ -187,8 +194,17 @@ def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_p
 def test_force_saves_the_program_of_a_broken_run(run_command: Any, tmp_path: Path) -> None:
     """The exit code says that the run is broken, and the user has the program all the same."""
     out = tmp_path / "out"
-    command = ["compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", out]
+    command = [
+        "compile",
+        "own_mistakes:Broken",
+        "--optimizer",
+        "labeled",
+        *EIGHT_TEST_QUESTIONS,
+        "--out",
+        out,
+    ]
     outcome = run_command(*command, "--force")
+
     assert outcome.exit_code == 4
     assert is_intact(out)
 
@@ -199,7 +215,13 @@ def test_a_broken_run_leaves_an_older_program_as_it_was(run_command: Any, tmp_pa
     save(build("turn-rag", k=3), out)
 
     outcome = run_command(
-        "compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", out
+        "compile",
+        "own_mistakes:Broken",
+        "--optimizer",
+        "labeled",
+        *EIGHT_TEST_QUESTIONS,
+        "--out",
+        out,
     )
 
     assert outcome.exit_code == 4
@@ -243,7 +265,8 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
     run_command: Any, command: list[str]
 ) -> None:
     """`Full` cannot store sessions whose id ends with 2: more than 10 %, and less than half."""
-    outcome = run_command(*command, *DATA, *IN_THIS_PROCESS)
+    outcome = run_command(*command, *EIGHT_TEST_QUESTIONS, *IN_THIS_PROCESS)
+
     assert outcome.exit_code == 4
     message = r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full"
     assert re.search(message, outcome.last_error_line)
@@ -252,7 +275,10 @@ def test_a_store_that_loses_too_many_sessions_breaks_the_run(
 def test_a_store_may_lose_the_allowed_share_of_sessions(run_command: Any) -> None:
     """`Full` cannot store sessions whose id ends with 2, which is one session in five."""
     allowed_share = ["--max-failure-rate", "0.5"]
-    outcome = run_command("evaluate", "own_mistakes:Full", *DATA, *IN_THIS_PROCESS, *allowed_share)
+    outcome = run_command(
+        "evaluate", "own_mistakes:Full", *EIGHT_TEST_QUESTIONS, *IN_THIS_PROCESS, *allowed_share
+    )
+
     assert outcome.exit_code == 0
 
 
@@ -270,6 +296,7 @@ def test_an_evaluation_that_could_give_no_score_is_refused_in_one_line(
 ) -> None:
     """Neither of the two programs can be used, and the other options leave no questions."""
     outcome = run_command("evaluate", program, "--benchmark", "locomo", "--test", "4", *options)
+
     assert outcome.exit_code == 2
     assert outcome.output == ""
     assert message in outcome.last_error_line
@@ -308,6 +335,7 @@ def test_an_endpoint_that_fails_stops_the_run_with_one_line(
     """
     server = stub(script)
     result = mempiler_cli(server, "evaluate", "turn-rag", test=24)
+
     assert result.code == exit_code
     assert result.out == ""
     assert len(server.texts) == request_count
@@ -322,6 +350,7 @@ def test_a_run_without_a_single_answer_fails_however_few_questions_it_has(
     """Four failures in a row are too few to give an endpoint up, but there is nothing to score."""
     server = stub(every_request(fault))
     result = mempiler_cli(server, "evaluate", "turn-rag", "--timeout", "0.2", test=4)
+
     assert result.code == 3
     assert result.out == ""
     assert "answered none of 4 questions" in result.error_line
@@ -498,6 +527,7 @@ def test_a_limit_of_costs_is_refused_where_the_price_of_the_embedder_is_not_know
 ) -> None:
     """An embedder turns texts into vectors; this one is asked at a server, like a model."""
     server = stub()
+
     with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
         evaluate_with_remote_embedder(server, max_usd=1)
 

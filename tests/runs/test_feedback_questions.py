@@ -16,9 +16,6 @@ from mempiler import QuestionsExport, Store, UserError, UserMemory, build, expor
 from mempiler.memory.incoming_items import utc_now
 from mempiler.runs import feedback_questions
 
-LISBON = "I moved to Lisbon."
-PORTO = "I moved to Porto."
-
 
 def memory_of(store: Store, user: str = "ada", tenant: str = "default") -> UserMemory:
     return build("turn-rag").memory(store, user, tenant, lm="offline", feedback=True)
@@ -40,22 +37,20 @@ def texts_of_past(row: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def ada(store: Store) -> UserMemory:
-    """Ada's memory with the session "a", in which she says that she moved to Lisbon."""
-    memory = memory_of(store)
-    say(memory, LISBON, "a")
-    return memory
+    """The empty memory of the user "ada"."""
+    return memory_of(store)
 
 
 @pytest.fixture
-def export(store: Store, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+def export_rows(store: Store, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
     """A function that exports the feedback of the store, and returns the rows."""
 
-    def export_rows(**options: Any) -> list[dict[str, Any]]:
+    def export(**options: Any) -> list[dict[str, Any]]:
         path = tmp_path / "questions.jsonl"
         export_questions(store, path, **options)
         return read_rows(path)
 
-    return export_rows
+    return export
 
 
 @pytest.fixture
@@ -72,25 +67,29 @@ def after_a_minute(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 # Rows.
 
 
-def test_a_right_answer_is_the_gold_answer(ada: UserMemory, export: Any) -> None:
+def test_a_right_answer_is_the_gold_answer(ada: UserMemory, export_rows: Any) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
+    # The offline engine answers "I moved to Lisbon."
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.feedback(answer_id, right=True, useful_entries=["a:1"])
 
-    (row,) = export()
+    (row,) = export_rows()
 
     assert row["id"] == answer_id
     assert row["user"] == "ada"
     assert row["question"] == "Where did Ada move?"
-    assert row["answer"] == LISBON
+    assert row["answer"] == "I moved to Lisbon."
     assert row["evidence"] == ["a:1"]
     assert row["category"] == "right"
-    assert texts_of_past(row) == [LISBON]
+    assert texts_of_past(row) == ["I moved to Lisbon."]
 
 
-def test_a_correction_is_the_gold_answer(ada: UserMemory, export: Any) -> None:
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction=" Lisbon ")
+def test_a_correction_is_the_gold_answer(ada: UserMemory, export_rows: Any) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, correction=" Lisbon ")
 
-    (row,) = export()
+    (row,) = export_rows()
 
     assert row["answer"] == "Lisbon"
     assert row["category"] == "corrected"
@@ -98,10 +97,12 @@ def test_a_correction_is_the_gold_answer(ada: UserMemory, export: Any) -> None:
 
 
 @pytest.mark.parametrize("feedback", [{"right": False}, {"useful_entries": ["a:1"]}])
-def test_without_a_right_answer_there_is_no_row_and_it_is_counted(
+def test_feedback_that_tells_no_right_answer_gives_no_row_and_is_counted(
     ada: UserMemory, store: Store, tmp_path: Path, feedback: dict[str, Any]
 ) -> None:
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, **feedback)
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, **feedback)
 
     export = export_questions(store, tmp_path / "questions.jsonl")
 
@@ -117,11 +118,14 @@ def test_a_question_about_nothing_that_is_stored_gives_no_row(store: Store, tmp_
 
     export = export_questions(store, tmp_path / "questions.jsonl")
 
-    assert (export.questions, export.without_history) == (0, 1)
+    assert export.questions == 0
+    assert export.without_history == 1
 
 
 def test_the_benchmark_reads_the_rows(ada: UserMemory, store: Store, tmp_path: Path) -> None:
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, right=True, useful_entries=["a:1"])
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, right=True, useful_entries=["a:1"])
     path = export_questions(store, tmp_path / "questions.jsonl").path
 
     result = mempiler.evaluate("turn-rag", benchmark="jsonl", data=path, lm="offline")
@@ -135,24 +139,50 @@ def test_the_benchmark_reads_the_rows(ada: UserMemory, store: Store, tmp_path: P
 
 
 def test_what_was_said_after_the_answer_is_no_part_of_the_past(
-    ada: UserMemory, export: Any
+    ada: UserMemory, export_rows: Any
 ) -> None:
-    before = ada.ask("Where does Ada live?").answer_id
-    say(ada, PORTO, "b")
-    after = ada.ask("Where does Ada live?").answer_id
-    for answer_id in (after, before):
-        ada.feedback(answer_id, correction="?")
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where does Ada live?").answer_id
+    say(ada, "I moved to Porto.", session="b")
+    ada.feedback(answer_id, correction="Lisbon")
 
-    rows = export()
+    (row,) = export_rows()
 
-    assert [row["id"] for row in rows] == [before, after]
-    assert [texts_of_past(row) for row in rows] == [[LISBON], [LISBON, PORTO]]
+    assert texts_of_past(row) == ["I moved to Lisbon."]
+
+
+def test_all_that_was_said_before_the_question_is_the_past(
+    ada: UserMemory, export_rows: Any
+) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
+    say(ada, "I moved to Porto.", session="b")
+    answer_id = ada.ask("Where does Ada live?").answer_id
+    ada.feedback(answer_id, correction="Porto")
+
+    (row,) = export_rows()
+
+    assert texts_of_past(row) == ["I moved to Lisbon.", "I moved to Porto."]
+
+
+def test_rows_come_in_the_order_in_which_the_questions_were_asked(
+    ada: UserMemory, export_rows: Any
+) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
+    first_answer_id = ada.ask("Where does Ada live?").answer_id
+    second_answer_id = ada.ask("Where does Ada live?").answer_id
+    ada.feedback(second_answer_id, right=True)
+    ada.feedback(first_answer_id, right=True)
+
+    rows = export_rows()
+
+    assert [row["id"] for row in rows] == [first_answer_id, second_answer_id]
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["open", "ended"])
 def test_of_a_session_that_was_open_the_turns_before_the_question_are_the_past(
-    ada: UserMemory, export: Any, ends: bool
+    ada: UserMemory, export_rows: Any, ends: bool
 ) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
     ada.say("chat", [{"role": "user", "content": "I like tea."}])
     (question,) = ada.say("chat", [{"role": "user", "content": "What do I like?"}])
     answer_id = ada.ask("What do I like?", asked=[question.id]).answer_id
@@ -161,17 +191,18 @@ def test_of_a_session_that_was_open_the_turns_before_the_question_are_the_past(
         ada.end("chat")
     ada.feedback(answer_id, right=True)
 
-    (row,) = export()
+    (row,) = export_rows()
 
-    assert texts_of_past(row) == [LISBON, "I like tea."]
+    assert texts_of_past(row) == ["I moved to Lisbon.", "I like tea."]
 
 
-def test_evidence_from_after_the_question_is_left_out(ada: UserMemory, export: Any) -> None:
+def test_evidence_from_after_the_question_is_left_out(ada: UserMemory, export_rows: Any) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where does Ada live?").answer_id
-    say(ada, PORTO, "b")
+    say(ada, "I moved to Porto.", session="b")
     ada.feedback(answer_id, correction="Porto", useful_entries=["b:1", "a:1"])
 
-    (row,) = export()
+    (row,) = export_rows()
 
     assert row["evidence"] == ["a:1"]
 
@@ -179,21 +210,26 @@ def test_evidence_from_after_the_question_is_left_out(ada: UserMemory, export: A
 # What was forgotten, deleted or reworded.
 
 
-def test_nothing_of_a_forgotten_user_comes_out(store: Store, ada: UserMemory, export: Any) -> None:
+def test_nothing_of_a_forgotten_user_comes_out(
+    store: Store, ada: UserMemory, export_rows: Any
+) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
     bob = memory_of(store, "bob")
-    say(bob, PORTO, "b")
+    say(bob, "I moved to Porto.", session="b")
     for memory in (ada, bob):
         memory.feedback(memory.ask("Where?").answer_id, right=True)
 
     bob.forget()
 
-    assert [row["user"] for row in export()] == ["ada"]
+    assert [row["user"] for row in export_rows()] == ["ada"]
 
 
 def test_a_user_who_is_forgotten_during_the_export_does_not_come_out(
-    store: Store, ada: UserMemory, export: Any, monkeypatch: pytest.MonkeyPatch
+    store: Store, ada: UserMemory, export_rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ada.feedback(ada.ask("Where?").answer_id, right=True)
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where?").answer_id
+    ada.feedback(answer_id, right=True)
     dump = store.transfer.dump
 
     def dump_and_forget(owner: Any) -> Any:
@@ -203,106 +239,134 @@ def test_a_user_who_is_forgotten_during_the_export_does_not_come_out(
 
     monkeypatch.setattr(store.transfer, "dump", dump_and_forget)
 
-    assert export() == []
+    assert export_rows() == []
 
 
-def test_a_deleted_turn_is_no_part_of_the_past(ada: UserMemory, export: Any) -> None:
-    say(ada, PORTO, "b")
+def test_a_deleted_turn_is_no_part_of_the_past(ada: UserMemory, export_rows: Any) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
+    say(ada, "I moved to Porto.", session="b")
     ada.entries.delete("b:1")
-    ada.feedback(ada.ask("Where?").answer_id, correction="Lisbon")
+    answer_id = ada.ask("Where?").answer_id
+    ada.feedback(answer_id, correction="Lisbon")
 
-    (row,) = export()
+    (row,) = export_rows()
 
-    assert texts_of_past(row) == [LISBON]
+    assert texts_of_past(row) == ["I moved to Lisbon."]
 
 
 def test_an_answer_that_rests_on_a_turn_deleted_since_is_no_gold_answer(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
-    say(ada, "I like tea.", "b")
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, right=True)
+    say(ada, "I moved to Lisbon.", session="a")
+    say(ada, "I like tea.", session="b")
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, right=True)
     ada.entries.delete("a:1")
 
     export = export_questions(store, tmp_path / "questions.jsonl")
 
-    assert (export.questions, export.changed) == (0, 1)
+    assert export.questions == 0
+    assert export.changed == 1
 
 
-@pytest.mark.parametrize("change", ["delete", "reword"])
-def test_a_correction_from_before_an_entry_of_it_was_changed_is_no_gold_answer(
-    ada: UserMemory, store: Store, tmp_path: Path, change: str
+def test_a_correction_is_no_gold_answer_after_an_entry_that_it_may_repeat_was_deleted(
+    ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
-    """The correction may repeat what the user wanted to be gone."""
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Lisbon")
-    if change == "delete":
-        say(ada, "I like tea.", "b")
-        ada.entries.delete("a:1")
-    else:
-        ada.entries.update("a:1", PORTO)
+    """Otherwise "Lisbon" would come out, which the user wanted to be gone."""
+    say(ada, "I moved to Lisbon.", session="a")
+    say(ada, "I like tea.", session="b")
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, correction="Lisbon")
+    ada.entries.delete("a:1")
 
     export = export_questions(store, tmp_path / "questions.jsonl")
 
-    assert (export.questions, export.changed) == (0, 1)
+    assert export.questions == 0
+    assert export.changed == 1
+    assert "Lisbon" not in export.path.read_text(encoding="utf-8")
+
+
+def test_a_correction_is_no_gold_answer_after_an_entry_that_it_may_repeat_was_reworded(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, correction="Lisbon")
+    ada.entries.update("a:1", "I moved to Porto.")
+
+    export = export_questions(store, tmp_path / "questions.jsonl")
+
+    assert export.questions == 0
+    assert export.changed == 1
     assert "Lisbon" not in export.path.read_text(encoding="utf-8")
 
 
 def test_a_correction_may_quote_a_useful_entry_that_was_not_recalled(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
-    say(ada, PORTO, "b")
+    say(ada, "I moved to Porto.", session="b")
     ada.feedback(answer_id, correction="Porto", useful_entries=["b:1"])
     ada.entries.delete("b:1")
 
     export = export_questions(store, tmp_path / "questions.jsonl")
 
-    assert (export.questions, export.changed) == (0, 1)
+    assert export.questions == 0
+    assert export.changed == 1
 
 
-def test_an_undone_deletion_brings_the_question_back(ada: UserMemory, export: Any) -> None:
-    ada.feedback(ada.ask("Where did Ada move?").answer_id, correction="Lisbon")
+def test_an_undone_deletion_brings_the_question_back(ada: UserMemory, export_rows: Any) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where did Ada move?").answer_id
+    ada.feedback(answer_id, correction="Lisbon")
     ada.entries.delete("a:1")
     ada.entries.undo("a:1")
 
-    (row,) = export()
+    (row,) = export_rows()
 
     assert row["answer"] == "Lisbon"
 
 
 def test_a_reworded_turn_has_its_new_words(
-    ada: UserMemory, export: Any, after_a_minute: Callable[[], None]
+    ada: UserMemory, export_rows: Any, after_a_minute: Callable[[], None]
 ) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
-    ada.entries.update("a:1", PORTO)
+    ada.entries.update("a:1", "I moved to Porto.")
     after_a_minute()
     ada.feedback(answer_id, correction="Porto")
 
-    (row,) = export()
+    (row,) = export_rows()
 
-    assert texts_of_past(row) == [PORTO]
+    assert texts_of_past(row) == ["I moved to Porto."]
     assert row["answer"] == "Porto"
 
 
 # Tenants.
 
 
-@pytest.fixture
-def two_tenants(store: Store) -> None:
-    """Feedback of a user "ada" of each of two tenants."""
-    for tenant in ("acme", "globex"):
-        memory = memory_of(store, tenant=tenant)
-        say(memory, f"I work for {tenant}.", "a")
-        memory.feedback(memory.ask("Where?").answer_id, right=True)
+def give_feedback_in_tenant(store: Store, tenant: str) -> None:
+    """Let the user "ada" of a tenant say where she works, ask a question, and give feedback."""
+    memory = memory_of(store, user="ada", tenant=tenant)
+    say(memory, f"I work for {tenant}.", session="a")
+    memory.feedback(memory.ask("Where?").answer_id, right=True)
 
 
-@pytest.mark.usefixtures("two_tenants")
-def test_users_of_one_name_are_two_users(export: Any) -> None:
-    assert [row["user"] for row in export()] == ["acme/ada", "globex/ada"]
+def test_users_of_one_name_in_two_tenants_are_two_users(store: Store, export_rows: Any) -> None:
+    give_feedback_in_tenant(store, "acme")
+    give_feedback_in_tenant(store, "globex")
+
+    rows = export_rows()
+
+    assert [row["user"] for row in rows] == ["acme/ada", "globex/ada"]
 
 
-@pytest.mark.usefixtures("two_tenants")
-def test_one_tenant_comes_out_alone(export: Any) -> None:
-    (row,) = export(tenant="acme")
+def test_one_tenant_is_exported_alone(store: Store, export_rows: Any) -> None:
+    give_feedback_in_tenant(store, "acme")
+    give_feedback_in_tenant(store, "globex")
+
+    (row,) = export_rows(tenant="acme")
 
     assert row["user"] == "ada"
     assert texts_of_past(row) == ["I work for acme."]
@@ -311,21 +375,35 @@ def test_one_tenant_comes_out_alone(export: Any) -> None:
 # Files.
 
 
-def test_an_earlier_export_is_overwritten_and_another_file_is_not(
-    ada: UserMemory, store: Store, tmp_path: Path
-) -> None:
+def test_an_earlier_export_is_overwritten(ada: UserMemory, store: Store, tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     export_questions(store, path)
-    ada.feedback(ada.ask("Where?").answer_id, right=True)
-    export_questions(store, path)
-    assert export_questions(store, path).questions == 1
+    say(ada, "I moved to Lisbon.", session="a")
+    answer_id = ada.ask("Where?").answer_id
+    ada.feedback(answer_id, right=True)
 
+    export_questions(store, path)
+
+    assert len(read_rows(path)) == 1
+
+
+def test_another_file_is_not_overwritten(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
     path.write_text('{"question": "mine"}\n')
+
     with pytest.raises(UserError, match="was not written by Mempiler"):
         export_questions(store, path)
+
     assert path.read_text() == '{"question": "mine"}\n'
 
-    assert export_questions(store, path, overwrite=True).questions == 1
+
+def test_another_file_is_overwritten_if_that_is_allowed(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"question": "mine"}\n')
+
+    export_questions(store, path, overwrite=True)
+
+    assert read_rows(path) == []
 
 
 def test_only_the_owner_of_the_file_may_read_it(store: Store, tmp_path: Path) -> None:
@@ -353,7 +431,10 @@ def data_of(page: str) -> dict[str, Any]:
 def test_a_review_page_has_the_rows_and_the_file_waits_for_the_reviewer(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
-    ada.feedback(ada.ask("Where?").answer_id, correction="Porto")
+    say(ada, "I moved to Lisbon.", session="a")
+    # The offline engine answers "I moved to Lisbon."
+    answer_id = ada.ask("Where?").answer_id
+    ada.feedback(answer_id, correction="Porto")
     path = tmp_path / "questions.jsonl"
 
     export = export_questions(store, path, review=tmp_path / "review.html")
@@ -364,18 +445,19 @@ def test_a_review_page_has_the_rows_and_the_file_waits_for_the_reviewer(
     data = data_of(export.review.read_text(encoding="utf-8"))
     assert data["file"] == "questions.jsonl"
     (question,) = data["questions"]
-    assert question["given"] == LISBON
+    assert question["given"] == "I moved to Lisbon."
     assert question["row"]["answer"] == "Porto"
 
 
 def test_a_review_page_holds_hostile_texts_as_data(
     store: Store, ada: UserMemory, tmp_path: Path
 ) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
     hostile = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
-    say(ada, hostile, hostile[2:8])
+    say(ada, hostile, session="script")
     ada.feedback(ada.ask(hostile).answer_id, correction=hostile)
 
-    export_questions(store, tmp_path / f"{hostile[10:17]}.jsonl", review=tmp_path / "r.html")
+    export_questions(store, tmp_path / "<script.jsonl", review=tmp_path / "r.html")
 
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "alert(1)</script>" not in page
@@ -387,8 +469,9 @@ def test_a_review_page_holds_hostile_texts_as_data(
 def test_what_was_answered_is_not_on_the_page_if_the_user_has_changed_an_entry_of_it(
     ada: UserMemory, store: Store, tmp_path: Path, after_a_minute: Callable[[], None]
 ) -> None:
+    say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
-    ada.entries.update("a:1", PORTO)
+    ada.entries.update("a:1", "I moved to Porto.")
     after_a_minute()
     ada.feedback(answer_id, correction="Porto")
 

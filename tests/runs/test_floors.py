@@ -14,31 +14,52 @@ from mempiler.runs.results import Evaluation
 from .evaluations import evaluation, row
 
 
-def evaluation_of_four_questions() -> Evaluation:
-    """Return an evaluation with a score of 0.75 and a recall of 0.5 among the first 20 hits."""
-    rows = [
-        row("q0", 1.0, recall={"shown": 1.0, "recall@20": 1.0}),
-        row("q1", 1.0, recall={"shown": 1.0, "recall@20": 1.0}),
-        row("q2", 1.0, recall={"shown": 0.0, "recall@20": 0.0}),
-        row("q3", 0.0, recall={"shown": 0.0, "recall@20": 0.0}),
-    ]
-    return evaluation(rows, aggregate={"macro_f1": 0.6})
+def evaluation_with_recall(*recalls: float) -> Evaluation:
+    """Return an evaluation of one question for each of these recalls among the first 20 hits."""
+    rows = []
+    for number, recall in enumerate(recalls):
+        rows.append(row(f"q{number}", recall={"recall@20": recall}))
+    return evaluation(rows)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("score", 0.75), ("f1", 0.75), ("recall@20", 0.5), ("macro_f1", 0.6)]
-)
-def test_a_figure_is_compared_with_its_floor(name: str, value: float) -> None:
-    (met,) = check_floors(evaluation_of_four_questions(), {name: value})
-    (missed,) = check_floors(evaluation_of_four_questions(), {name: value + 0.01})
+@pytest.mark.parametrize("name", ["score", "f1"])
+@pytest.mark.parametrize(("floor", "is_met"), [(0.75, True), (0.76, False)])
+def test_a_score_is_compared_with_its_floor(name: str, floor: float, is_met: bool) -> None:
+    """The metric is F1, so the score and its only part are the same."""
+    three_of_four_right = evaluation([row(f"q{n}", score) for n, score in enumerate([1, 1, 1, 0])])
 
-    assert met.value == pytest.approx(value)
-    assert met.is_met
-    assert not missed.is_met
+    (result,) = check_floors(three_of_four_right, {name: floor})
+
+    assert result.value == pytest.approx(0.75)
+    assert result.is_met is is_met
+
+
+@pytest.mark.parametrize(("floor", "is_met"), [(0.5, True), (0.51, False)])
+def test_a_recall_is_compared_with_its_floor(floor: float, is_met: bool) -> None:
+    (result,) = check_floors(evaluation_with_recall(1.0, 0.0), {"recall@20": floor})
+
+    assert result.value == pytest.approx(0.5)
+    assert result.is_met is is_met
+
+
+@pytest.mark.parametrize(("floor", "is_met"), [(0.6, True), (0.61, False)])
+def test_a_figure_of_all_answers_together_is_compared_with_its_floor(
+    floor: float, is_met: bool
+) -> None:
+    """Some metrics, such as macro F1, are no mean of the scores of questions."""
+    with_macro_f1 = evaluation([row("q0")], aggregate={"macro_f1": 0.6})
+
+    (result,) = check_floors(with_macro_f1, {"macro_f1": floor})
+
+    assert result.value == pytest.approx(0.6)
+    assert result.is_met is is_met
 
 
 def test_a_figure_over_questions_has_an_interval_that_decides_nothing() -> None:
-    (result,) = check_floors(evaluation_of_four_questions(), {"recall@20": 0.4})
+    """The mean is 0.5, and with four questions the true mean may well be below 0.4."""
+    recalls = evaluation_with_recall(1.0, 1.0, 0.0, 0.0)
+
+    (result,) = check_floors(recalls, {"recall@20": 0.4})
 
     assert result.interval is not None
     assert result.interval.low < 0.4
@@ -46,24 +67,33 @@ def test_a_figure_over_questions_has_an_interval_that_decides_nothing() -> None:
 
 
 def test_a_figure_of_all_answers_together_has_no_interval() -> None:
-    (result,) = check_floors(evaluation_of_four_questions(), {"macro_f1": 0.4})
+    with_macro_f1 = evaluation([row("q0")], aggregate={"macro_f1": 0.6})
+
+    (result,) = check_floors(with_macro_f1, {"macro_f1": 0.4})
 
     assert result.interval is None
 
 
 def test_the_text_of_a_missed_floor_has_all_numbers() -> None:
-    (result,) = check_floors(evaluation_of_four_questions(), {"recall@20": 0.7})
+    recalls = evaluation_with_recall(1.0, 1.0, 0.0, 0.0)
+
+    (result,) = check_floors(recalls, {"recall@20": 0.7})
 
     assert str(result) == "recall@20 is 0.500 [0.000, 1.000], below the floor 0.7"
 
 
 def test_an_unknown_figure_is_refused_with_the_one_that_was_meant() -> None:
+    recalls = evaluation_with_recall(1.0)
+
     with pytest.raises(UnknownNameError, match=r"did you mean 'recall@20'\?"):
-        check_floors(evaluation_of_four_questions(), {"recal@20": 0.7})
+        check_floors(recalls, {"recal@20": 0.7})
 
 
 def test_floors_are_read_from_the_command_line() -> None:
-    assert parse_floors(["recall@20=.7", "score=0.5"]) == {"recall@20": 0.7, "score": 0.5}
+    """As in "mempiler check new --floor recall@20=.7 --floor score=0.5"."""
+    floors = parse_floors(["recall@20=.7", "score=0.5"])
+
+    assert floors == {"recall@20": 0.7, "score": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Scores:
         return scores
 
 
-def constant(score: float, count: int = 100) -> list[float]:
+def equal_scores(score: float, count: int = 100) -> list[float]:
     """Return the same score for every question."""
     return [score] * count
 
@@ -54,7 +54,7 @@ def order_of(result: HalvingResult) -> list[int]:
 
 def test_of_eight_candidates_four_and_then_two_are_asked_more() -> None:
     """A share of .3 of 8 x 100 answers is 240, so each of three rounds has 80 of them."""
-    scores = Scores([constant(candidate / 10) for candidate in range(8)])
+    scores = Scores([equal_scores(candidate / 10) for candidate in range(8)])
 
     run_halving(scores)
 
@@ -65,30 +65,42 @@ def test_of_eight_candidates_four_and_then_two_are_asked_more() -> None:
 
 
 def test_who_left_later_is_ahead_of_who_left_before() -> None:
-    """The second candidate is the worst of those that are asked most, but it got so far."""
-    got_far = constant(1.0, 30) + constant(0.0, 70)
-    scores = Scores([constant(0.4), got_far, constant(0.6), constant(0.5)])
+    """Round 1 asks four candidates 15 questions, and round 2 asks the better two 30 more.
+
+    The second candidate is right in round 1 alone. So it is right on 15 of 45 questions, which is
+    less than the scores of the two that left before.
+    """
+    lucky = equal_scores(1.0, 15) + equal_scores(0.0, 85)
+    scores = Scores([equal_scores(0.4), lucky, equal_scores(0.6), equal_scores(0.5)])
 
     result = run_halving(scores)
 
-    # Round 1 has 15 questions and round 2 has 30 more, so the last scores are 45 questions.
-    assert order_of(result) == [1, 2, 3, 0]
-    assert [standing.dropout is None for standing in result.standings] == [True, True, False, False]
+    assert order_of(result) == [2, 1, 3, 0]
+    has_left = [standing.dropout is not None for standing in result.standings]
+    assert has_left == [False, False, True, True]
 
 
 def test_the_worse_half_leaves_for_that_reason() -> None:
-    result = run_halving(Scores([constant(0.1), constant(0.9), constant(0.8), constant(0.2)]))
+    scores = Scores([equal_scores(0.1), equal_scores(0.9), equal_scores(0.8), equal_scores(0.2)])
+
+    result = run_halving(scores)
 
     last = result.standings[-1]
     assert last.candidate == 0
     assert last.dropout is not None
-    assert (last.dropout.round, last.dropout.reason) == (1, "in the worse half")
+    assert last.dropout.round == 1
+    assert last.dropout.reason == "in the worse half"
 
 
 def test_a_candidate_that_is_clearly_behind_leaves_although_it_is_in_the_better_half() -> None:
     """Both others of four are even worse. With 30 questions there is a verdict."""
     scores = Scores(
-        [constant(1.0, 200), constant(0.5, 200), constant(0.4, 200), constant(0.3, 200)]
+        [
+            equal_scores(1.0, 200),
+            equal_scores(0.5, 200),
+            equal_scores(0.4, 200),
+            equal_scores(0.3, 200),
+        ]
     )
 
     result = run_halving(scores, min_n=20)
@@ -96,13 +108,22 @@ def test_a_candidate_that_is_clearly_behind_leaves_although_it_is_in_the_better_
     second = result.standings[1]
     assert second.candidate == 1
     assert second.dropout is not None
-    assert (second.dropout.round, second.dropout.reason) == (1, "clearly behind")
+    assert second.dropout.round == 1
+    assert second.dropout.reason == "clearly behind"
 
 
 def test_nobody_is_asked_more_when_the_leader_is_alone() -> None:
-    """After the first round of 30 questions, three of four are clearly behind."""
+    """A share of .3 of 4 x 200 answers is 240, so each of two rounds has 120 of them.
+
+    After the first round of 30 questions, three of four are clearly behind.
+    """
     scores = Scores(
-        [constant(1.0, 200), constant(0.5, 200), constant(0.4, 200), constant(0.3, 200)]
+        [
+            equal_scores(1.0, 200),
+            equal_scores(0.5, 200),
+            equal_scores(0.4, 200),
+            equal_scores(0.3, 200),
+        ]
     )
 
     result = run_halving(scores, min_n=20)
@@ -113,32 +134,47 @@ def test_nobody_is_asked_more_when_the_leader_is_alone() -> None:
 
 
 def test_two_that_nobody_tells_apart_both_stay() -> None:
-    result = run_halving(Scores([constant(0.5, 200), constant(0.5, 200)]), min_n=20)
+    scores = Scores([equal_scores(0.5, 200), equal_scores(0.5, 200)])
+
+    result = run_halving(scores, min_n=20)
 
     assert result.difference.verdict == "not told apart"
     assert [standing.dropout for standing in result.standings] == [None, None]
 
 
 def test_of_equal_candidates_the_one_named_first_leads() -> None:
-    result = run_halving(Scores([constant(0.5) for _ in range(6)]))
+    scores = Scores([equal_scores(0.5)] * 6)
+
+    result = run_halving(scores)
 
     assert result.leader == 0
     assert result.runner_up == 1
 
 
 def test_the_difference_is_that_of_the_leader_to_the_next_best_on_the_questions_of_both() -> None:
-    """The worst of three leaves after 15 questions; the share allows the others 37 in all."""
-    result = run_halving(Scores([constant(0.2), constant(0.9), constant(0.6)]))
+    """A share of .3 of 3 x 100 answers is 90, so each of two rounds has 45 of them.
 
+    The first round asks all three 15 questions. Then the worst leaves, and the second round asks
+    the others 22 more.
+    """
+    scores = Scores([equal_scores(0.2), equal_scores(0.9), equal_scores(0.6)])
+
+    result = run_halving(scores)
+
+    # 0.9 - 0.6
     assert result.difference.mean == pytest.approx(0.3)
-    assert result.difference.n == 37
+    assert result.difference.n == 15 + 22
 
 
 def test_a_dropout_is_compared_with_the_leader_on_the_questions_that_it_was_asked() -> None:
-    result = run_halving(Scores([constant(0.2), constant(0.9), constant(0.6)]))
+    """The first of two rounds has half of 90 answers, so it asks three candidates 15 questions."""
+    scores = Scores([equal_scores(0.2), equal_scores(0.9), equal_scores(0.6)])
+
+    result = run_halving(scores)
 
     last = result.standings[-1]
     assert last.difference is not None
+    # 0.2 - 0.9
     assert last.difference.mean == pytest.approx(-0.7)
     assert last.difference.n == 15
 
@@ -146,7 +182,7 @@ def test_a_dropout_is_compared_with_the_leader_on_the_questions_that_it_was_aske
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.55, 1.0])
 @pytest.mark.parametrize("candidate_count", [2, 3, 5, 8])
 def test_the_share_is_never_exceeded(share: float, candidate_count: int) -> None:
-    scores = Scores([constant(number / 10) for number in range(candidate_count)])
+    scores = Scores([equal_scores(number / 10) for number in range(candidate_count)])
 
     result = run_halving(scores, share)
 
@@ -155,7 +191,7 @@ def test_the_share_is_never_exceeded(share: float, candidate_count: int) -> None
 
 def test_no_question_is_asked_twice_where_the_share_allows_more_than_there_are() -> None:
     """With a share of 1, two candidates are asked everything once."""
-    scores = Scores([constant(0.2), constant(0.4)])
+    scores = Scores([equal_scores(0.2), equal_scores(0.4)])
 
     result = run_halving(scores, share=1.0)
 
@@ -165,7 +201,7 @@ def test_no_question_is_asked_twice_where_the_share_allows_more_than_there_are()
 
 def test_nothing_is_asked_after_a_limit_was_reached() -> None:
     """The limit of 18 answers is reached while the second of three is asked 15 questions."""
-    scores = Scores([constant(0.2), constant(0.4), constant(0.9)], limit=18)
+    scores = Scores([equal_scores(0.2), equal_scores(0.4), equal_scores(0.9)], limit=18)
 
     result = run_halving(scores)
 
@@ -176,8 +212,8 @@ def test_nothing_is_asked_after_a_limit_was_reached() -> None:
 
 def test_a_round_that_a_limit_ended_is_decided_by_the_questions_of_both() -> None:
     """The first one is ahead on the three questions that both answered, and behind later."""
-    first = constant(1.0, 3) + constant(0.0, 97)
-    scores = Scores([first, constant(0.5)], limit=33)
+    first = equal_scores(1.0, 3) + equal_scores(0.0, 97)
+    scores = Scores([first, equal_scores(0.5)], limit=33)
 
     result = run_halving(scores)
 
@@ -187,7 +223,9 @@ def test_a_round_that_a_limit_ended_is_decided_by_the_questions_of_both() -> Non
 
 
 def test_without_any_answer_there_is_no_verdict() -> None:
-    result = run_halving(Scores([constant(0.2), constant(0.4)], limit=0))
+    scores = Scores([equal_scores(0.2), equal_scores(0.4)], limit=0)
+
+    result = run_halving(scores)
 
     assert result.difference.verdict == "too few to tell"
     assert result.answers == 0
@@ -201,4 +239,5 @@ def test_half_of_the_candidates_leave_in_each_round_until_two_are_asked(
 
 
 def test_the_size_of_the_first_round_is_known_before() -> None:
+    """A share of .3 of 8 x 100 answers is 240. Three rounds have 80 each, so 10 a candidate."""
     assert first_round_size(candidate_count=8, question_count=100, share=0.3) == 10

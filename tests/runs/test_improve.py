@@ -38,11 +38,11 @@ from .drifting_users import (
 )
 from .evaluations import refusal
 
-EXPLANATIONS = ", ".join(f"{new_word} means {old_word}" for old_word, new_word in DRIFT.items())
-"""An instruction with which the model understands all new words."""
+EXPLANATIONS = "town means city, hue means colour, companion means pet"
+"""An instruction with which the model understands all new words of the users."""
 
 Round = Callable[..., Improvement]
-"""Runs a round with the file of questions and further options."""
+"""Runs a round: the address of a model, the file of questions, and further options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +54,12 @@ class WriteInstruction(Optimizer):
     cost_description: ClassVar[str] = "nothing"
 
     instruction: str = EXPLANATIONS
-    before: Callable[[], object] | None = None
+    on_run: Callable[[], object] | None = None
     """Is called while the round runs."""
 
     def run(self, job: Any) -> Any:
-        if self.before is not None:
-            self.before()
+        if self.on_run is not None:
+            self.on_run()
         student = job.student.deepcopy()
         for predictor in student.predictors():
             predictor.signature = predictor.signature.with_instructions(self.instruction)
@@ -68,7 +68,7 @@ class WriteInstruction(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class AddDemo(WriteInstruction):
-    """The same, with a training question as demo."""
+    """A `WriteInstruction` that also adds a training question as demo."""
 
     name: ClassVar[str] = "add-demo"
 
@@ -95,29 +95,32 @@ def address(model_name: str, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def improve(address: str, scripted: Any) -> Round:
-    """A function that runs a round on a file of questions, with the drifting model."""
+def improve(scripted: Any) -> Round:
+    """The function `mempiler.improve` with the drifting model.
+
+    If a test names no optimizer, it writes the instruction that explains all new words.
+    """
     model = DriftingModel()
     lm = scripted(model)
     model.engine = lm.engine
 
-    def run_round(data: Path | None, **options: Any) -> Improvement:
+    def improve_with_drifting_model(address: str, data: Path | None, **options: Any) -> Improvement:
         defaults: dict[str, Any] = {
             "lm": lm,
             "metric": "exact",
             # The model looks at the instruction of the latest call.
             "threads": 1,
-            "optimizer": WriteInstruction(),
+            "optimizer": WriteInstruction(instruction=EXPLANATIONS),
             "progress": False,
         }
         return mempiler.improve(address, data=data, **{**defaults, **options})
 
-    return run_round
+    return improve_with_drifting_model
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Path:
-    """The questions of twenty users, in the new words."""
+def questions_in_new_words(tmp_path: Path) -> Path:
+    """A file of questions of twenty users, such as "What is Ann's hue?" for her colour."""
     return write_questions(tmp_path / "questions.jsonl", users=range(20), words=DRIFT)
 
 
@@ -132,8 +135,8 @@ def instruction_of(address: str) -> str:
     return program.task.answer.signature.instructions
 
 
-def decided_by_round(name: str) -> list[set[str]]:
-    """Return the digests of the questions that each round of a model decided on."""
+def questions_by_round(name: str) -> list[set[str]]:
+    """Return the digests of the questions by which each round of a model decided."""
     rounds: dict[str, set[str]] = {}
     for tag, value in client().get_registered_model(name).tags.items():
         if tag.startswith(TAG_PREFIX):
@@ -153,21 +156,29 @@ def files_with(text: str, folders: Iterable[Path]) -> list[Path]:
 
 
 def test_a_better_program_becomes_a_version_and_gets_the_alias(
-    improve: Round, address: str, questions: Path
+    improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
-    improvement = improve(questions)
+    """The model understands a new word only if its instruction explains it."""
+    explaining = WriteInstruction(
+        instruction="town means city, hue means colour, companion means pet"
+    )
+
+    improvement = improve(address, questions_in_new_words, optimizer=explaining)
 
     assert improvement.outcome == "promoted"
-    assert (improvement.version_before, improvement.version_after) == ("1", "2")
+    assert improvement.version_before == "1"
+    assert improvement.version_after == "2"
     assert version_of(address) == "2"
-    assert instruction_of(address) == EXPLANATIONS
+    assert instruction_of(address) == "town means city, hue means colour, companion means pet"
     assert find_version(address).tags["mempiler.gate"].startswith("improve: dev 1.000 (n = ")
 
 
 def test_the_default_optimizer_explains_the_new_words(
-    improve: Round, address: str, questions: Path
+    improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
-    improvement = improve(questions, optimizer="gepa", optimizer_set={"max_metric_calls": 60})
+    improvement = improve(
+        address, questions_in_new_words, optimizer="gepa", optimizer_set={"max_metric_calls": 60}
+    )
 
     assert improvement.outcome == "promoted"
     assert " means " in instruction_of(address)
@@ -221,9 +232,11 @@ def test_a_round_says_whether_memories_have_to_be_written_anew(
 
 
 def test_a_program_that_is_no_better_is_not_registered(
-    improve: Round, address: str, questions: Path
+    improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
-    improvement = improve(questions, optimizer=WriteInstruction(instruction="Answer politely."))
+    useless = WriteInstruction(instruction="Answer politely.")
+
+    improvement = improve(address, questions_in_new_words, optimizer=useless)
 
     assert improvement.outcome == "kept"
     assert improvement.reason.startswith("No significant gain on dev")
@@ -241,52 +254,58 @@ class SilentModel(DriftingModel):
 
 
 def test_the_reason_quotes_no_answer_of_a_broken_program(
-    improve: Round, scripted: Any, questions: Path
+    improve: Round, address: str, scripted: Any, questions_in_new_words: Path
 ) -> None:
     model = SilentModel()
     lm = scripted(model)
     model.engine = lm.engine
 
-    improvement = improve(questions, lm=lm)
+    improvement = improve(address, questions_in_new_words, lm=lm)
 
     assert improvement.outcome == "kept"
     assert improvement.reason == "Too many questions failed with the new program"
 
 
 def test_no_question_decides_in_two_rounds(
-    improve: Round, model_name: str, questions: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    no_better = WriteInstruction(instruction="Answer politely.")
-    first = improve(questions, optimizer=no_better)
-    second = improve(questions, optimizer=no_better)
+    """A round decides by some questions whether the new program is better."""
+    useless = WriteInstruction(instruction="Answer politely.")
+
+    first_round = improve(address, questions_in_new_words, optimizer=useless)
+    second_round = improve(address, questions_in_new_words, optimizer=useless)
 
     # Rounds that begin in the same second come in any order.
-    of_one_round, of_other_round = decided_by_round(model_name)
-    counts = sorted([len(of_one_round), len(of_other_round)])
-    assert counts == sorted([first.decided_questions, second.decided_questions])
-    assert not of_one_round & of_other_round
-    assert second.new_questions == first.new_questions - first.decided_questions
+    questions_of_one, questions_of_other = questions_by_round(model_name)
+    assert {len(questions_of_one), len(questions_of_other)} == {
+        first_round.decided_questions,
+        second_round.decided_questions,
+    }
+    assert questions_of_one.isdisjoint(questions_of_other)
+    questions_left = first_round.new_questions - first_round.decided_questions
+    assert second_round.new_questions == questions_left
+
+
+def add_session(file: Path) -> None:
+    """Let the history of every question in a file go on for a session."""
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    turn = {"id": "D9:1", "speaker": "Ann", "text": "see you"}
+    for row in rows:
+        row["history"]["items"].append({"id": "D9", "turns": [turn], "kind": "session"})
+    file.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
 
 
 def test_a_question_stays_decided_when_the_history_has_grown(
-    improve: Round, model_name: str, tmp_path: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    """The histories of the second round go on for a session more, with the same questions."""
-    questions = tmp_path / "questions.jsonl"
-    write_questions(questions, users=range(20), words=DRIFT)
-    improve(questions, optimizer=WriteInstruction(instruction="Answer politely."))
-    longer_rows: list[str] = []
-    for line in questions.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        turn = {"id": "D9:1", "speaker": "Ann", "text": "see you"}
-        row["history"]["items"].append({"id": "D9", "turns": [turn], "kind": "session"})
-        longer_rows.append(json.dumps(row))
-    questions.write_text("\n".join(longer_rows), encoding="utf-8")
+    useless = WriteInstruction(instruction="Answer politely.")
+    improve(address, questions_in_new_words, optimizer=useless)
+    add_session(questions_in_new_words)
 
-    improve(questions, optimizer=WriteInstruction(instruction="Answer politely."))
+    improve(address, questions_in_new_words, optimizer=useless)
 
-    of_first, of_second = decided_by_round(model_name)
-    assert not of_first & of_second
+    questions_of_one, questions_of_other = questions_by_round(model_name)
+    assert questions_of_one.isdisjoint(questions_of_other)
 
 
 @pytest.mark.parametrize(
@@ -300,6 +319,7 @@ def test_a_question_stays_decided_when_the_history_has_grown(
 )
 def test_a_round_with_too_few_questions_says_how_many_are_missing_and_asks_nothing(
     improve: Round,
+    address: str,
     scripted: Any,
     tmp_path: Path,
     users: int,
@@ -309,7 +329,7 @@ def test_a_round_with_too_few_questions_says_how_many_are_missing_and_asks_nothi
     few = write_questions(tmp_path / "few.jsonl", users=range(users), words=DRIFT)
     lm = scripted(DriftingModel())
 
-    improvement = improve(few, lm=lm, **options)
+    improvement = improve(address, few, lm=lm, **options)
 
     assert improvement.outcome == "too few questions"
     assert missing in improvement.reason
@@ -317,30 +337,34 @@ def test_a_round_with_too_few_questions_says_how_many_are_missing_and_asks_nothi
 
 
 def test_the_questions_are_reserved_before_the_decision(
-    improve: Round, model_name: str, questions: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    """The optimizer fails, as a process does that is killed. Somebody may have seen scores."""
+    """The optimizer fails, as a process does that is killed. Somebody may have seen scores.
+
+    The questions that were reserved decide in no later round.
+    """
 
     def fail() -> None:
         raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError):
-        improve(questions, optimizer=WriteInstruction(before=fail))
+        improve(address, questions_in_new_words, optimizer=WriteInstruction(on_run=fail))
 
     assert len(read_decided(model_name)) >= 20
 
 
 def test_the_questions_are_released_if_the_endpoint_fails(
-    improve: Round, model_name: str, questions: Path, stub: Any
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path, stub: Any
 ) -> None:
     server = stub()
 
     with pytest.raises(EndpointError):
         improve(
-            questions,
+            address,
+            questions_in_new_words,
             lm=server.model,
             api_base=server.url,
-            optimizer=WriteInstruction(before=server.die),
+            optimizer=WriteInstruction(on_run=server.die),
             retries=0,
         )
 
@@ -348,9 +372,9 @@ def test_the_questions_are_released_if_the_endpoint_fails(
 
 
 def test_the_questions_are_released_if_the_budget_ends_before_a_program_is_compared(
-    improve: Round, model_name: str, questions: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    improvement = improve(questions, limits=Limits(max_calls=3))
+    improvement = improve(address, questions_in_new_words, limits=Limits(max_calls=3))
 
     assert improvement.outcome == "kept"
     assert improvement.decided_questions == 0
@@ -358,41 +382,49 @@ def test_the_questions_are_released_if_the_budget_ends_before_a_program_is_compa
 
 
 def test_the_questions_are_released_if_the_optimizer_changes_nothing(
-    improve: Round, address: str, model_name: str, questions: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
     unchanged = WriteInstruction(instruction=instruction_of(address))
 
-    improvement = improve(questions, optimizer=unchanged)
+    improvement = improve(address, questions_in_new_words, optimizer=unchanged)
 
     assert improvement.outcome == "kept"
     assert improvement.reason == "The optimizer found no better program"
     assert read_decided(model_name) == frozenset()
 
 
-def test_an_optimizer_that_makes_demos_is_refused(improve: Round, questions: Path) -> None:
-    message = refusal(improve, questions, optimizer="bootstrap")
+def test_an_optimizer_that_makes_demos_is_refused(
+    improve: Round, address: str, questions_in_new_words: Path
+) -> None:
+    message = refusal(improve, address, questions_in_new_words, optimizer="bootstrap")
 
     assert message.startswith("--optimizer bootstrap puts questions of users into prompts")
 
 
-def test_an_optimizer_that_tunes_settings_is_not_refused(improve: Round, tmp_path: Path) -> None:
+def test_an_optimizer_that_tunes_settings_is_not_refused(
+    improve: Round, address: str, tmp_path: Path
+) -> None:
     few_questions = write_questions(tmp_path / "few.jsonl", users=range(2), words=DRIFT)
 
-    improvement = improve(few_questions, optimizer="settings")
+    improvement = improve(address, few_questions, optimizer="settings")
 
     assert improvement.outcome == "too few questions"
 
 
-def test_an_optimizer_that_trains_weights_is_refused(improve: Round, questions: Path) -> None:
-    message = refusal(improve, questions, optimizer="finetune", allow_user_text=True)
+def test_an_optimizer_that_trains_weights_is_refused(
+    improve: Round, address: str, questions_in_new_words: Path
+) -> None:
+    message = refusal(
+        improve, address, questions_in_new_words, optimizer="finetune", allow_user_text=True
+    )
 
     assert message.startswith("--optimizer finetune trains weights")
 
 
 def test_a_program_with_demos_is_not_registered(
-    improve: Round, address: str, questions: Path
+    improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
-    improvement = improve(questions, optimizer=AddDemo())
+    improvement = improve(address, questions_in_new_words, optimizer=AddDemo())
 
     assert improvement.outcome == "kept"
     assert "contain 1 demos, which are questions of users" in improvement.reason
@@ -400,9 +432,11 @@ def test_a_program_with_demos_is_not_registered(
 
 
 def test_a_program_with_demos_is_registered_if_text_of_users_is_allowed(
-    improve: Round, address: str, questions: Path
+    improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
-    improvement = improve(questions, optimizer=AddDemo(), allow_user_text=True)
+    improvement = improve(
+        address, questions_in_new_words, optimizer=AddDemo(), allow_user_text=True
+    )
 
     assert improvement.outcome == "promoted"
     assert version_of(address) == "2"
@@ -417,7 +451,7 @@ def test_a_program_that_quotes_a_user_is_not_registered(
     )
     quoting = f"{EXPLANATIONS}. {sentence}"
 
-    improvement = improve(questions, optimizer=WriteInstruction(instruction=quoting))
+    improvement = improve(address, questions, optimizer=WriteInstruction(instruction=quoting))
 
     assert improvement.outcome == "kept"
     assert "contain 8 words in a row of a user" in improvement.reason
@@ -435,7 +469,7 @@ def test_what_many_users_say_is_no_quotation(improve: Round, address: str, tmp_p
     )
     polite = f"{EXPLANATIONS}. End with: {sentence}"
 
-    improvement = improve(questions, optimizer=WriteInstruction(instruction=polite))
+    improvement = improve(address, questions, optimizer=WriteInstruction(instruction=polite))
 
     assert improvement.outcome == "promoted"
 
@@ -454,7 +488,9 @@ def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
     )
     folders = [results_folder(), Path(os.environ["DSPY_CACHEDIR"])]
 
-    improvement = improve(questions, optimizer="gepa", optimizer_set={"max_metric_calls": 60})
+    improvement = improve(
+        address, questions, optimizer="gepa", optimizer_set={"max_metric_calls": 60}
+    )
 
     assert improvement.outcome == "promoted"
     # The program itself is found, so the search works.
@@ -464,7 +500,7 @@ def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
 
 
 def test_a_round_that_is_stopped_says_that_nothing_changed(
-    improve: Round, address: str, model_name: str, questions: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
     """Whoever stops a round may have seen its scores, so its questions have decided."""
 
@@ -472,7 +508,7 @@ def test_a_round_that_is_stopped_says_that_nothing_changed(
         raise KeyboardInterrupt
 
     with pytest.raises(RunInterrupted) as caught:
-        improve(questions, optimizer=WriteInstruction(before=stop))
+        improve(address, questions_in_new_words, optimizer=WriteInstruction(on_run=stop))
 
     assert caught.value.kept == f"{address} stays as it was"
     assert caught.value.resume == ()
@@ -490,7 +526,9 @@ def test_the_registry_keeps_more_digests_than_fit_into_a_tag(address: str, model
     assert max(len(value) for value in tags.values()) <= 5_000
 
 
-def test_nothing_of_the_users_is_left_by_a_round_that_fails(improve: Round, tmp_path: Path) -> None:
+def test_nothing_of_the_users_is_left_by_a_round_that_fails(
+    improve: Round, address: str, tmp_path: Path
+) -> None:
     questions = write_questions(
         tmp_path / "q.jsonl", users=range(20), words=DRIFT, user_prefix="yolanda-"
     )
@@ -499,44 +537,48 @@ def test_nothing_of_the_users_is_left_by_a_round_that_fails(improve: Round, tmp_
         raise RuntimeError("the user yolanda-1 cannot be read")
 
     with pytest.raises(RuntimeError):
-        improve(questions, optimizer=WriteInstruction(before=fail))
+        improve(address, questions, optimizer=WriteInstruction(on_run=fail))
 
     assert files_with("yolanda", [results_folder()]) == []
 
 
 def test_a_round_removes_what_a_killed_round_left(
-    improve: Round, model_name: str, questions: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
     left_file = results_folder() / "improve" / model_name / "run.sqlite"
     left_file.parent.mkdir(parents=True)
     left_file.write_text("what a user said")
 
-    improve(questions)
+    improve(address, questions_in_new_words)
 
     assert not left_file.parent.exists()
 
 
-def test_only_one_process_improves_a_model_at_a_time(improve: Round, questions: Path) -> None:
+def test_only_one_process_improves_a_model_at_a_time(
+    improve: Round, address: str, questions_in_new_words: Path
+) -> None:
     messages: list[str] = []
 
     def start_another_round() -> None:
-        messages.append(refusal(improve, questions))
+        messages.append(refusal(improve, address, questions_in_new_words))
 
-    improve(questions, optimizer=WriteInstruction(before=start_another_round))
+    improve(address, questions_in_new_words, optimizer=WriteInstruction(on_run=start_another_round))
 
     assert len(messages) == 1
     assert "another process is improving it" in messages[0]
 
 
 def test_a_round_registers_nothing_if_the_alias_was_moved_meanwhile(
-    improve: Round, address: str, model_name: str, questions: Path
+    improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
     def move_alias() -> None:
         source = find_version(address).source
         version = client().create_model_version(model_name, source).version
         client().set_registered_model_alias(model_name, "prod", version)
 
-    message = refusal(improve, questions, optimizer=WriteInstruction(before=move_alias))
+    message = refusal(
+        improve, address, questions_in_new_words, optimizer=WriteInstruction(on_run=move_alias)
+    )
 
     assert "named version 1 when the round began, and names 2 now" in message
     assert len(client().search_model_versions(f"name = '{model_name}'")) == 2
@@ -544,9 +586,9 @@ def test_a_round_registers_nothing_if_the_alias_was_moved_meanwhile(
 
 @pytest.mark.parametrize("wrong", ["models:/{name}/1", "models:/{name}", "my-program"])
 def test_an_address_without_an_alias_is_refused(
-    model_name: str, questions: Path, wrong: str
+    model_name: str, questions_in_new_words: Path, wrong: str
 ) -> None:
-    message = refusal(mempiler.improve, wrong.format(name=model_name), data=questions)
+    message = refusal(mempiler.improve, wrong.format(name=model_name), data=questions_in_new_words)
 
     assert message.endswith("names no alias of a model; write models:/NAME@ALIAS")
 
@@ -567,9 +609,9 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_the_questions_of_a_store_are_exported_and_removed(
-    improve: Round, questions: Path, exported: list[dict[str, Any]]
+    improve: Round, address: str, questions_in_new_words: Path, exported: list[dict[str, Any]]
 ) -> None:
-    improvement = improve(None, store=questions, tenant="acme")
+    improvement = improve(address, None, store=questions_in_new_words, tenant="acme")
 
     assert improvement.outcome == "promoted"
     (export,) = exported
@@ -578,28 +620,31 @@ def test_the_questions_of_a_store_are_exported_and_removed(
 
 
 def test_a_store_without_feedback_has_too_few_questions(
-    improve: Round, tmp_path: Path, exported: list[dict[str, Any]]
+    improve: Round, address: str, tmp_path: Path, exported: list[dict[str, Any]]
 ) -> None:
     store = tmp_path / "store"
     store.touch()
 
-    improvement = improve(None, store=store)
+    improvement = improve(address, None, store=store)
 
     assert improvement.outcome == "too few questions"
     assert improvement.reason.startswith("missing: 20 more questions")
     assert len(exported) == 1
 
 
-def test_questions_come_from_a_store_or_a_file(address: str, questions: Path) -> None:
+def test_questions_come_from_a_store_or_a_file(address: str, questions_in_new_words: Path) -> None:
     with pytest.raises(UserError, match="give one of --store and --data"):
         mempiler.improve(address, progress=False)
+
     with pytest.raises(UserError, match="give one of --store and --data"):
-        mempiler.improve(address, data=questions, store="memories.sqlite", progress=False)
+        mempiler.improve(
+            address, data=questions_in_new_words, store="memories.sqlite", progress=False
+        )
 
 
 @pytest.mark.slow
 def test_the_score_recovers_within_three_rounds_after_a_drift(
-    improve: Round, tmp_path: Path
+    improve: Round, address: str, tmp_path: Path
 ) -> None:
     """Each round has the questions of twenty more users. They change their words after the first.
 
@@ -608,11 +653,11 @@ def test_the_score_recovers_within_three_rounds_after_a_drift(
     file = tmp_path / "questions.jsonl"
     options: dict[str, Any] = {"optimizer": "gepa", "optimizer_set": {"max_metric_calls": 50}}
 
-    before_drift = improve(write_questions(file, range(20)), **options)
+    before_drift = improve(address, write_questions(file, range(20)), **options)
     after_drift: list[Improvement] = []
     for round_number in range(1, 4):
         users = range(20 * round_number, 20 * (round_number + 1))
-        after_drift.append(improve(write_questions(file, users, DRIFT), **options))
+        after_drift.append(improve(address, write_questions(file, users, DRIFT), **options))
 
     assert before_drift.score_before is not None
     assert before_drift.score_before > 0.9
@@ -627,21 +672,24 @@ def test_of_a_hundred_rounds_without_a_change_at_most_five_promote() -> None:
 
     Each round has 30 new questions of 8 users, some of whom ask harder questions.
     """
-    promoted = 0
+    users = [number % 8 for number in range(30)]
+    groups = [f"user {user}" for user in users]
+
+    num_promoted = 0
     for seed in range(100):
         rng = random.Random(seed)
         chances = [rng.uniform(0.2, 0.8) for _ in range(8)]
-        users = [number % 8 for number in range(30)]
-        groups = [f"user {user}" for user in users]
-        current = [float(rng.random() < chances[user]) for user in users]
-        candidate = [float(rng.random() < chances[user]) for user in users]
-        promotion = judge_candidate(
-            DevResults(candidate, groups, tokens=(), lm="simulated"),
-            DevResults(current, groups, tokens=(), lm="simulated"),
-        )
-        promoted += promotion.rejection_reason is None
+        current_scores = [float(rng.random() < chances[user]) for user in users]
+        candidate_scores = [float(rng.random() < chances[user]) for user in users]
 
-    assert promoted <= 5
+        promotion = judge_candidate(
+            DevResults(candidate_scores, groups, tokens=(), lm="simulated"),
+            DevResults(current_scores, groups, tokens=(), lm="simulated"),
+        )
+        if promotion.rejection_reason is None:
+            num_promoted += 1
+
+    assert num_promoted <= 5
 
 
 class ChanceModel(DriftingModel):
@@ -657,7 +705,7 @@ class ChanceModel(DriftingModel):
 
 @pytest.mark.slow
 def test_of_twenty_whole_rounds_without_a_change_at_most_one_promotes(
-    improve: Round, scripted: Any, tmp_path: Path
+    improve: Round, address: str, scripted: Any, tmp_path: Path
 ) -> None:
     """Each round has the questions of twelve more users, and a program with other words."""
     model = ChanceModel()
@@ -669,7 +717,7 @@ def test_of_twenty_whole_rounds_without_a_change_at_most_one_promotes(
     for number in range(20):
         questions = write_questions(file, range(12 * number, 12 * (number + 1)))
         optimizer = WriteInstruction(instruction=f"Answer in manner {number}.")
-        outcomes.append(improve(questions, lm=lm, optimizer=optimizer).outcome)
+        outcomes.append(improve(address, questions, lm=lm, optimizer=optimizer).outcome)
 
     assert outcomes.count("too few questions") == 0
     assert outcomes.count("promoted") <= 1

@@ -110,7 +110,9 @@ def test_a_run_that_is_written_and_read_again_has_its_answers_and_scores(
 def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
     """The run was on the bundled sample, searches took 2 ms, and no judge scored."""
     _, run = sample_run("locomo")
+
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
+
     results = json.loads(path.read_text())
     assert results["accuracy"] == run.evaluation.score
     assert results["total_queries"] == run.evaluation.n
@@ -122,7 +124,9 @@ def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
 def test_results_for_amb_hold_the_answers(tmp_path: Path) -> None:
     """The first three answers of `sample_run` are right, wrong and missing."""
     benchmark, run = sample_run("locomo")
+
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
+
     right, wrong, failed = json.loads(path.read_text())["results"][:3]
     assert right["query_id"] == "sample-1_q0"
     assert right["gold_answers"] == [benchmark.examples[0].answer]
@@ -186,10 +190,12 @@ def test_a_file_without_results_that_can_be_scored_is_refused(
     def read_answers() -> None:
         RecordedAnswers(path).attach_answers(locomo, locomo.examples)
 
-    assert problem in refusal(read_answers)
+    message = refusal(read_answers)
+
+    assert problem in message
 
 
-def test_an_existing_file_is_overwritten_only_if_that_is_allowed(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     _, run = sample_run("locomo")
     path = tmp_path / "there"
     path.write_text("mine")
@@ -198,20 +204,33 @@ def test_an_existing_file_is_overwritten_only_if_that_is_allowed(tmp_path: Path)
 
     assert "there already; choose another name, or give --force" in message
     assert path.read_text() == "mine"
-    assert write_harness_results(run, "amb", path, overwrite=True) == [path]
+
+
+def test_an_existing_file_is_overwritten_if_that_is_allowed(tmp_path: Path) -> None:
+    _, run = sample_run("locomo")
+    path = tmp_path / "there"
+    path.write_text("mine")
+
+    files = write_harness_results(run, "amb", path, overwrite=True)
+
+    assert files == [path]
     assert path.read_text() != "mine"
 
 
 def test_a_run_whose_questions_are_not_in_the_benchmark_is_not_written(tmp_path: Path) -> None:
     """LoCoMo, the benchmark of this run, has no question `q1`."""
     run = FinishedRun("a-run", evaluation([row("q1")]), {}, {})
+
     message = refusal(write_harness_results, run, "amb", tmp_path / "amb.json")
+
     assert "1 questions of a-run are not in" in message
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_on_a_benchmark_that_the_harness_lacks_is_not_written(tmp_path: Path) -> None:
     _, run = sample_run("msc")
+
     message = refusal(write_harness_results, run, "omnimemeval", tmp_path / "results.json")
+
     assert "omnimemeval has no benchmark msc" in message
     assert list(tmp_path.iterdir()) == []

@@ -48,8 +48,11 @@ def test_a_program_that_is_worse_by_more_than_the_margin_is_not_accepted() -> No
     candidate = [0.0] * 20 + [1.0] * 180
     groups = groups_of(200, 8)
 
-    assert not check_non_inferiority(candidate, baseline, groups, margin=0.08).is_shown
-    assert check_non_inferiority(candidate, baseline, groups, margin=0.2).is_shown
+    with_small_margin = check_non_inferiority(candidate, baseline, groups, margin=0.08)
+    with_large_margin = check_non_inferiority(candidate, baseline, groups, margin=0.2)
+
+    assert not with_small_margin.is_shown
+    assert with_large_margin.is_shown
 
 
 def test_a_significant_loss_within_the_margin_is_accepted() -> None:
@@ -57,7 +60,9 @@ def test_a_significant_loss_within_the_margin_is_accepted() -> None:
     baseline = [0.5] * 200
     candidate = [0.49] * 200
 
-    assert check_non_inferiority(candidate, baseline, groups_of(200, 8), margin=0.05).is_shown
+    result = check_non_inferiority(candidate, baseline, groups_of(200, 8), margin=0.05)
+
+    assert result.is_shown
 
 
 def test_the_added_question_does_not_count_as_a_sixth_conversation() -> None:
@@ -78,8 +83,11 @@ def test_fewer_questions_than_a_verdict_needs_show_nothing() -> None:
     scores = [1.0] * 19
     groups = groups_of(19, 2)
 
-    assert not check_non_inferiority(scores, scores, groups, margin=0.5).is_shown
-    assert check_non_inferiority(scores, scores, groups, margin=0.5, min_n=19).is_shown
+    by_default = check_non_inferiority(scores, scores, groups, margin=0.5)
+    with_min_n = check_non_inferiority(scores, scores, groups, margin=0.5, min_n=19)
+
+    assert not by_default.is_shown
+    assert with_min_n.is_shown
 
 
 def test_no_questions_show_nothing() -> None:

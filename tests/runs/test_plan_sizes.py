@@ -16,28 +16,24 @@ from mempiler.runs.plan_sizes import MeanWork, Work, estimate_writing, measure_p
 
 from .evaluations import locomo, questions_about
 
-MEAN_WORK = MeanWork(
-    answering=Work(calls=1, tokens=100),
-    writing=Work(calls=2, tokens=50),
-    finalizing=Work(calls=3, tokens=10),
-    output_share=0.1,
-)
-"""Calls and tokens for a question, for writing an item, and for finalizing a memory.
-
-A memory is finalized when all items are written and the first question is asked.
-"""
-
 
 def test_items_with_which_two_histories_begin_are_counted_once(
     make_history: Callable[..., History],
 ) -> None:
+    """A memory is finalized when all items are written and the first question is asked."""
     program = build("fact-store", embedder=embedder())
+    mean_work = MeanWork(
+        answering=Work(calls=1, tokens=100),
+        writing=Work(calls=2, tokens=50),
+        finalizing=Work(calls=3, tokens=10),
+        output_share=0.1,
+    )
     short_history = make_history(2, id="short")
     # Its first two items are those of the short one.
     long_history = make_history(3, id="long")
     questions = [*questions_about(short_history, 2), *questions_about(long_history, 2)]
 
-    work = estimate_writing(program, questions, MEAN_WORK)
+    work = estimate_writing(program, questions, mean_work)
 
     # Three items are written, with 2 calls each, and two memories are finalized, with 3 calls each.
     assert work.calls == 3 * 2 + 2 * 3

@@ -31,7 +31,7 @@ from ..run_inputs import run_config
 from .evaluations import own_questions
 
 SCOPE = "other questions about these conversations"
-"""What a verdict speaks of if the questions are about fewer than six users."""
+"""What a verdict speaks of if the questions are about fewer than six users: no other users."""
 QUESTION_HEADER = "[[ ## question ## ]]"
 """Stands before the question of a prompt, and before that of each demo."""
 
@@ -45,10 +45,11 @@ def fact_number(prompt: str) -> str:
     return question.split()[-1]
 
 
-class DemoLearner:
-    """A scripted model that answers the questions about some users rightly if it is shown demos.
+class RightIfShownDemos:
+    """A scripted model that answers rightly if its prompt shows demos beside the question.
 
-    So demos raise the score from 0 to 1. If it knows no users, they raise nothing.
+    So demos raise the score from 0 to 1. If `known_users` is given, they help only with the
+    questions about these users.
     """
 
     def __init__(self, known_users: str = "012345") -> None:
@@ -64,7 +65,14 @@ class DemoLearner:
         return {"answer": "no idea"}
 
 
-class Expert(DemoLearner):
+class AlwaysWrong(RightIfShownDemos):
+    """A scripted model that answers no question rightly, with demos and without."""
+
+    def __init__(self) -> None:
+        super().__init__(known_users="")
+
+
+class AlwaysRight(RightIfShownDemos):
     """A scripted model that answers every question rightly, with demos and without."""
 
     def __call__(self, kind: str, text: str, n: int) -> dict[str, str]:
@@ -118,7 +126,7 @@ def inputs_with(tmp_path: Path, scripted: Any) -> Callable[..., RunInputs]:
     """
     questions_file = own_questions(tmp_path)
 
-    def make_inputs(model: DemoLearner, **options: Any) -> RunInputs:
+    def make_inputs(model: RightIfShownDemos, **options: Any) -> RunInputs:
         lm = scripted(model)
         options = {"min_n": 8, **options}
         config = run_config("jsonl", data=questions_file, lm=lm.model, **options)
@@ -142,7 +150,7 @@ def compile_with(inputs_with: Callable[..., RunInputs]) -> Callable[..., Compile
     """
 
     def run(
-        model: DemoLearner,
+        model: RightIfShownDemos,
         program: str = "turn-rag",
         optimizer: Optimizer | None = None,
         out: Path | None = None,
@@ -175,18 +183,15 @@ def demo_count(folder: Path) -> int:
 
 
 def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
-    """The optimizer adds eight demos to the program. The first run saves the program without them.
+    """The optimizer adds eight demos to the program.
 
-    Demos do not help a model that knows no users, so that run keeps the original program. They make
-    the second model right, so its run keeps the program with demos.
+    They do not help the model of the first run, so it saves the original program without demos.
     """
     out = tmp_path / "out"
-    model_that_demos_do_not_help = DemoLearner(known_users="")
-    compile_with(model_that_demos_do_not_help, out=out)
+    compile_with(AlwaysWrong(), out=out)
     assert demo_count(out) == 0
 
-    model_that_demos_help = DemoLearner()
-    result = compile_with(model_that_demos_help, out=out)
+    result = compile_with(RightIfShownDemos(), out=out)
 
     assert result.promoted is True
     assert result.folder == out
@@ -195,21 +200,20 @@ def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
 
 
 def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_with, tmp_path):
-    """The first run saves a program with demos, which make `DemoLearner` right.
+    """The first run saves a program with demos, which help its model.
 
-    In the second run demos do not help, since the model knows no users.
+    They do not help the model of the second run, so that run keeps the original program.
     """
     out = tmp_path / "out"
-    compile_with(DemoLearner(), out=out)
+    compile_with(RightIfShownDemos(), out=out)
     files_before = read_files(out)
 
-    result = compile_with(DemoLearner(known_users=""), out=out)
+    result = compile_with(AlwaysWrong(), out=out)
 
     assert result.promoted is False
     assert read_files(out) == files_before
     assert result.untouched_out == out
     assert result.to_dict()["untouched_out"] == str(out)
-
     # The original program is in the run's folder.
     run_program = result.run / "program"
     assert result.folder == run_program
@@ -225,10 +229,10 @@ def test_a_run_that_finds_nothing_better_leaves_its_start_program_in_out_unchang
     If the run saved its start there, the manifest would no longer say that.
     """
     out = tmp_path / "out"
-    compile_with(DemoLearner(), out=out)
+    compile_with(RightIfShownDemos(), out=out)
     files_before = read_files(out)
 
-    result = compile_with(DemoLearner(), program=str(out), out=out)
+    result = compile_with(RightIfShownDemos(), program=str(out), out=out)
 
     assert result.promoted is False
     assert result.untouched_out == out
@@ -239,12 +243,12 @@ def test_a_run_that_finds_nothing_better_leaves_its_start_program_in_out_unchang
 def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
     """A run replaces only its own program, and nobody can say whose a damaged one is."""
     out = tmp_path / "out"
-    compile_with(DemoLearner(), out=out)
+    compile_with(RightIfShownDemos(), out=out)
     state_file = out / "state.json"
     state_file.write_text(state_file.read_text().replace("marker", "market", 1))
     files_before = read_files(out)
 
-    result = compile_with(DemoLearner(known_users=""), out=out)
+    result = compile_with(AlwaysWrong(), out=out)
 
     assert result.untouched_out == out
     assert read_files(out) == files_before
@@ -254,10 +258,10 @@ def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
 def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, tmp_path):
     """The first attempt kept the original program in `out`, so this is the run's own."""
     out = tmp_path / "out"
-    first = compile_with(DemoLearner(known_users=""), out=out)
+    first = compile_with(AlwaysWrong(), out=out)
     first_scores = read_manifest(out).scores
 
-    resumed = compile_with(DemoLearner(known_users=""), out=out, resume=first.run.name)
+    resumed = compile_with(AlwaysWrong(), out=out, resume=first.run.name)
 
     assert resumed.folder == out
     assert resumed.untouched_out is None
@@ -276,11 +280,11 @@ def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, t
 def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, error):
     """An earlier run has saved a program with demos there."""
     out = tmp_path / "out"
-    compile_with(DemoLearner(), out=out)
+    compile_with(RightIfShownDemos(), out=out)
     files_before = read_files(out)
 
     with pytest.raises(type(error)):
-        compile_with(DemoLearner(), optimizer=failing_optimizer(error), out=out)
+        compile_with(RightIfShownDemos(), optimizer=failing_optimizer(error), out=out)
 
     assert read_files(out) == files_before
 
@@ -288,7 +292,7 @@ def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_p
 def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
     """The report shows this score, so that the user may keep the program all the same."""
     # Four dev questions are too few for a verdict.
-    result = compile_with(DemoLearner(), dev=4)
+    result = compile_with(RightIfShownDemos(), dev=4)
 
     assert result.promoted is False
     summary = result.to_dict()
@@ -312,7 +316,7 @@ def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
 
 def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
     """With demos all answers are right, but four dev questions are too few to decide."""
-    result = compile_with(DemoLearner(), dev=4)
+    result = compile_with(RightIfShownDemos(), dev=4)
 
     verdict = open_page(RunFolder(result.run)).verdict
     assert verdict.startswith(
@@ -337,8 +341,8 @@ def test_resuming_a_run_with_force_keeps_its_refused_program_without_a_new_call(
     A resumed run takes all answers from the folder of the run.
     """
     out = tmp_path / "out"
-    refused = compile_with(DemoLearner(), out=out, dev=4)
-    model_after = DemoLearner()
+    refused = compile_with(RightIfShownDemos(), out=out, dev=4)
+    model_after = RightIfShownDemos()
 
     forced = compile_with(model_after, out=out, dev=4, resume=refused.run.name, force=True)
 
@@ -356,11 +360,11 @@ def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
     """Demos help, but four dev questions are too few to show it, so the program is refused."""
     out = tmp_path / "out"
     # A run with another seed has saved another program there.
-    compile_with(DemoLearner(), out=out, seed=1)
-    refused = compile_with(DemoLearner(), out=out, dev=4)
+    compile_with(RightIfShownDemos(), out=out, seed=1)
+    refused = compile_with(RightIfShownDemos(), out=out, dev=4)
     assert refused.untouched_out == out
 
-    forced = compile_with(DemoLearner(), out=out, dev=4, resume=refused.run.name, force=True)
+    forced = compile_with(RightIfShownDemos(), out=out, dev=4, resume=refused.run.name, force=True)
 
     assert forced.folder == out
     assert forced.untouched_out is None
@@ -370,7 +374,7 @@ def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
 
 def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
     """`IdleOptimizer` returns the program as it was."""
-    model = DemoLearner()
+    model = RightIfShownDemos()
 
     result = compile_with(model, optimizer=IdleOptimizer())
 
@@ -382,7 +386,7 @@ def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
 
 def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
     """Demos raise the score from 0 to 1, on eight dev questions and on eight test questions."""
-    result = compile_with(DemoLearner(), out=tmp_path / "out")
+    result = compile_with(RightIfShownDemos(), out=tmp_path / "out")
 
     # On the page, for dev and for test questions.
     verdict = open_page(RunFolder(result.run)).verdict
@@ -408,13 +412,13 @@ def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_pa
 def test_a_page_warns_of_a_gain_that_differs_between_few_conversations(compile_with):
     """Demos help with all questions of two dev users, and with none of the third."""
     # With 20 questions or more, dev holds three users.
-    first = compile_with(DemoLearner(), min_n=20)
+    first = compile_with(RightIfShownDemos(), min_n=20)
     dev_users = sorted({row.group for row in first.dev[0].rows})
     assert len(dev_users) == 3
     # The names end with the digit by which the model knows a user.
     other_users = "012345".replace(dev_users[0][-1], "")
 
-    result = compile_with(DemoLearner(known_users=other_users), min_n=20)
+    result = compile_with(RightIfShownDemos(known_users=other_users), min_n=20)
 
     gain = result.promotion.gain
     assert gain is not None
@@ -435,7 +439,7 @@ def test_the_usage_of_the_first_scoring_leaves_out_other_parts_of_a_larger_run(i
 
     run_compile(
         "turn-rag",
-        inputs_with(DemoLearner()),
+        inputs_with(RightIfShownDemos()),
         CompileConfig("labeled"),
         parent=Parent(part_folder, larger_run_guard, {}),
     )
@@ -449,12 +453,14 @@ def test_the_usage_of_the_first_scoring_leaves_out_other_parts_of_a_larger_run(i
 @pytest.fixture
 def program_with_demos(compile_with: Callable[..., CompileResult], tmp_path: Path) -> str:
     """The folder of a compiled program, whose prompts are longer than those of the original."""
-    return str(compile_with(DemoLearner(), out=tmp_path / "with-demos").folder)
+    return str(compile_with(RightIfShownDemos(), out=tmp_path / "with-demos").folder)
 
 
 def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_with_demos):
     """The margin is how much worse a cheaper program may be; without one, only a gain counts."""
-    result = compile_with(Expert(), program=program_with_demos, optimizer=DemoRemover(), min_n=20)
+    result = compile_with(
+        AlwaysRight(), program=program_with_demos, optimizer=DemoRemover(), min_n=20
+    )
 
     assert result.promoted is False
     assert result.promotion.saving is None
@@ -463,11 +469,15 @@ def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_wi
 def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
     compile_with, program_with_demos, tmp_path
 ):
-    """The program without demos has shorter prompts, and `Expert` is right all the same."""
+    """Without its demos the program has shorter prompts, and `AlwaysRight` is right all the same.
+
+    The lower bound of the difference is that of 24 equal scores and one loss that these questions
+    did not show.
+    """
     out = tmp_path / "out"
 
     result = compile_with(
-        Expert(),
+        AlwaysRight(),
         program=program_with_demos,
         optimizer=DemoRemover(),
         out=out,
@@ -480,8 +490,7 @@ def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
     assert result.promotion.basis == "cheaper"
     assert demo_count(out) == 0
 
-    # The reason stands on the page, in the result, in the tracking store, and in the manifest. The
-    # lower bound is that of 24 equal scores and one loss that these questions did not show.
+    # The reason stands on the page,
     verdict = open_page(RunFolder(result.run)).verdict
     assert verdict.startswith(
         "dev questions, which decide: "
@@ -489,14 +498,13 @@ def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
     )
     assert " tokens a question [-" in verdict
 
+    # in the result, in the tracking store, and in the manifest.
     promotion = result.to_dict()["promotion"]
     assert promotion["basis"] == "cheaper"
     _, upper_bound = promotion["saving"]["tokens"]["interval"]
     assert upper_bound < 0
-
     tags = client().get_run(result.run_id).data.tags
     assert tags["mempiler.basis"] == "cheaper"
-
     gate_scores = read_manifest(out).scores["gate"]
     assert gate_scores["margin"] == 0.2
     assert gate_scores["n"] == 24
@@ -510,16 +518,16 @@ def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_wo
     candidate = DevResults(scores=[0.78] * 200, groups=groups, tokens=[100.0] * 200, lm="x")
 
     without_margin = judge_candidate(candidate, baseline)
-    assert without_margin.basis is None
-
     with_margin = judge_candidate(candidate, baseline, margin=0.1)
+
+    assert without_margin.basis is None
     assert with_margin.basis == "cheaper"
     assert with_margin.statement.endswith("n = 200: worse (scope: other conversations)")
 
 
 def test_a_better_program_is_kept_although_it_costs_more(compile_with):
     """Eight demos make every prompt longer."""
-    result = compile_with(DemoLearner(), margin=0.2)
+    result = compile_with(RightIfShownDemos(), margin=0.2)
 
     assert result.promotion.basis == "better"
     saving = result.promotion.saving
@@ -533,7 +541,7 @@ def test_the_reason_for_refusing_a_program_that_is_neither_better_nor_cheaper(co
 
     To be careful, a lower bound counts one loss that the 24 questions did not show.
     """
-    result = compile_with(DemoLearner(), optimizer=IdleOptimizer(), min_n=20, margin=0.02)
+    result = compile_with(RightIfShownDemos(), optimizer=IdleOptimizer(), min_n=20, margin=0.02)
 
     assert result.promoted is False
     assert result.rejection_reason is not None

@@ -36,13 +36,8 @@ from .drifting_users import write_questions
 from .evaluations import refusal
 from .test_improve import WriteInstruction, files_with
 
-PROD = "models:/m@prod"
-"""The address of the current program, in tests of the gate alone."""
-SCOPE = "other questions about these conversations"
-"""What a verdict speaks of if the questions are about fewer than six conversations."""
 
-
-def manifest_of(
+def manifest_with_dev_score(
     score: float | None = 0.5,
     *,
     n: int = 20,
@@ -114,7 +109,7 @@ def make_program(tmp_path: Path) -> ProgramMaker:
         answer = program.task.answer
         answer.signature = answer.signature.with_instructions(instruction)
         folder = tmp_path / instruction
-        save(program, folder, manifest or manifest_of())
+        save(program, folder, manifest or manifest_with_dev_score())
         return folder
 
     return make
@@ -130,7 +125,7 @@ def model_name(request: pytest.FixtureRequest) -> str:
 def shared_program(tmp_path_factory: pytest.TempPathFactory) -> RegisteredProgram:
     """Version 1 of the model `shared`, at the alias `prod`, for tests that change nothing."""
     folder = tmp_path_factory.mktemp("registered") / "program"
-    save(build("turn-rag", k=3), folder, manifest_of())
+    save(build("turn-rag", k=3), folder, manifest_with_dev_score())
     return register(folder, "shared", "prod")
 
 
@@ -151,23 +146,33 @@ def model_folder(address: str) -> Path:
 
 
 def test_an_alias_follows_the_better_program(make_program, model_name):
-    """The old program scored 0.5 on each dev question, the new one 0.6."""
-    register(make_program("Old.", manifest_of(0.5)), model_name, "prod")
+    old_program = make_program("Old.", manifest_with_dev_score(0.5))
+    new_program = make_program("New.", manifest_with_dev_score(0.6))
+    register(old_program, model_name, "prod")
 
-    better = register(make_program("New.", manifest_of(0.6)), model_name, "prod")
+    better = register(new_program, model_name, "prod")
 
     assert better.version == "2"
-    assert instruction_of(load(better.address)) == "New."
+    assert instruction_of(load(f"models:/{model_name}@prod")) == "New."
     assert instruction_of(load(f"models:/{model_name}/1")) == "Old."
 
-    # The twenty questions are about two conversations.
+
+def test_a_version_is_registered_with_the_comparison_that_let_it_pass(make_program, model_name):
+    """The twenty dev questions are about two conversations, too few to speak of other ones."""
+    old_program = make_program("Old.", manifest_with_dev_score(0.5, n=20))
+    new_program = make_program("New.", manifest_with_dev_score(0.6, n=20))
+    register(old_program, model_name, "prod")
+
+    better = register(new_program, model_name, "prod")
+
+    scope = "other questions about these conversations"
     assert better.gate.startswith(
         f"dev 0.600 (n = 20, offline), models:/{model_name}@prod has 0.500 (offline): +0.100 ["
     )
-    assert better.gate.endswith(f", n = 20: better (scope: {SCOPE})")
-    assert better.scope == SCOPE
-    assert better.summary()["scope"] == SCOPE
-    assert tags_of(better.address)["mempiler.scope"] == SCOPE
+    assert better.gate.endswith(f", n = 20: better (scope: {scope})")
+    assert better.scope == scope
+    assert better.summary()["scope"] == scope
+    assert tags_of(better.address)["mempiler.scope"] == scope
 
 
 @pytest.mark.slow
@@ -202,24 +207,25 @@ def test_a_version_has_no_text_of_users(scripted, tmp_path, model_name):
 
 
 def test_a_worse_program_is_refused(make_program, model_name):
-    """The current program scored 0.6 on each dev question, the other one 0.4."""
-    current = register(make_program("Current.", manifest_of(0.6)), model_name, "prod")
+    current_program = make_program("Current.", manifest_with_dev_score(0.6))
+    worse_program = make_program("Worse.", manifest_with_dev_score(0.4))
+    current = register(current_program, model_name, "prod")
 
-    message = refusal(register, make_program("Worse.", manifest_of(0.4)), model_name, "prod")
+    message = refusal(register, worse_program, model_name, "prod")
 
     assert message.startswith(
         f"No significant gain over models:/{model_name}@prod on dev "
         "(-0.200 [-0.200, -0.200] (design"
     )
-    assert f"; scope: {SCOPE})" in message
+    assert "; scope: other questions about these conversations)" in message
     assert instruction_of(load(current.address)) == "Current."
     assert len(client().search_model_versions(f"name = '{model_name}'")) == 1
 
 
 def test_a_worse_program_can_be_forced(make_program, model_name):
-    """The current program scored 0.6 on each dev question, the other one 0.4."""
-    register(make_program("Current.", manifest_of(0.6)), model_name, "prod")
-    worse_program = make_program("Worse.", manifest_of(0.4))
+    current_program = make_program("Current.", manifest_with_dev_score(0.6))
+    worse_program = make_program("Worse.", manifest_with_dev_score(0.4))
+    register(current_program, model_name, "prod")
 
     forced = register(worse_program, model_name, "prod", force=True)
 
@@ -228,128 +234,143 @@ def test_a_worse_program_can_be_forced(make_program, model_name):
     assert gate_tag.startswith("forced: No significant gain over")
 
 
-# The program that these are compared with scores 0.5 on every question. If all differences have one
-# sign, p is 2 / 2^6 = .031 with six of them, and 2 / 2^5 = .062 with five.
-SIX_OF_TWENTY_BETTER = [0.5] * 14 + [1.0] * 6
-FIVE_OF_TWENTY_BETTER = [0.5] * 15 + [1.0] * 5
-
-
 @pytest.mark.parametrize(
     ("new", "current"),
     [
-        pytest.param(manifest_of(0.4), None, id="first version"),
-        pytest.param(manifest_of(0.5), manifest_of(0.5), id="same program"),
-        pytest.param(manifest_of(0.9, lm="openai/x"), manifest_of(0.5), id="other model"),
+        pytest.param(manifest_with_dev_score(0.4), None, id="first version"),
+        pytest.param(manifest_with_dev_score(0.5), manifest_with_dev_score(0.5), id="same program"),
         pytest.param(
-            manifest_of(0.65, scores=SIX_OF_TWENTY_BETTER), manifest_of(0.5), id="six of twenty"
+            manifest_with_dev_score(0.9, lm="openai/x"),
+            manifest_with_dev_score(0.5),
+            id="other model",
+        ),
+        # All six differences have one sign, so p is 2 / 2^6 = .031, which is below .05.
+        pytest.param(
+            manifest_with_dev_score(0.65, scores=[0.5] * 14 + [1.0] * 6),
+            manifest_with_dev_score(0.5),
+            id="six of twenty",
         ),
         # The compile took 19 questions for enough.
         pytest.param(
-            manifest_of(0.9, n=19, min_n=19), manifest_of(0.5, n=19), id="few enough questions"
+            manifest_with_dev_score(0.9, n=19, min_n=19),
+            manifest_with_dev_score(0.5, n=19),
+            id="few enough questions",
         ),
     ],
 )
 def test_the_gate_accepts_a_program(new, current):
-    """Each program has a score on twenty dev questions, which most often is equal for all.
+    """The gate compares scores of the same dev questions by the same judge.
 
-    The gate compares scores of the same questions by the same judge. The programs themselves may be
-    made for different models.
+    The programs themselves may be made for different models.
     """
-    score = new.scores["gate"]["score"]
+    decision = gate(new, current)
 
-    assert gate(new, current, PROD).line.startswith(f"dev {score:.3f}")
+    score = new.scores["gate"]["score"]
+    assert decision.line.startswith(f"dev {score:.3f}")
 
 
 @pytest.mark.parametrize(
     ("new", "current", "reason"),
     [
         pytest.param(
-            manifest_of(None, n=0), None, "no score on dev questions", id="without a score"
+            manifest_with_dev_score(None, n=0),
+            None,
+            "no score on dev questions",
+            id="without a score",
         ),
         pytest.param(
-            manifest_of(0.9, stopped="budget reached: max-calls 9"),
+            manifest_with_dev_score(0.9, stopped="budget reached: max-calls 9"),
             None,
             "its scoring was stopped (budget reached",
             id="stopped",
         ),
         pytest.param(
-            manifest_of(0.9),
-            manifest_of(None, n=0),
+            manifest_with_dev_score(0.9),
+            manifest_with_dev_score(None, n=0),
             "has no score on dev questions to compare with",
             id="current without a score",
         ),
         pytest.param(
-            manifest_of(0.9),
+            manifest_with_dev_score(0.9),
             Manifest(method="", task="", manifest_sha256="x"),
             "has no score on dev questions",
             id="current was not compiled",
         ),
         pytest.param(
-            manifest_of(0.9, benchmark="msc"),
-            manifest_of(0.5),
+            manifest_with_dev_score(0.9, benchmark="msc"),
+            manifest_with_dev_score(0.5),
             "another benchmark (msc here, locomo there)",
             id="other benchmark",
         ),
         pytest.param(
-            manifest_of(0.9, data_sha256="d2"),
-            manifest_of(0.5),
+            manifest_with_dev_score(0.9, data_sha256="d2"),
+            manifest_with_dev_score(0.5),
             "another data (sha256) (d2 here, d1 there)",
             id="other data",
         ),
         pytest.param(
-            manifest_of(0.9, judge="j2"),
-            manifest_of(0.5),
+            manifest_with_dev_score(0.9, judge="j2"),
+            manifest_with_dev_score(0.5),
             "another judge (j2 here, None there)",
             id="other judge",
         ),
+        # All five differences have one sign, so p is 2 / 2^5 = .062, which is above .05.
         pytest.param(
-            manifest_of(0.62, scores=FIVE_OF_TWENTY_BETTER),
-            manifest_of(0.5),
+            manifest_with_dev_score(0.62, scores=[0.5] * 15 + [1.0] * 5),
+            manifest_with_dev_score(0.5),
             "p = .062, n = 20; scope: ",
             id="five of twenty",
         ),
         pytest.param(
-            manifest_of(0.9, n=19),
-            manifest_of(0.5, n=19),
+            manifest_with_dev_score(0.9, n=19),
+            manifest_with_dev_score(0.5, n=19),
             "Too few dev questions to tell a gain over models:",
             id="too few questions",
         ),
         pytest.param(
-            manifest_of(0.9, n=30),
-            manifest_of(0.5),
+            manifest_with_dev_score(0.9, n=30),
+            manifest_with_dev_score(0.5),
             "another number of dev questions (30 here, 20 there)",
             id="other number of questions",
         ),
         pytest.param(
-            manifest_of(0.9, scores=[]),
-            manifest_of(0.5),
+            manifest_with_dev_score(0.9, scores=[]),
+            manifest_with_dev_score(0.5),
             "the program keeps no score of each dev question",
             id="without scores of questions",
         ),
         pytest.param(
-            manifest_of(0.9),
-            manifest_of(0.5, scores=[]),
+            manifest_with_dev_score(0.9),
+            manifest_with_dev_score(0.5, scores=[]),
             "models:/m@prod keeps no score of each dev question",
             id="current without scores of questions",
         ),
     ],
 )
 def test_the_gate_refuses_a_program_and_says_why(new, current, reason):
-    message = refusal(gate, new, current, PROD)
+    message = refusal(gate, new, current, "models:/m@prod")
 
-    advice = "; --force registers it all the same"
     assert reason in message
-    assert message.endswith(advice)
-    assert gate(new, current, PROD, force=True).line == f"forced: {message.removesuffix(advice)}"
+    assert message.endswith("; --force registers it all the same")
+
+
+def test_the_gate_can_be_forced_and_notes_what_was_wrong():
+    worse = manifest_with_dev_score(0.4)
+    current = manifest_with_dev_score(0.5)
+
+    decision = gate(worse, current, "models:/m@prod", force=True)
+
+    assert decision.line.startswith("forced: No significant gain over models:/m@prod on dev")
+    assert "--force" not in decision.line
 
 
 def test_the_user_may_let_the_gate_decide_by_any_number_of_questions():
     """By default it asks for as many as the compile did, which were twenty here."""
-    new = manifest_of(0.9, n=8)
-    current = manifest_of(0.5, n=8)
+    new = manifest_with_dev_score(0.9, n=8)
+    current = manifest_with_dev_score(0.5, n=8)
 
-    assert "Too few dev questions" in refusal(gate, new, current, PROD)
-    assert gate(new, current, PROD, min_n=0).line.startswith("dev 0.900 (n = 8")
+    assert "Too few dev questions" in refusal(gate, new, current)
+    assert gate(new, current, min_n=0).line.startswith("dev 0.900 (n = 8")
 
 
 @pytest.mark.parametrize(
@@ -504,8 +525,11 @@ def test_the_same_program_makes_no_second_version(make_program, model_name):
 
 MESSAGE = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
 TURN = {"id": "D1:1", "speaker": "Ada", "text": "I moved to Lisbon."}
-ROW = {"question": "Where did Ada move?", "messages": [MESSAGE]}
-"""A row of a request to a served program."""
+
+
+def row_with(**fields: Any) -> dict[str, Any]:
+    """Return a row of a request to a served program: a question and a history, or other fields."""
+    return {"question": "Where did Ada move?", "messages": [MESSAGE], **fields}
 
 
 @pytest.fixture
@@ -550,7 +574,7 @@ def test_a_row_has_its_history_in_any_form_of_a_history_file(program_folder, pas
             id="no history",
         ),
         pytest.param(
-            ROW | {"history": []},
+            row_with(history=[]),
             "row 2: give one of history and messages, not history and messages",
             id="two histories",
         ),
@@ -560,12 +584,12 @@ def test_a_row_has_its_history_in_any_form_of_a_history_file(program_folder, pas
             id="no question",
         ),
         pytest.param(
-            ROW | {"messages": "hello"},
+            row_with(messages="hello"),
             "row 2: history 'row-2': expected {items: [...]} or a list of messages, got str",
             id="messages are text",
         ),
         pytest.param(
-            ROW | {"messages": [{"content": "hello"}]},
+            row_with(messages=[{"content": "hello"}]),
             "row 2: message 1 of session 1 has no role",
             id="message without a role",
         ),
@@ -580,7 +604,7 @@ def test_a_wrong_row_is_refused_before_any_model_is_asked(
     served = ServedProgram(program_folder)
 
     with pytest.raises(MlflowException) as error:
-        served.predict([ROW, row])
+        served.predict([row_with(), row])
 
     assert problem in str(error.value)
     assert error.value.error_code == "INVALID_PARAMETER_VALUE"
@@ -616,8 +640,10 @@ def served_with_stub(
 
 def test_a_served_program_asks_its_model_again_when_a_question_is_repeated(served_with_stub):
     """An answer does not come from DSPy's cache, which is a file: nothing of users goes there."""
-    (first_answer,) = served_with_stub.program.predict([ROW])
-    (second_answer,) = served_with_stub.program.predict([ROW])
+    row = row_with(question="Where did Ada move?")
+
+    (first_answer,) = served_with_stub.program.predict([row])
+    (second_answer,) = served_with_stub.program.predict([row])
 
     assert first_answer["answer"] == "Porto"
     assert second_answer["answer"] == "Porto"
@@ -625,9 +651,11 @@ def test_a_served_program_asks_its_model_again_when_a_question_is_repeated(serve
 
 
 def test_an_unreadable_answer_of_a_served_program_fails_only_its_row(served_with_stub):
-    question_about_bob = ROW | {"question": "Where did Bob go?"}
+    """The stub answers "Porto" to questions about Ada, and nothing readable to others."""
+    row_about_ada = row_with(question="Where did Ada move?")
+    row_about_bob = row_with(question="Where did Bob go?")
 
-    readable, unreadable = served_with_stub.program.predict([ROW, question_about_bob])
+    readable, unreadable = served_with_stub.program.predict([row_about_ada, row_about_bob])
 
     assert readable["answer"] == "Porto"
     assert readable["failure"] is None
@@ -644,7 +672,8 @@ def test_a_registered_program_answers_behind_mlflows_interface(program_folder):
 
         model = load_model(registered.address)
 
-    (answer,) = model.predict([ROW])
+    message = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
+    (answer,) = model.predict([{"question": "Where did Ada move?", "messages": [message]}])
 
     assert answer["answer"] == "I moved to Lisbon."
     assert answer["sources"] == ["D1:1"]
@@ -662,7 +691,7 @@ def manifest_with_tokens(tokens: int, lm: str = "offline") -> Manifest:
     conversations, of which every second one scores 1. By that, one may be worse than another by
     0.03 at most (see `runs/non_inferiority.py`).
     """
-    manifest = manifest_of(0.5, n=100, scores=[1.0, 0.0] * 50, tokens=tokens, lm=lm)
+    manifest = manifest_with_dev_score(0.5, n=100, scores=[1.0, 0.0] * 50, tokens=tokens, lm=lm)
     manifest.scores["gate"]["groups"] = [number // 50 for number in range(100)]
     return manifest
 
@@ -675,7 +704,7 @@ def test_the_gate_accepts_a_cheaper_program_that_is_worse_by_no_more_than_the_ma
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
-    decision = gate(cheap, expensive, PROD, margin=0.05)
+    decision = gate(cheap, expensive, "models:/m@prod", margin=0.05)
 
     assert decision.basis == "cheaper"
     assert "not worse by more than 0.05 (lower bound -0.030)" in decision.line
@@ -687,7 +716,7 @@ def test_the_gate_refuses_a_cheaper_program_without_a_margin():
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
-    message = refusal(gate, cheap, expensive, PROD)
+    message = refusal(gate, cheap, expensive, "models:/m@prod")
 
     assert "No significant gain" in message
 
@@ -697,7 +726,7 @@ def test_the_gate_refuses_a_more_expensive_program_that_is_no_better():
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
-    message = refusal(gate, expensive, cheap, PROD, margin=0.05)
+    message = refusal(gate, expensive, cheap, "models:/m@prod", margin=0.05)
 
     assert "it may not be cheaper: +300 tokens a question" in message
 
@@ -707,7 +736,7 @@ def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_m
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
-    message = refusal(gate, cheap, expensive, PROD, margin=0.02)
+    message = refusal(gate, cheap, expensive, "models:/m@prod", margin=0.02)
 
     assert "it may be worse by more than 0.02 (lower bound -0.030)" in message
 
@@ -717,7 +746,7 @@ def test_the_gate_takes_the_margin_of_the_compile():
     cheap = manifest_with_tokens(700)
     cheap.scores["gate"]["margin"] = 0.05
 
-    decision = gate(cheap, manifest_with_tokens(1000), PROD)
+    decision = gate(cheap, manifest_with_tokens(1000), "models:/m@prod")
 
     assert decision.basis == "cheaper"
 
@@ -727,15 +756,17 @@ def test_the_gate_cannot_compare_costs_with_a_program_whose_tokens_were_not_reco
     current = manifest_with_tokens(1000)
     del current.scores["gate"]["tokens"]
 
-    message = refusal(gate, manifest_with_tokens(700), current, PROD, margin=0.05)
+    message = refusal(gate, manifest_with_tokens(700), current, "models:/m@prod", margin=0.05)
 
     assert "models:/m@prod keeps no tokens of each dev question; compile it again" in message
 
 
 def test_tokens_of_different_models_are_not_compared():
+    """Fewer tokens of a model with higher prices may cost more."""
+    new = manifest_with_tokens(700, lm="offline")
     current = manifest_with_tokens(1000, lm="openai/x")
 
-    message = refusal(gate, manifest_with_tokens(700), current, PROD, margin=0.05)
+    message = refusal(gate, new, current, "models:/m@prod", margin=0.05)
 
     assert "tokens of offline and of openai/x have different prices" in message
 

@@ -32,35 +32,51 @@ def use_up_calls(guard: BudgetGuard) -> int:
         return calls
 
 
-def test_the_parts_of_workers_count_as_spent_until_they_are_settled() -> None:
-    """A settled worker counts with what it spent, and an open one with its whole part."""
+def test_the_parts_of_workers_count_as_spent_while_they_work() -> None:
+    """Each of two workers gets one half of the budget, so nothing is left."""
     guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
     half_of_budget = guard.remaining(0.5)
 
-    # Each of two workers gets one half, so nothing is left.
     reservations = Reservations(guard, [half_of_budget, half_of_budget])
+
     assert reservations.open_workers == [0, 1]
     assert guard.spent().calls == 10
     assert guard.spent().tokens == 1000
     assert guard.spent().cost == 2
 
-    # Worker 0 spent 3 of its 5 calls, 150 of its 500 tokens and 0.5 of its 1 dollar.
-    reservations.settle(0, Usage(calls=3, input_tokens=100, output_tokens=50, cost=0.5))
-    assert reservations.open_workers == [1]
-    assert guard.spent().calls == 8
-    assert guard.spent().tokens == 650
-    assert guard.spent().cost == 1.5
 
-    # Worker 1 spent 2 calls, which used no tokens.
+def test_what_a_settled_worker_did_not_spend_comes_back() -> None:
+    """Each of two workers gets 5 calls, 500 tokens and 1 dollar.
+
+    Worker 0 is settled with what it spent, and worker 1 still counts with its whole part.
+    """
+    guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
+    half_of_budget = guard.remaining(0.5)
+    reservations = Reservations(guard, [half_of_budget, half_of_budget])
+
+    reservations.settle(0, Usage(calls=3, input_tokens=100, output_tokens=50, cost=0.5))
+
+    assert reservations.open_workers == [1]
+    assert guard.spent().calls == 3 + 5
+    assert guard.spent().tokens == 100 + 50 + 500
+    assert guard.spent().cost == 0.5 + 1
+
+
+def test_when_all_workers_are_settled_the_rest_of_the_budget_can_be_used() -> None:
+    """The workers have spent three and two of ten calls."""
+    guard = BudgetGuard(Limits(max_calls=10))
+    half_of_budget = guard.remaining(0.5)
+    reservations = Reservations(guard, [half_of_budget, half_of_budget])
+
+    reservations.settle(0, Usage(calls=3))
     reservations.settle(1, Usage(calls=2))
+
     assert guard.spent().calls == 5
-    assert guard.spent().tokens == 150
-    assert guard.spent().cost == 0.5
     assert use_up_calls(guard) == 5
 
 
 def test_a_part_that_is_never_settled_stays_spent() -> None:
-    # Nobody knows what this worker has spent, so it may be all.
+    """Nobody knows what this worker has spent, so it may be all of its four calls."""
     guard = BudgetGuard(Limits(max_calls=10))
 
     Reservations(guard, [Limits(max_calls=4)])
@@ -69,6 +85,7 @@ def test_a_part_that_is_never_settled_stays_spent() -> None:
 
 
 def test_a_part_is_settled_only_once() -> None:
+    """The only worker has spent four of ten calls, so six are left."""
     guard = BudgetGuard(Limits(max_calls=10))
     reservations = Reservations(guard, [Limits(max_calls=10)])
     reservations.settle(0, Usage(calls=4))

@@ -113,6 +113,11 @@ def requested_models(server: Any) -> set[str]:
     return {f"openai/{body['model']}" for _, _, body in server.requests}
 
 
+def used_keys(server: Any) -> set[str]:
+    """Return the keys that all requests to a stub server came with, as in "Bearer KEY"."""
+    return {headers["Authorization"] for _, headers, _ in server.requests}
+
+
 def test_the_models_of_all_roles_are_asked_at_the_address_of_the_run(
     mempiler_cli: Any, stub: Any
 ) -> None:
@@ -151,62 +156,79 @@ def test_the_models_of_all_roles_are_asked_at_the_address_of_the_run(
     assert requested_models(server) == {server.model, prompt_lm, answer_lm, judge_lm}
 
 
-def test_the_model_of_every_role_may_be_an_object_of_dspy(stub: Any) -> None:
-    """The optimizer `copro` asks the prompt LM, and the metric `judge` asks the judge."""
+def model_object(server: Any, role: str) -> dspy.LM:
+    """Return a model of DSPy at a stub server; its name says which role it is for."""
+    return dspy.LM(f"openai/{role}-{server.model[-8:]}", api_base=server.url, api_key="k")
+
+
+FEW_QUESTIONS: dict[str, Any] = {
+    "benchmark": "locomo",
+    "train": 3,
+    "dev": 1,
+    "test": 1,
+    "progress": False,
+}
+
+
+def test_a_plan_asks_no_model_object(stub: Any) -> None:
     server = stub()
 
-    def model_of(role: str) -> dspy.LM:
-        return dspy.LM(f"openai/{role}-{server.model[-8:]}", api_base=server.url, api_key="k")
+    plan = mempiler.plan(
+        "turn-rag",
+        lm=model_object(server, "task"),
+        prompt_lm=model_object(server, "prompt"),
+        optimizer="copro",
+        optimizer_set={"breadth": 2, "depth": 1},
+        **FEW_QUESTIONS,
+    )
 
-    task_lm = model_of("task")
-    prompt_lm = model_of("prompt")
-    answer_lm = model_of("answer")
-    judge_lm = model_of("judge")
-    compile_options = {
-        "lm": task_lm,
-        "prompt_lm": prompt_lm,
-        "optimizer": "copro",
-        "optimizer_set": {"breadth": 2, "depth": 1},
-    }
-    benchmark_options = {
-        "benchmark": "locomo",
-        "train": 3,
-        "dev": 1,
-        "test": 1,
-        "progress": False,
-    }
-
-    # A plan asks no model.
-    plan = mempiler.plan("turn-rag", **compile_options, **benchmark_options)
     assert plan.calls.low > 0
     assert server.answered == 0
 
-    # A compile asks the task LM and the prompt LM.
-    compiled = mempiler.compile("turn-rag", force=True, **compile_options, **benchmark_options)
+
+def test_task_lm_and_prompt_lm_of_a_compile_may_be_objects_of_dspy(stub: Any) -> None:
+    """The optimizer `copro` asks the prompt LM for better instructions."""
+    server = stub()
+    task_lm = model_object(server, "task")
+    prompt_lm = model_object(server, "prompt")
+
+    compiled = mempiler.compile(
+        "turn-rag",
+        lm=task_lm,
+        prompt_lm=prompt_lm,
+        optimizer="copro",
+        optimizer_set={"breadth": 2, "depth": 1},
+        force=True,
+        **FEW_QUESTIONS,
+    )
+
     calls = compiled.usage["calls"]
     assert calls["task"] > 0
     assert calls["prompt"] > 0
     assert calls["task"] + calls["prompt"] == server.answered
+    assert requested_models(server) == {task_lm.model, prompt_lm.model}
+    assert used_keys(server) == {"Bearer k"}
 
-    # This metric asks the two others.
+
+def test_answer_model_and_judge_of_an_evaluation_may_be_objects_of_dspy(stub: Any) -> None:
+    """The metric `judge` asks the judge. The answer model answers in place of the task LM."""
+    server = stub()
+    answer_lm = model_object(server, "answer")
+    judge_lm = model_object(server, "judge")
+
     evaluation = mempiler.evaluate(
         "turn-rag",
         metric="judge",
         split="test",
-        lm=task_lm,
+        lm=model_object(server, "task"),
         judge_lm=judge_lm,
         answer_lm=answer_lm,
-        **benchmark_options,
+        **FEW_QUESTIONS,
     )
+
     assert evaluation.n == 1
-    assert requested_models(server) == {
-        task_lm.model,
-        prompt_lm.model,
-        answer_lm.model,
-        judge_lm.model,
-    }
-    for _, headers, _ in server.requests:
-        assert headers["Authorization"] == "Bearer k"
+    assert requested_models(server) == {answer_lm.model, judge_lm.model}
+    assert used_keys(server) == {"Bearer k"}
 
 
 def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_object(
@@ -413,8 +435,13 @@ def test_the_users_model_object_is_checked_like_a_named_model() -> None:
     with pytest.raises(EndpointError, match="'openai/x': its server cannot be reached"):
         check_models(inputs)
 
-    # A resumed run may have all answers already, so it may start without the server.
-    check_models(with_options(inputs, resume="the name of a run"))
+
+def test_the_users_model_object_is_not_checked_if_a_run_is_resumed() -> None:
+    """A resumed run may have all answers already, so it may start without the server."""
+    user_lm = dspy.LM("openai/x", api_base=UNREACHABLE, api_key="none")
+    config = run_config("locomo", lm="openai/x", resume="the name of a run")
+
+    check_models(RunInputs(config, user_models={"task": user_lm}))
 
 
 def test_embedder_and_reranker_are_checked_before_anything_is_paid(mempiler_cli, stub, monkeypatch):

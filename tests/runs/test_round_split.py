@@ -23,7 +23,7 @@ def questions_of(user: str, count: int) -> list[dspy.Example]:
 
 
 def benchmark_of(users: Sequence[str], questions_each: int) -> JsonlBenchmark:
-    """Return a benchmark with the questions of some users."""
+    """Return a benchmark in which each user asks "Question 0?", "Question 1?" and so on."""
     examples: list[dspy.Example] = []
     for user in users:
         examples.extend(questions_of(user, questions_each))
@@ -49,40 +49,55 @@ TEN_USERS = [f"user {number}" for number in range(10)]
 def test_no_user_is_in_both_parts() -> None:
     parts = split(benchmark_of(TEN_USERS, questions_each=3))
 
+    train_users = users_of(parts.train)
+    dev_users = users_of(parts.dev)
     assert parts.shortage is None
-    assert not users_of(parts.train) & users_of(parts.dev)
-    assert users_of(parts.train) | users_of(parts.dev) == set(TEN_USERS)
+    assert train_users.isdisjoint(dev_users)
+    assert train_users | dev_users == set(TEN_USERS)
 
 
 def test_half_of_the_new_questions_decide() -> None:
+    """The dev questions decide whether the new program is better; there are 10 x 4 questions."""
     parts = split(benchmark_of(TEN_USERS, questions_each=4))
 
-    assert len(parts.dev) == len(parts.train) == 20
+    assert len(parts.dev) == 20
+    assert len(parts.train) == 20
 
 
 def test_the_seed_chooses_who_decides() -> None:
     benchmark = benchmark_of(TEN_USERS, questions_each=3)
 
-    assert users_of(split(benchmark, seed=0).dev) == users_of(split(benchmark, seed=0).dev)
-    assert users_of(split(benchmark, seed=0).dev) != users_of(split(benchmark, seed=1).dev)
+    deciding_users = users_of(split(benchmark, seed=0).dev)
+
+    assert users_of(split(benchmark, seed=0).dev) == deciding_users
+    assert users_of(split(benchmark, seed=1).dev) != deciding_users
 
 
 def test_old_questions_do_not_decide() -> None:
     """Of each user, the first two of four questions have decided before."""
     benchmark = benchmark_of(TEN_USERS, questions_each=4)
-    old = [example for example in benchmark.examples if example.question < "Question 2"]
+    old_questions = [
+        example
+        for example in benchmark.examples
+        if example.question in ("Question 0?", "Question 1?")
+    ]
 
-    parts = split(benchmark, decided=old)
+    parts = split(benchmark, decided=old_questions)
 
     assert parts.new_questions == 20
     assert {example.question for example in parts.dev} == {"Question 2?", "Question 3?"}
 
 
 def test_old_questions_of_users_who_do_not_decide_are_learned_from_after_new_ones() -> None:
+    """Five of ten users do not decide. Each of them has two old questions and two new ones."""
     benchmark = benchmark_of(TEN_USERS, questions_each=4)
-    old = [example for example in benchmark.examples if example.question < "Question 2"]
+    old_questions = [
+        example
+        for example in benchmark.examples
+        if example.question in ("Question 0?", "Question 1?")
+    ]
 
-    parts = split(benchmark, decided=old)
+    parts = split(benchmark, decided=old_questions)
 
     questions = [example.question for example in parts.train]
     assert set(questions[:10]) == {"Question 2?", "Question 3?"}
@@ -91,10 +106,10 @@ def test_old_questions_of_users_who_do_not_decide_are_learned_from_after_new_one
 
 def test_a_user_without_new_questions_is_learned_from() -> None:
     benchmark = benchmark_of(TEN_USERS, questions_each=3)
-    old = [example for example in benchmark.examples if example.history.id == "user 0"]
+    old_questions = [example for example in benchmark.examples if example.history.id == "user 0"]
 
     for seed in range(10):
-        parts = split(benchmark, decided=old, seed=seed)
+        parts = split(benchmark, decided=old_questions, seed=seed)
         assert "user 0" in users_of(parts.train)
 
 

@@ -49,30 +49,38 @@ def trace_of_question(program: MemoryProgram, history: History) -> list[tuple[An
         return [(inputs, outputs.toDict()) for _, inputs, outputs in dspy.settings.trace]
 
 
-def test_a_later_process_reads_memories_and_the_calls_that_wrote_them_from_the_store(
+def test_a_later_process_reads_memories_from_the_store(
     scripted, fact_replies, make_history, tmp_path
 ):
-    history = make_history(3)
+    history = make_history(sessions=3)
     lm = scripted(fact_replies)
-
-    writing_calls = 3 * CALLS_PER_SESSION
 
     with dspy.context(lm=lm):
         first = new_program(tmp_path).remember(history)
-        assert len(lm.engine.prompts) == writing_calls
-
-        # From now on only the question is asked.
-        first_trace = trace_of_question(new_program(tmp_path), history)
-        assert len(lm.engine.prompts) == writing_calls + 1
-
+        calls_of_first_process = len(lm.engine.prompts)
         second = new_program(tmp_path).remember(history)
-        second_trace = trace_of_question(new_program(tmp_path), history)
-        assert len(lm.engine.prompts) == writing_calls + 2
 
+    assert calls_of_first_process == 3 * CALLS_PER_SESSION
+    assert len(lm.engine.prompts) == calls_of_first_process
     assert second.memory == first.memory
-    # The two calls that wrote the evidence, and the one that answered.
+
+
+def test_a_later_process_reads_the_calls_that_wrote_the_evidence_from_the_store(
+    scripted, fact_replies, make_history, tmp_path
+):
+    """The trace shows the two calls that wrote the evidence, and the one that answered."""
+    history = make_history(sessions=3)
+    lm = scripted(fact_replies)
+
+    with dspy.context(lm=lm):
+        first_trace = trace_of_question(new_program(tmp_path), history)
+        calls_of_first_process = len(lm.engine.prompts)
+        second_trace = trace_of_question(new_program(tmp_path), history)
+
     assert len(first_trace) == 3
     assert second_trace == first_trace
+    # Only the question was asked again.
+    assert len(lm.engine.prompts) == calls_of_first_process + 1
 
 
 def test_a_longer_history_costs_only_its_new_session(
@@ -81,8 +89,8 @@ def test_a_longer_history_costs_only_its_new_session(
     lm = scripted(fact_replies)
 
     with dspy.context(lm=lm):
-        new_program(tmp_path).remember(make_history(3))
-        new_program(tmp_path).remember(make_history(4))
+        new_program(tmp_path).remember(make_history(sessions=3))
+        new_program(tmp_path).remember(make_history(sessions=4))
 
     # Three sessions were written at first, and the fourth later.
     assert len(lm.engine.prompts) == (3 + 1) * CALLS_PER_SESSION
@@ -310,10 +318,11 @@ def test_a_stored_answer_is_known_under_another_address_and_another_key(stub, st
         )
         return lm("Where?")
 
-    answer = ask(server.url, "first-key")
-
+    first_answer = ask(server.url, "first-key")
     # Nothing listens at this address.
-    assert ask("http://127.0.0.1:9/v1", "second-key") == answer
+    second_answer = ask("http://127.0.0.1:9/v1", "second-key")
+
+    assert second_answer == first_answer
 
 
 def test_only_answered_rows_of_the_same_phase_and_part_are_known(store_path):
@@ -322,26 +331,40 @@ def test_only_answered_rows_of_the_same_phase_and_part_are_known(store_path):
     A reproduction has parts, one for each variant. A question that failed is asked again.
     """
     failure = Failure(kind="endpoint", where="answer", message="gone")
+    ids = ["answered", "failed"]
     with closing(RunStore(store_path)) as store:
         store.rows.put("before", row("answered"))
         store.rows.put("before", row("failed", failure=failure))
 
-        ids = ["answered", "failed"]
-        assert list(store.rows.answered_rows("before", ids)) == ["answered"]
-        assert store.rows.answered_rows("after", ids) == {}
-        assert store.part("variant").rows.answered_rows("before", ids) == {}
+        known_before = store.rows.answered_rows("before", ids)
+        known_after = store.rows.answered_rows("after", ids)
+        known_in_part = store.part("variant").rows.answered_rows("before", ids)
+
+    assert list(known_before) == ["answered"]
+    assert known_after == {}
+    assert known_in_part == {}
 
 
 def test_a_run_is_resumed_with_the_settings_it_was_started_with():
     run_name = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
 
     resumed = RunFolder.resume(run_name, {"lm": "offline", "seed": 1})
+
     assert resumed.path.name == run_name
 
-    with pytest.raises(UserError, match="was started with seed = 1, not 2"):
-        RunFolder.resume(run_name, {"lm": "offline", "seed": 2})
-    with pytest.raises(UserError, match="was started with seed = 1, not None"):
-        RunFolder.resume(run_name, {"lm": "offline"})
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"lm": "offline", "seed": 2}, "was started with seed = 1, not 2"),
+        ({"lm": "offline"}, "was started with seed = 1, not None"),
+    ],
+)
+def test_a_run_is_not_resumed_with_other_settings(settings, problem):
+    run_name = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
+
+    with pytest.raises(UserError, match=problem):
+        RunFolder.resume(run_name, settings)
 
 
 @pytest.mark.parametrize(
@@ -364,10 +387,10 @@ def test_a_json_file_that_is_no_record_of_a_run_is_refused(content):
 
 
 def test_a_run_is_worked_on_by_one_process_at_a_time():
+    """Whoever works on a run holds its recording."""
     run_name = RunFolder.create("evaluate-turn-rag", {}).path.name
     folder = RunFolder.open(run_name)
 
-    # Whoever works on a run holds its recording, as the first process does here.
     with folder.recording():
         second_recording = folder.recording()
         with (
@@ -376,7 +399,12 @@ def test_a_run_is_worked_on_by_one_process_at_a_time():
         ):
             pass
 
-    # It has ended, so another may begin.
+
+def test_a_run_is_worked_on_by_another_process_when_the_first_has_ended():
+    folder = RunFolder.create("evaluate-turn-rag", {})
+    with folder.recording():
+        pass
+
     with folder.recording():
         pass
 

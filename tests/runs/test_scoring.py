@@ -165,21 +165,15 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error,
 
     result = score(scripted(reply_with_one_failure), marker_questions(make_history(1), 4))
 
-    failed_row = result.rows[1]
-    assert failed_row.score == 0.0
-    assert failed_row.failure.kind == kind
-    assert failed_row.failure.where == failed_row.id
-    assert message in failed_row.failure.message
-    assert "\n" not in failed_row.failure.message
-
-    assert result.rows[0].failure is None
-    assert result.rows[2].failure is None
-    assert result.rows[3].failure is None
-
-    assert result.n == 4
-    assert result.failures == 1
+    assert [row.score for row in result.rows] == [1.0, 0.0, 1.0, 1.0]
     assert result.score == 0.75
+    assert result.failures == 1
     assert result.by_category()["4"]["failures"] == 1
+    failure = result.rows[1].failure
+    assert failure.kind == kind
+    assert failure.where == result.rows[1].id
+    assert message in failure.message
+    assert "\n" not in failure.message
 
 
 def test_evidence_recall_is_measured_in_the_prompt_and_in_the_index(scripted, make_history):
@@ -714,44 +708,69 @@ def test_recorded_answers_that_do_not_fit_are_refused(lines, phrases, make_histo
         assert phrase in message
 
 
-def test_recorded_answers_are_scored_with_their_recall_and_usage(make_history, tmp_path):
-    """A line of such a file may also say what was recalled, and what the answer took."""
-    # The gold answer of each question is "Bob", and its evidence is D1:1.
-    recorded_lines = [
-        {
-            "id": "a:4:0",
-            "answer": "Bob",
-            "recalled": [{"id": "D1:1", "text": "x"}],
-            "calls": 2,
-            "input_tokens": 9,
-        },
-        {"id": "a:4:1", "error": "timed out"},
-        {"id": "a:4:2", "answer": "Ann", "seconds": 100, "calls": 1, "cost": 0.5},
-    ]
-    path = tmp_path / "answers.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in recorded_lines))
-    questions = locomo(questions_about(make_history(1, id="a"), 3))
+def score_recorded_lines(history: History, folder: Path, *lines: dict[str, Any]) -> Evaluation:
+    """Score recorded answers to the questions a:4:0, a:4:1, ... about a history.
+
+    The gold answer of each question is "Bob", and its evidence is turn D1:1.
+    """
+    path = folder / "answers.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    questions = locomo(questions_about(history, len(lines)))
     recorded_answers = RecordedAnswers(path)
     program = build_external_program(recorded_answers, path.name, "question-answering")
     meter = Meter()
-
     with dspy.context(lm=language_model(meter=meter)):
         examples = recorded_answers.attach_answers(questions, questions.examples)
-        result = score_questions(program, questions, examples, meter, 2)
+        return score_questions(program, questions, examples, meter, 2)
 
-    # The file belongs to the program's identity.
-    assert program.method.config["sha256"]
+
+def test_recorded_answers_are_scored_against_the_gold_answer_bob(make_history, tmp_path):
+    result = score_recorded_lines(
+        make_history(1, id="a"),
+        tmp_path,
+        {"id": "a:4:0", "answer": "Bob"},
+        {"id": "a:4:1", "error": "timed out"},
+        {"id": "a:4:2", "answer": "Ann"},
+    )
 
     assert [row.score for row in result.rows] == [1.0, 0.0, 0.0]
     assert result.failures == 1
     assert "timed out" in result.rows[1].failure.message
-    # Of three questions, one recalled its evidence.
-    assert result.retrieval() == {"shown": pytest.approx(1 / 3)}
+
+
+def test_what_was_recalled_for_recorded_answers_is_measured(make_history, tmp_path):
+    """The evidence D1:1 was recalled for one of two questions."""
+    result = score_recorded_lines(
+        make_history(1, id="a"),
+        tmp_path,
+        {"id": "a:4:0", "answer": "Bob", "recalled": [{"id": "D1:1", "text": "x"}]},
+        {"id": "a:4:1", "answer": "Bob"},
+    )
+
+    assert result.retrieval() == {"shown": 0.5}
+
+
+def test_the_usage_of_recorded_answers_is_added_up(make_history, tmp_path):
+    result = score_recorded_lines(
+        make_history(1, id="a"),
+        tmp_path,
+        {"id": "a:4:0", "answer": "Bob", "calls": 2, "input_tokens": 9},
+        {"id": "a:4:1", "answer": "Ann", "calls": 1, "seconds": 100, "cost": 0.5},
+    )
 
     assert result.answering_usage.calls == 3
     assert result.answering_usage.input_tokens == 9
     assert result.answering_usage.seconds > 100
-    assert result.rows[2].cost == 0.5
+    assert result.rows[1].cost == 0.5
+
+
+def test_a_file_of_recorded_answers_belongs_to_the_identity_of_its_program(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps({"id": "a:4:0", "answer": "Bob"}))
+
+    program = build_external_program(RecordedAnswers(path), path.name, "question-answering")
+
+    assert program.method.config["sha256"]
 
 
 SMALLER_SETTINGS: Mapping[str, dict[str, Any]] = {"pramem": {"rounds": 2}}

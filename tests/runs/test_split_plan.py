@@ -14,11 +14,8 @@ from mempiler.runs.split_plan import plan_split
 from ..run_inputs import run_inputs
 from .evaluations import own_questions
 
-SCOPE = "other questions about these conversations"
-"""What a verdict speaks of if the questions are about fewer than six users."""
 
-
-def ninety_questions(folder: Path) -> str:
+def questions_of_ten_users(folder: Path) -> str:
     """Write a file of ten users with nine questions each, and return its path."""
     rows: list[dict[str, Any]] = []
     for user in range(10):
@@ -38,12 +35,17 @@ def ninety_questions(folder: Path) -> str:
 
 
 def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_path: Path) -> None:
-    plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path)))
+    """Ten users have nine questions each. A verdict needs twenty questions of a part.
 
+    From fewer than six users it speaks of other questions about them alone.
+    """
+    plan = plan_split(run_inputs("jsonl", data=questions_of_ten_users(tmp_path)))
+
+    scope = "other questions about these conversations"
     assert plan.lines() == [
         "split: 36 train questions of 4 conversations or users, 27 dev of 3, 27 test of 3",
-        f"dev: large enough for a verdict (27 questions); scope: {SCOPE}",
-        f"test: large enough for a verdict (27 questions); scope: {SCOPE}",
+        f"dev: large enough for a verdict (27 questions); scope: {scope}",
+        f"test: large enough for a verdict (27 questions); scope: {scope}",
     ]
     assert plan.summary()["dev"] == {
         "questions": 27,
@@ -53,7 +55,7 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
         "needed": 20,
         "allows_verdict": True,
         "size_for_verdict": 20,
-        "scope": SCOPE,
+        "scope": scope,
     }
 
 
@@ -92,28 +94,29 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
 def test_a_part_that_is_too_small_is_named_with_the_size_that_is_enough(
     tmp_path: Path, options: dict[str, int], line: str
 ) -> None:
-    plan = plan_split(run_inputs("jsonl", data=ninety_questions(tmp_path), **options))
+    plan = plan_split(run_inputs("jsonl", data=questions_of_ten_users(tmp_path), **options))
 
     assert line in plan.lines()
 
 
 def test_a_size_that_is_called_enough_is_just_enough(tmp_path: Path) -> None:
-    """If a part is too small for a verdict, its plan names the smallest size that is enough."""
+    """If a part is too small for a verdict, its plan names the smallest size that is enough.
+
+    Questions of LoCoMo's category 5 do not count, so more than twenty are needed.
+    """
     small_plan = plan_split(run_inputs("locomo", dev=4, test=4))
     dev_size = small_plan.dev.size_for_verdict
     test_size = small_plan.test.size_for_verdict
-    # LoCoMo's questions of category 5 do not count, so more than twenty are needed.
     assert dev_size is not None
     assert dev_size > 20
     assert test_size is not None
     assert test_size > 20
 
-    # With these sizes there are just twenty questions that count.
     plan = plan_split(run_inputs("locomo", dev=dev_size, test=test_size))
+    smaller_plan = plan_split(run_inputs("locomo", dev=dev_size - 1, test=test_size - 1))
+
     assert plan.dev.counted == 20
     assert plan.test.counted == 20
-
-    smaller_plan = plan_split(run_inputs("locomo", dev=dev_size - 1, test=test_size - 1))
     assert smaller_plan.dev.allows_verdict is False
     assert smaller_plan.test.allows_verdict is False
 
@@ -133,7 +136,7 @@ def test_check_and_plan_say_how_the_questions_are_split(
     cli: Any, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """`--check` and `--plan` say what a command would do, without doing it."""
-    questions_file = ninety_questions(tmp_path)
+    questions_file = questions_of_ten_users(tmp_path)
     lines = plan_split(run_inputs("jsonl", data=questions_file, dev=8)).lines()
     options = ["--data", questions_file, "--dev", "8"]
 

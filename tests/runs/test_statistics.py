@@ -191,34 +191,35 @@ def test_design_effect_worked_by_hand(
     assert difference_to_zero.design_effect == expected
 
 
-TWELVE_RIGHT_OF_24 = [1.0] * 12 + [0.0] * 12
-
-
 def test_the_design_effect_stands_beside_the_interval_of_two_conversations() -> None:
     """All 12 answers about a are right, and all 12 about b are wrong.
 
     So the 12 questions of a conversation tell no more than one.
     """
+    scores = [1.0] * 12 + [0.0] * 12
     groups = ["a"] * 12 + ["b"] * 12
 
-    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, groups)
+    result = compare_paired_scores(scores, [0.0] * 24, groups)
 
     assert str(result) == "+0.500 [+0.292, +0.708] (design effect 12.0), p = .00049, n = 24"
     assert result.to_dict()["design_effect"] == pytest.approx(12.0)
 
 
 def test_one_conversation_has_no_design_effect() -> None:
-    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, ["a"] * 24)
+    scores = [1.0] * 12 + [0.0] * 12
+
+    result = compare_paired_scores(scores, [0.0] * 24, ["a"] * 24)
 
     assert "design effect" not in str(result)
 
 
 def test_a_large_design_effect_has_a_warning() -> None:
+    scores = [1.0] * 12 + [0.0] * 12
     groups = ["a"] * 12 + ["b"] * 12
 
-    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, groups)
+    result = compare_paired_scores(scores, [0.0] * 24, groups)
 
-    # The design effect is 12, and its root 3.46.
+    # Questions of a conversation agree, so the design effect is 12, and its root 3.46.
     assert result.warning is not None
     assert result.warning.endswith(
         "for other conversations the interval would be about 3.5 times as wide"
@@ -228,16 +229,19 @@ def test_a_large_design_effect_has_a_warning() -> None:
 
 def test_equal_conversations_have_no_warning() -> None:
     """Half of the answers about each conversation are right."""
-    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, ["a", "b"] * 12)
+    scores = [1.0] * 12 + [0.0] * 12
+
+    result = compare_paired_scores(scores, [0.0] * 24, ["a", "b"] * 12)
 
     assert result.design_effect == 1.0
     assert result.warning is None
 
 
 def test_a_large_design_effect_has_no_warning_if_whole_conversations_are_resampled() -> None:
+    scores = [1.0] * 12 + [0.0] * 12
     six_groups_of_four = [f"user {number // 4}" for number in range(24)]
 
-    result = compare_paired_scores(TWELVE_RIGHT_OF_24, [0.0] * 24, six_groups_of_four)
+    result = compare_paired_scores(scores, [0.0] * 24, six_groups_of_four)
 
     assert result.design_effect == pytest.approx(4.0)
     assert result.warning is None
@@ -317,6 +321,7 @@ def coverage_of_the_true_mean(groups: Sequence[str], rounds: int) -> float:
 
 
 def test_intervals_over_conversations_cover_the_true_mean() -> None:
+    """The 150 scores are of five questions about each of thirty conversations."""
     conversations = [f"user {number // 5}" for number in range(150)]
 
     coverage = coverage_of_the_true_mean(conversations, rounds=300)
@@ -457,7 +462,9 @@ def test_neither_the_order_of_questions_nor_the_names_of_groups_matter(
 
 
 def test_rounding_noise_is_a_tie() -> None:
-    assert compare_paired_scores([0.1 + 0.2], [0.3], ["a"]).ties == 1
+    result = compare_paired_scores([0.1 + 0.2], [0.3], ["a"])
+
+    assert result.ties == 1
 
 
 def test_a_comparison_without_questions_has_no_numbers() -> None:
@@ -541,9 +548,10 @@ def test_a_program_is_promoted_if_its_difference_has_the_verdict_better(
     after = evaluation_after(questions)
     verdict = difference(before.headline_rows, after.headline_rows, min_n).verdict
 
-    rejection_reason = decide_promotion(before, after, min_n=min_n).rejection_reason
+    promotion = decide_promotion(before, after, min_n=min_n)
 
-    assert (rejection_reason is None) is (verdict == "better")
+    is_promoted = promotion.rejection_reason is None
+    assert is_promoted == (verdict == "better")
 
 
 @given(compared_questions(), st.integers(1, 15), st.randoms(use_true_random=False))
@@ -832,7 +840,10 @@ def saved_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 
 def test_a_saved_run_is_loaded_as_it_was(saved_run: RunFolder) -> None:
-    # The last characters of the name are enough to find a run.
+    """The first of two answers has a line separator, U+2028, and one write has failed.
+
+    The last characters of the name are enough to find a run.
+    """
     run = load_run(saved_run.path.name[-4:])
 
     assert run.name == saved_run.path.name
@@ -855,10 +866,13 @@ def test_a_saved_run_is_loaded_as_it_was(saved_run: RunFolder) -> None:
 def test_a_run_with_a_damaged_page_is_refused(saved_run: RunFolder, page_content: bytes) -> None:
     (saved_run.path / PAGE_DATA).write_bytes(page_content)
 
-    assert "is not the page of a run" in refusal(load_run, str(saved_run.path))
+    message = refusal(load_run, str(saved_run.path))
+
+    assert "is not the page of a run" in message
 
 
 def test_a_run_without_a_page_is_refused(saved_run: RunFolder) -> None:
+    """The page holds the result of a run, which is shown and compared."""
     (saved_run.path / PAGE_DATA).unlink()
 
     message = refusal(load_run, str(saved_run.path))

@@ -8,7 +8,7 @@ tunes prompts: the stage "write" is the prompts that write memories, and "read" 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mempiler.data.benchmark import Benchmark
 from mempiler.optimizers.frontier import FrontierPoint
 from mempiler.optimizers.metric_views import MetricViews
 from mempiler.programs.program import MemoryProgram
+from mempiler.programs.settings import Settings
 from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
@@ -27,40 +28,10 @@ from mempiler.runs.pages.html import render_page
 from mempiler.runs.pages.page import run_page
 from mempiler.runs.recorded_config import recorded_toml
 from mempiler.runs.token_difference import tokens_of_questions
+from pydantic import Field
 
 from ..command_line import RunCommand
 from .evaluations import own_questions
-
-SESSIONS = (
-    ("Hi! Lovely weather today, is it not, I have been out all morning.", "I moved to Lisbon."),
-    ("What a week, I am so tired of the office and of all the meetings.", "My dog is called Rex."),
-    ("By the way, the news were boring again and the radio is broken.", "I play the accordion."),
-)
-"""What Ann says in three sessions: small talk, and then a fact."""
-QUESTIONS = (
-    ("Where does Ann live?", "Lisbon", "D1:2"),
-    ("What is Ann's dog called?", "Rex", "D2:2"),
-    ("What does Ann play?", "the accordion", "D3:2"),
-)
-"""Question, gold answer, and the turn with the evidence."""
-
-# What the scripted writers below store of each session: its fact, something that nobody said, or a
-# long list of words with the answer at its end.
-FACTS = (
-    "Ann lives in Lisbon.",
-    "Ann's dog is called Rex.",
-    "Ann plays the accordion.",
-)
-INVENTED = (
-    "Ann lives in Oslo and loves it.",
-    "Ann has a cat, Tom.",
-    "Ann plays golf on Sundays.",
-)
-STUFFED = (
-    "Ann lives in Oslo, Quito, Hanoi, Accra, Perth, Turin, Dakar, Porto, Malmo, Bergen or Lisbon.",
-    "Ann's dog is called Tom, Max, Felix, Leo, Simba, Oscar, Milo, Oliver, Charlie, Jasper or Rex.",
-    "Ann plays golf, chess, tennis, piano, cello, drums, violin, flute, viola, horn or accordion.",
-)
 
 
 class Notebook(Memory):
@@ -72,90 +43,64 @@ class Notebook(Memory):
         return self.notes
 
 
-Script = Callable[[int, Item], Sequence[str]]
-"""What a writer stores of a session: a function of its number, from 0, and the session."""
+class Notes(Settings):
+    """What a `NoteWriter` stores."""
+
+    notes_by_session: tuple[tuple[str, ...], ...] = Field(
+        default=(), description="the notes for the first session, for the second, and so on"
+    )
 
 
-class ScriptedWriter(Writer[Notebook, None]):
-    """A writer that stores what a script returns, without a model."""
+class NoteWriter(Writer[Notebook, None]):
+    """A writer that stores prepared notes, without a model."""
 
     Memory = Notebook
 
-    def __init__(self, script: Script) -> None:
-        super().__init__()
-        self.script = script
+    def __init__(self, settings: Notes) -> None:
+        super().__init__(settings)
+        self.notes_by_session = settings.notes_by_session
 
     def update(self, memory: Notebook, item: Item, extraction: None) -> Update[Notebook]:
-        session_number = int(item.id.removeprefix("D")) - 1
+        session_number = int(item.id.removeprefix("D"))
         notes = list(memory.notes)
-        for text in self.script(session_number, item):
+        for text in self.notes_by_session[session_number - 1]:
             note_id = f"n{len(notes) + 1}"
             notes.append(Entry(id=note_id, text=text, sources=(item.turns[-1].id,)))
         return Update(memory.replace(notes=tuple(notes)))
 
 
-class ScriptedMethod(Method):
-    """A method with a scripted writer, which recalls five entries."""
+class NoteMethod(Method):
+    """A method that writes notes by a writer, and recalls five of them."""
 
-    def __init__(self, writer: ScriptedWriter) -> None:
+    def __init__(self, writer: Writer[Notebook, None]) -> None:
         super().__init__(writer, EntryReader(k=5))
 
 
-def message(text: str) -> dict[str, str]:
-    """Return a chat message by Ann."""
-    return {"role": "user", "name": "Ann", "content": text}
+def program_storing(*notes_by_session: list[str]) -> MemoryProgram:
+    """Return a program that stores the first list of notes for the first session, and so on."""
+    notes = Notes(notes_by_session=tuple(tuple(notes) for notes in notes_by_session))
+    writer = NoteWriter(notes)
+    return MemoryProgram(NoteMethod(writer), QuestionAnswering(), name="notebook")
 
 
-def store_fact(number: int, item: Item) -> list[str]:
-    """Store the fact of every session."""
-    return [FACTS[number]]
+def history_of_ann(*sessions: str) -> History:
+    """Return sessions D1, D2, ..., in each of which Ann says one text, in the turn D1:1 or so."""
+    messages = [[{"role": "user", "name": "Ann", "content": text}] for text in sessions]
+    return History.parse(messages, id="ann")
 
 
-def store_first_fact_only(number: int, item: Item) -> list[str]:
-    """Store the fact of the first session alone."""
-    return [FACTS[number]] if number == 0 else []
+def question(history: History, text: str, answer: str, evidence: str = "D1:1") -> dspy.Example:
+    """Return a question about a history, with its gold answer and the turn that has the answer."""
+    return dspy.Example(history=history, question=text, answer=answer, evidence=[evidence])
 
 
-def store_invention(number: int, item: Item) -> list[str]:
-    """Store what nobody said."""
-    return [INVENTED[number]]
+def question_about_lisbon() -> dspy.Example:
+    """Return a question for tests to which its words do not matter."""
+    return question(history_of_ann("I moved to Lisbon."), "Where does Ann live?", answer="Lisbon")
 
 
-def store_all_possible_words(number: int, item: Item) -> list[str]:
-    """Store every word that an answer may have."""
-    return [STUFFED[number]]
-
-
-def store_copies(number: int, item: Item) -> list[str]:
-    """Store every session as it was said, and once more with the questions before it."""
-    session_text = " ".join(turn.content for turn in item.turns)
-    return [
-        f"Ann said: {session_text}",
-        f"What does Ann's dog play, where does Ann live? {session_text}",
-    ]
-
-
-def program_with(script: Script) -> MemoryProgram:
-    """Return a program whose writer stores what a script returns."""
-    return MemoryProgram(
-        ScriptedMethod(ScriptedWriter(script)), QuestionAnswering(), name=script.__name__
-    )
-
-
-def ann_history() -> History:
-    """Return the history of the three sessions."""
-    sessions = [[message(text) for text in session] for session in SESSIONS]
-    return History.parse(sessions, id="ann")
-
-
-@pytest.fixture(scope="module")
-def examples() -> list[dspy.Example]:
-    """Three questions about the facts of the three sessions."""
-    history = ann_history()
-    return [
-        dspy.Example(history=history, question=question, answer=answer, evidence=[turn_id])
-        for question, answer, turn_id in QUESTIONS
-    ]
+LISBON_IN_NOTES = ["Ann lives in Lisbon."]
+"""Notes that answer `question_about_lisbon`."""
 
 
 def evaluate(
@@ -164,51 +109,6 @@ def evaluate(
     """Score a program by the metric `support` with the offline engine."""
     options = {"metric": "support", "lm": "offline", "progress": False, **options}
     return mempiler.evaluate(program, examples, **options)
-
-
-def support_score(script: Script, examples: Sequence[dspy.Example], support_tokens: int) -> float:
-    """Return the score of a scripted writer, if so many recalled tokens count."""
-    evaluation = evaluate(program_with(script), examples, support_tokens=support_tokens)
-    assert evaluation.score is not None
-    return evaluation.score
-
-
-def test_memories_are_ranked_as_a_person_would(examples: list[dspy.Example]) -> None:
-    """Facts are best and inventions are worst.
-
-    Copies of all that was said are between them, as is the first fact alone.
-    """
-    facts = support_score(store_fact, examples, support_tokens=60)
-    first_fact_only = support_score(store_first_fact_only, examples, support_tokens=60)
-    copies = support_score(store_copies, examples, support_tokens=60)
-    inventions = support_score(store_invention, examples, support_tokens=60)
-
-    assert facts == 1
-    assert facts > copies > inventions
-    assert facts > first_fact_only > inventions
-
-
-def test_an_entry_with_all_possible_words_does_not_fit_into_the_budget(
-    examples: list[dspy.Example],
-) -> None:
-    """Each entry of this writer has more than 20 tokens, and the answer at its end."""
-    assert support_score(store_fact, examples, support_tokens=20) == 1
-    assert support_score(store_all_possible_words, examples, support_tokens=20) == 0
-
-
-def test_facts_are_stored_in_few_words_that_are_all_used(examples: list[dspy.Example]) -> None:
-    evaluation = evaluate(program_with(store_fact), examples, support_tokens=20)
-
-    assert evaluation.aggregate["unused_entries"] == 0
-    assert evaluation.aggregate["stored_words_per_said_word"] < 1
-
-
-def test_a_copier_stores_many_words_that_are_never_used(examples: list[dspy.Example]) -> None:
-    evaluation = evaluate(program_with(store_copies), examples, support_tokens=20)
-
-    assert evaluation.aggregate["unused_entries"] > 0.3
-    # Every session is stored twice.
-    assert evaluation.aggregate["stored_words_per_said_word"] > 2
 
 
 @pytest.fixture
@@ -220,22 +120,67 @@ def own_results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
 
 
-@pytest.mark.usefixtures("own_results_folder")
-def test_a_question_without_an_answer_in_the_history_counts_in_no_score(
-    examples: list[dspy.Example],
-    cli: RunCommand,
+# What a memory scores.
+
+
+@pytest.mark.parametrize(
+    ("notes", "score"),
+    [
+        pytest.param(["Ann lives in Lisbon.", "Ann's dog is called Rex."], 1.0, id="both facts"),
+        pytest.param(["Ann lives in Lisbon."], 0.5, id="one of two facts"),
+        pytest.param(["Ann lives in Oslo.", "Ann's dog is called Tom."], 0.0, id="inventions"),
+    ],
+)
+def test_the_score_is_the_share_of_gold_answers_that_the_notes_contain(
+    notes: list[str], score: float
 ) -> None:
-    """There is nothing to recall for it. Three questions have an answer, and one has none."""
-    unanswerable = dspy.Example(
-        history=examples[0].history, question="Who is Bob?", answer="Not mentioned"
+    history = history_of_ann("I moved to Lisbon. My dog is called Rex.")
+    examples = [
+        question(history, "Where does Ann live?", answer="Lisbon"),
+        question(history, "What is Ann's dog called?", answer="Rex"),
+    ]
+
+    evaluation = evaluate(program_storing(notes), examples)
+
+    assert evaluation.score == score
+
+
+@pytest.mark.parametrize(
+    ("note", "score"),
+    [
+        ("Ann lives in Lisbon.", 1.0),
+        ("Ann lives in Oslo, Quito, Hanoi, Accra, Perth, Turin, Dakar, Porto or Lisbon.", 0.0),
+        ("It is so lovely today that I have been out all morning. I moved to Lisbon.", 0.0),
+    ],
+    ids=["fact", "all possible answers", "copy of all that was said"],
+)
+def test_what_stands_after_the_first_tokens_of_a_note_does_not_count(
+    note: str, score: float
+) -> None:
+    """The long notes have more than the twelve tokens that count, and the answer at their end."""
+    history = history_of_ann(
+        "It is so lovely today that I have been out all morning. I moved to Lisbon."
     )
+    example = question(history, "Where does Ann live?", answer="Lisbon")
 
-    evaluation = evaluate(program_with(store_fact), [*examples, unanswerable])
+    evaluation = evaluate(program_storing([note]), [example], support_tokens=12)
 
-    assert len(evaluation.rows) == 4
+    assert evaluation.score == score
+
+
+@pytest.mark.usefixtures("own_results_folder")
+def test_a_question_without_an_answer_in_the_history_counts_in_no_score(cli: RunCommand) -> None:
+    """There is nothing to recall for it."""
+    history = history_of_ann("I moved to Lisbon.")
+    answerable = question(history, "Where does Ann live?", answer="Lisbon")
+    unanswerable = dspy.Example(history=history, question="Who is Bob?", answer="Not mentioned")
+
+    evaluation = evaluate(program_storing(["Ann lives in Lisbon."]), [answerable, unanswerable])
+
+    assert len(evaluation.rows) == 2
     assert evaluation.score == 1
     figures = evaluation.by_category()["all"]
-    assert figures["n"] == 3
+    assert figures["n"] == 1
     assert figures["score"] == 1
     assert figures["in_score"] is True
     # The page of the run has the same figures.
@@ -243,44 +188,21 @@ def test_a_question_without_an_answer_in_the_history_counts_in_no_score(
     assert "not in score" not in page
 
 
-def test_a_question_costs_no_call(examples: list[dspy.Example]) -> None:
-    evaluation = evaluate(program_with(store_fact), examples)
-
-    assert sum(evaluation.calls.values()) == 0
-    assert {row.answer for row in evaluation.rows} == {""}
-    assert evaluation.failures == 0
+# Figures beside the score: notes of no use, and how much was stored.
 
 
-def test_the_same_program_answers_if_the_metric_needs_an_answer(
-    examples: list[dspy.Example],
-) -> None:
-    evaluation = evaluate(program_with(store_fact), examples, metric="f1")
+def test_a_note_that_no_question_recalls_is_unused() -> None:
+    """Six tokens of recalled text count: the beginning of the note that fits best."""
+    history = history_of_ann("I moved to Lisbon.")
+    example = question(history, "Where does Ann live?", answer="Lisbon")
+    notes = ["Ann lives in Lisbon and likes it there.", "The radio is broken."]
 
-    assert evaluation.calls["task"] == len(examples)
+    evaluation = evaluate(program_storing(notes), [example], support_tokens=6)
 
-
-def test_a_method_that_writes_with_a_model_asks_it_for_nothing_else(
-    examples: list[dspy.Example],
-) -> None:
-    """Memory-R2 asks a model to write memories. `construction` counts the calls that wrote."""
-    evaluation = evaluate("memory-r2", examples)
-
-    assert evaluation.construction is not None
-    assert evaluation.construction.calls > 0
-    assert sum(evaluation.calls.values()) == evaluation.construction.calls
+    assert evaluation.aggregate["unused_entries"] == 0.5
 
 
-def test_a_plan_expects_no_call_for_recalling(examples: list[dspy.Example]) -> None:
-    """A plan says before a run how many calls each of its phases will make."""
-    plan = mempiler.plan(
-        "memory-r2", testset=examples, optimizer=None, metric="support", progress=False
-    )
-
-    assert plan.phases["recalling"].high == 0
-    assert plan.phases["writing memories"].high > 0
-
-
-class DiaryWriter(ScriptedWriter):
+class DiaryWriter(NoteWriter):
     """A writer that adds every session to one note, and keeps another that nobody needs."""
 
     def update(self, memory: Notebook, item: Item, extraction: None) -> Update[Notebook]:
@@ -293,21 +215,37 @@ class DiaryWriter(ScriptedWriter):
         return Update(memory.replace(notes=notes))
 
 
-def test_an_entry_that_a_later_session_changed_was_used() -> None:
-    """An entry is of use if it is recalled, or if a later session builds on it."""
-    unrelated_question = dspy.Example(history=ann_history(), question="Zebra?", answer="zebra")
-    diary = MemoryProgram(
-        ScriptedMethod(DiaryWriter(store_fact)), QuestionAnswering(), name="diary"
-    )
+def test_a_note_that_a_later_session_changed_was_used() -> None:
+    """No question recalls the two notes, but the second session has added to the diary."""
+    history = history_of_ann("I moved to Lisbon.", "My dog is called Rex.")
+    unrelated_question = dspy.Example(history=history, question="Zebra?", answer="zebra")
+    diary = MemoryProgram(NoteMethod(DiaryWriter(Notes())), QuestionAnswering(), name="diary")
 
     evaluation = evaluate(diary, [unrelated_question], support_tokens=1)
 
-    # Of the two entries, the diary was used, and the motto was not.
     assert evaluation.aggregate["unused_entries"] == 0.5
 
 
-def test_the_figures_of_the_metric_are_printed_and_recorded(examples: list[dspy.Example]) -> None:
-    evaluation = evaluate(program_with(store_copies), examples, support_tokens=20)
+@pytest.mark.parametrize(
+    ("notes", "ratio"),
+    [
+        pytest.param(["Ann: Lisbon"], 2 / 4, id="short"),
+        pytest.param(["I moved to Lisbon", "I moved to Lisbon"], 8 / 4, id="copied twice"),
+    ],
+)
+def test_stored_words_are_counted_for_each_word_that_was_said(
+    notes: list[str], ratio: float
+) -> None:
+    history = history_of_ann("I moved to Lisbon")  # four words
+    example = question(history, "Where does Ann live?", answer="Lisbon")
+
+    evaluation = evaluate(program_storing(notes), [example])
+
+    assert evaluation.aggregate["stored_words_per_said_word"] == ratio
+
+
+def test_the_figures_of_the_metric_are_printed_and_recorded() -> None:
+    evaluation = evaluate(program_storing(LISBON_IN_NOTES), [question_about_lisbon()])
 
     assert "of no use (unused_entries)" in str(evaluation)
     assert "words stored for each word said" in str(evaluation)
@@ -317,49 +255,94 @@ def test_the_figures_of_the_metric_are_printed_and_recorded(examples: list[dspy.
     }
 
 
-def test_other_metrics_have_no_figures_of_support(examples: list[dspy.Example]) -> None:
-    assert evaluate(program_with(store_copies), examples, metric="f1").aggregate == {}
+def test_other_metrics_have_no_figures_of_support() -> None:
+    evaluation = evaluate(program_storing(LISBON_IN_NOTES), [question_about_lisbon()], metric="f1")
+
+    assert evaluation.aggregate == {}
 
 
-def test_without_answers_a_question_is_called_neither_right_nor_wrong(
-    examples: list[dspy.Example],
-) -> None:
-    evaluation = evaluate(program_with(store_first_fact_only), examples)
-
-    reasons = [row.reason for row in evaluation.rows]
-    assert sorted(reasons) == ["supported", "unsupported", "unsupported"]
+# What is asked of models.
 
 
-def test_a_longer_context_counts_more_tokens_although_nothing_answers(
-    examples: list[dspy.Example],
-) -> None:
-    with_facts = evaluate(program_with(store_fact), examples)
-    with_copies = evaluate(program_with(store_copies), examples)
+def test_a_question_costs_no_call() -> None:
+    evaluation = evaluate(program_storing(LISBON_IN_NOTES), [question_about_lisbon()])
 
-    tokens_of_facts = tokens_of_questions(with_facts, with_facts.headline_rows)
-    tokens_of_copies = tokens_of_questions(with_copies, with_copies.headline_rows)
-    assert len(tokens_of_facts) == len(examples)
-    for short_context, long_context in zip(tokens_of_facts, tokens_of_copies, strict=True):
-        assert 0 < short_context < long_context / 3
+    assert sum(evaluation.calls.values()) == 0
+    assert [row.answer for row in evaluation.rows] == [""]
+    assert evaluation.failures == 0
 
 
-def prompt_tokens_objective(script: Script, benchmark: Benchmark) -> float:
-    """Return the objective by which GEPA prefers programs whose contexts are short."""
+def test_the_same_program_answers_if_the_metric_needs_an_answer() -> None:
+    evaluation = evaluate(program_storing(LISBON_IN_NOTES), [question_about_lisbon()], metric="f1")
+
+    assert evaluation.calls["task"] == 1
+
+
+def test_a_method_that_writes_with_a_model_asks_it_for_nothing_else() -> None:
+    """Memory-R2 asks a model to write memories. `construction` counts the calls that wrote."""
+    evaluation = evaluate("memory-r2", [question_about_lisbon()])
+
+    assert evaluation.construction is not None
+    assert evaluation.construction.calls > 0
+    assert sum(evaluation.calls.values()) == evaluation.construction.calls
+
+
+def test_a_plan_expects_no_call_for_recalling() -> None:
+    """A plan says before a run how many calls each of its phases will make.
+
+    Memory-R2 asks a model to write memories.
+    """
+    plan = mempiler.plan(
+        "memory-r2",
+        testset=[question_about_lisbon()],
+        optimizer=None,
+        metric="support",
+        progress=False,
+    )
+
+    assert plan.phases["recalling"].high == 0
+    assert plan.phases["writing memories"].high > 0
+
+
+# Tokens of the recalled text, by which programs of equal scores are compared.
+
+
+def tokens_of_only_question(note: str) -> float:
+    """Return the tokens that a question counts for, if a program stores and recalls a note."""
+    evaluation = evaluate(program_storing([note]), [question_about_lisbon()])
+    (tokens,) = tokens_of_questions(evaluation, evaluation.headline_rows)
+    return tokens
+
+
+def test_a_longer_context_counts_more_tokens_although_nothing_answers() -> None:
+    tokens_of_short_note = tokens_of_only_question("Ann lives in Lisbon.")
+    tokens_of_long_note = tokens_of_only_question("Ann lives in Lisbon." * 10)
+
+    assert tokens_of_short_note > 0
+    assert tokens_of_long_note > 3 * tokens_of_short_note
+
+
+def prompt_tokens_objective(note: str) -> float:
+    """Return the objective by which GEPA prefers programs that recall short texts."""
+    benchmark = Benchmark.from_examples([question_about_lisbon()], "support")
     example = benchmark.examples[0]
-    prediction = program_with(script).recalling_only()(**example.inputs())
+    prediction = program_storing([note]).recalling_only()(**example.inputs())
     return MetricViews(benchmark).feedback(example, prediction).objective_scores["prompt_tokens"]
 
 
-def test_gepa_prefers_the_shorter_of_two_contexts(examples: list[dspy.Example]) -> None:
-    """GEPA is an optimizer: it looks for prompts with a high score, and other high objectives."""
-    benchmark = Benchmark.from_examples(examples, "support")
+def test_gepa_prefers_the_shorter_of_two_contexts() -> None:
+    """GEPA is an optimizer: it looks for prompts with a high score, and other high objectives.
 
-    objective_of_facts = prompt_tokens_objective(store_fact, benchmark)
-    objective_of_copies = prompt_tokens_objective(store_copies, benchmark)
+    It takes more for better, so the tokens count as negative numbers.
+    """
+    objective_of_short_note = prompt_tokens_objective("Ann lives in Lisbon.")
+    objective_of_long_note = prompt_tokens_objective("Ann lives in Lisbon." * 10)
 
-    # GEPA takes more for better, so the tokens count as negative numbers.
-    assert objective_of_facts < 0
-    assert objective_of_copies < objective_of_facts * 3
+    assert objective_of_short_note < 0
+    assert objective_of_long_note < 3 * objective_of_short_note
+
+
+# What reports say.
 
 
 @pytest.mark.parametrize(
@@ -369,9 +352,7 @@ def test_gepa_prefers_the_shorter_of_two_contexts(examples: list[dspy.Example]) 
         ("f1", "tokens of prompts, a question"),
     ],
 )
-def test_the_page_of_a_frontier_names_the_tokens_that_count(
-    examples: list[dspy.Example], metric: str, title: str
-) -> None:
+def test_the_page_of_a_frontier_names_the_tokens_that_count(metric: str, title: str) -> None:
     """The page of a compile draws the programs that GEPA tried, by their scores and tokens."""
     candidate = FrontierPoint(
         number=0,
@@ -382,47 +363,95 @@ def test_the_page_of_a_frontier_names_the_tokens_that_count(
         prompt_tokens=40.0,
         on_frontier=True,
     )
-    evaluation = evaluate(program_with(store_fact), examples, metric=metric)
+    evaluation = evaluate(
+        program_storing(LISBON_IN_NOTES), [question_about_lisbon()], metric=metric
+    )
 
     html = render_page(run_page("compile", "a-run", {"before": evaluation}, frontier=(candidate,)))
 
     assert title in html
 
 
+def evaluate_with_lost_dog() -> mempiler.Evaluation:
+    """Evaluate a program that stores where Ann lives, and loses that her dog is called Rex."""
+    history = history_of_ann("I moved to Lisbon.", "My dog is called Rex.")
+    examples = [
+        question(history, "Where does Ann live?", answer="Lisbon", evidence="D1:1"),
+        question(history, "What is Ann's dog called?", answer="Rex", evidence="D2:1"),
+    ]
+    return evaluate(program_storing(["Ann lives in Lisbon."], []), examples)
+
+
+def test_without_answers_a_question_is_called_neither_right_nor_wrong() -> None:
+    evaluation = evaluate_with_lost_dog()
+
+    reasons = {row.question: row.reason for row in evaluation.rows}
+    assert reasons == {
+        "Where does Ann live?": "supported",
+        "What is Ann's dog called?": "unsupported",
+    }
+
+
 @pytest.mark.usefixtures("own_results_folder")
-def test_questions_without_support_are_shown_with_the_words_that_were_lost(
-    examples: list[dspy.Example],
-    cli: RunCommand,
-) -> None:
-    evaluate(program_with(store_first_fact_only), examples)
+def test_a_run_is_shown_with_the_number_of_questions_without_support(cli: RunCommand) -> None:
+    evaluate_with_lost_dog()
 
     _, page, _ = cli("show", "last")
-    assert "--wrong: the questions without support (2)" in page
+
+    assert "--wrong: the questions without support (1)" in page
     assert "over all questions" in page
     assert "over all answers" not in page
 
+
+@pytest.mark.usefixtures("own_results_folder")
+def test_questions_without_support_are_listed_with_the_words_that_were_lost(
+    cli: RunCommand,
+) -> None:
+    evaluate_with_lost_dog()
+
     _, unsupported, _ = cli("show", "last", "--wrong")
+
     assert "support: 0% of the words of 'Rex'" in unsupported
     assert "Never said in any entry about it: rex." in unsupported
     # Nothing answered, so no answer is spoken of.
     assert "answer" not in unsupported.replace("gold answer's words", "")
 
-    # The list names a question in a command, as in "mempiler show last --question ID: ...".
-    question_id = unsupported.partition("--question ")[2].split(": ")[0]
-    _, details, _ = cli("show", "last", "--question", question_id)
+
+@pytest.mark.usefixtures("own_results_folder")
+def test_a_question_without_support_is_shown_with_the_words_that_were_lost(
+    cli: RunCommand,
+) -> None:
+    evaluation = evaluate_with_lost_dog()
+    (lost_dog_row,) = [row for row in evaluation.rows if row.reason == "unsupported"]
+
+    _, details, _ = cli("show", "last", "--question", lost_dog_row.id)
+
     assert details.count("Never said in any entry about it") == 1
 
 
-def test_a_question_without_support_is_no_wrong_answer_on_the_page(
-    examples: list[dspy.Example],
+@pytest.mark.usefixtures("own_results_folder")
+def test_the_list_of_questions_without_support_names_the_command_that_shows_one(
+    cli: RunCommand,
 ) -> None:
-    evaluation = evaluate(program_with(store_first_fact_only), examples)
+    evaluation = evaluate_with_lost_dog()
+    (lost_dog_row,) = [row for row in evaluation.rows if row.reason == "unsupported"]
+
+    _, unsupported, _ = cli("show", "last", "--wrong")
+
+    assert f"--question {lost_dog_row.id}: " in unsupported
+
+
+def test_a_question_without_support_is_no_wrong_answer_on_the_page() -> None:
+    evaluation = evaluate_with_lost_dog()
 
     html = render_page(run_page("evaluate", "a-run", {"score": evaluation}))
 
     assert "Which questions have no support" in html
     assert "without support or failed" in html
     assert "Why answers are wrong" not in html
+
+
+# What is refused, and what is not.
 
 
 @pytest.mark.usefixtures("own_results_folder")
@@ -463,15 +492,15 @@ def test_only_a_model_that_is_asked_something_needs_a_key(
     assert "'anthropic/x': there is no key; set ANTHROPIC_API_KEY" in stderr
 
 
-def test_a_system_that_answers_by_itself_is_refused(examples: list[dspy.Example]) -> None:
+def test_a_system_that_answers_by_itself_is_refused() -> None:
     def agent(history: History, question: str) -> str:
         return "Lisbon"
 
     with pytest.raises(UserError, match="answers by itself and shows no memory"):
-        evaluate(agent, examples)
+        evaluate(agent, [question_about_lisbon()])
 
 
-def test_the_users_own_store_is_searched(examples: list[dspy.Example]) -> None:
+def test_the_users_own_store_is_searched() -> None:
     """A user may evaluate a class with `add` and `search`."""
 
     class Store:
@@ -486,26 +515,32 @@ def test_the_users_own_store_is_searched(examples: list[dspy.Example]) -> None:
         def search(self, query: str, k: int) -> list[str]:
             return self.lines[:k]
 
-    evaluation = evaluate(Store, examples)
+    evaluation = evaluate(Store, [question_about_lisbon()])
 
     assert evaluation.score == 1
     assert evaluation.aggregate == {}
     assert sum(evaluation.calls.values()) == 0
 
 
-def test_a_model_to_answer_is_refused(examples: list[dspy.Example]) -> None:
+def test_a_model_to_answer_is_refused() -> None:
+    program = program_storing(LISBON_IN_NOTES)
+
     with pytest.raises(UserError, match="asks for no answer: --answer-lm has nothing to do"):
-        evaluate(program_with(store_fact), examples, answer_lm="offline")
+        evaluate(program, [question_about_lisbon()], answer_lm="offline")
 
 
-def test_support_tokens_are_refused_with_another_metric(examples: list[dspy.Example]) -> None:
+def test_support_tokens_are_refused_with_another_metric() -> None:
+    program = program_storing(LISBON_IN_NOTES)
+
     with pytest.raises(UserError, match="goes with the metric support alone"):
-        evaluate(program_with(store_fact), examples, metric="f1", support_tokens=20)
+        evaluate(program, [question_about_lisbon()], metric="f1", support_tokens=20)
 
 
-def test_support_tokens_of_0_are_refused(examples: list[dspy.Example]) -> None:
+def test_support_tokens_of_0_are_refused() -> None:
+    program = program_storing(LISBON_IN_NOTES)
+
     with pytest.raises(UserError, match="support_tokens = 0"):
-        evaluate(program_with(store_fact), examples, support_tokens=0)
+        evaluate(program, [question_about_lisbon()], support_tokens=0)
 
 
 @pytest.mark.parametrize(
@@ -533,13 +568,12 @@ def test_a_training_refuses_the_metric() -> None:
         mempiler.train(benchmark="memory-env", metric="support", lm="local:tiny", progress=False)
 
 
-def test_an_optimizer_sees_the_calls_that_wrote_and_recalls_without_answering(
-    examples: list[dspy.Example],
-) -> None:
+def test_an_optimizer_sees_the_calls_that_wrote_and_recalls_without_answering() -> None:
     """What an optimizer tunes is the student; it learns of its calls from DSPy's trace."""
     program = mempiler.build("memory-r2")
     student = program.staged("write", answers=False)
-    inputs = Benchmark.from_examples(examples).examples[0].inputs()
+    benchmark = Benchmark.from_examples([question_about_lisbon()])
+    inputs = benchmark.examples[0].inputs()
 
     with dspy.context(lm=mempiler.language_model("offline"), trace=[]):
         prediction = student(**inputs)
@@ -567,36 +601,35 @@ def test_the_stage_read_tunes_the_prompts_that_recall_and_not_the_one_that_answe
     assert all_names - tuned_names == {"task.answer"}
 
 
-def writer_feedback(examples: Sequence[dspy.Example], seen_turn_id: str) -> str:
+def feedback_on_lost_dog(seen_turn: str) -> str:
     """Return the feedback that GEPA gives a writer on a call that saw a certain turn.
 
-    The writer did not store Rex, whom the question is about.
+    The question is about Ann's dog, which the writer did not store.
     """
-    benchmark = Benchmark.from_examples(examples, "support")
-    question_about_rex = benchmark.examples[1]
-    program = program_with(store_first_fact_only)
-    prediction = program.recalling_only()(**question_about_rex.inputs())
+    history = history_of_ann("I moved to Lisbon.", "My dog is called Rex.")
+    question_about_dog = question(
+        history, "What is Ann's dog called?", answer="Rex", evidence="D2:1"
+    )
+    benchmark = Benchmark.from_examples([question_about_dog], "support")
+    example = benchmark.examples[0]
+    prediction = program_storing(["Ann lives in Lisbon."], []).recalling_only()(**example.inputs())
     # A call is traced as predictor, inputs and outputs.
-    calls: Any = [(None, {"dialogue": f"[{seen_turn_id}] Ann: words"}, None)]
+    calls: Any = [(None, {"dialogue": seen_turn}, None)]
 
     views = MetricViews(benchmark, writers=["writer"])
-    return views.feedback(question_about_rex, prediction, None, "writer", calls).feedback
+    return views.feedback(example, prediction, None, "writer", calls).feedback
 
 
-def test_a_writer_reads_which_words_were_lost(examples: list[dspy.Example]) -> None:
+def test_a_writer_reads_which_words_were_lost() -> None:
     """GEPA improves the prompt of a writer by feedback on its calls."""
-    # This turn says that the dog is called Rex.
-    feedback = writer_feedback(examples, seen_turn_id="D2:2")
+    feedback = feedback_on_lost_dog(seen_turn="[D2:1] Ann: My dog is called Rex.")
 
     assert "Never said in any entry about it: rex" in feedback
     assert "My dog is called Rex." in feedback
 
 
-def test_a_writer_that_saw_other_turns_reads_that_it_was_not_concerned(
-    examples: list[dspy.Example],
-) -> None:
-    # This turn is of another session.
-    feedback = writer_feedback(examples, seen_turn_id="D1:1")
+def test_a_writer_that_saw_other_turns_reads_that_it_was_not_concerned() -> None:
+    feedback = feedback_on_lost_dog(seen_turn="[D1:1] Ann: I moved to Lisbon.")
 
     assert feedback.startswith("This call did not see what the question was about")
 
@@ -631,7 +664,9 @@ def test_the_writing_of_a_memory_is_compiled_from_the_command_line(
     compile_command: list[str],
     cli: RunCommand,
 ) -> None:
+    """The program that is compiled recalls memories, and answers nothing."""
     exit_code, stdout, stderr = cli(*compile_command, "--support-tokens", "50")
+
     assert exit_code == 0, stderr
     result = json.loads(stdout)
     assert result["before"]["score"] > 0

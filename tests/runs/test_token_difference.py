@@ -42,12 +42,14 @@ def test_many_questions_about_two_conversations_that_differ_show_no_saving() -> 
 
 def test_one_conversation_shows_no_saving() -> None:
     difference = compare_tokens([10, 10], [1000, 1000], ["ann", "ann"])
+
     assert not difference.is_lower
     assert str(difference) == "-990 tokens a question, but all are about one conversation"
 
 
 def test_more_tokens_are_no_saving() -> None:
     difference = compare_tokens([1000, 1010], [500, 500], ["ann", "bob"])
+
     assert not difference.is_lower
 
 

@@ -71,7 +71,9 @@ def logged_run() -> Any:
 
 
 def test_a_run_has_tags_and_parameters(logged_run: Any) -> None:
+    """The parameter "lm" is "offline", and "long" is a text of 9,000 characters."""
     tags = logged_run.data.tags
+
     assert tags["command"] == "evaluate"
     assert tags["mlflow.source.name"] == "mempiler"
     assert tags["mlflow.user"]
@@ -106,6 +108,7 @@ def test_the_recall_of_an_evaluation_is_logged_as_a_metric() -> None:
         row("q1", recall={"recall@5": 0.5}),
     ]
     metrics = logged_metrics(evaluation(rows))
+
     # A metric of MLflow has no "@" in its name.
     assert metrics["evaluation.recall_at_5"] == 0.75
 
@@ -130,18 +133,27 @@ def test_the_usage_of_an_evaluation_is_logged_as_metrics() -> None:
 
 
 def test_an_evaluation_is_logged_with_every_row(logged_run: Any, tmp_path: Path) -> None:
+    """The evaluation has the questions q0, q1 and q2; the answer to q0 could not be read."""
     run_id = logged_run.info.run_id
-    lines = download(run_id, "evaluation_rows.jsonl", tmp_path).splitlines()
-    rows = [json.loads(line) for line in lines]
+
+    rows_text = download(run_id, "evaluation_rows.jsonl", tmp_path)
+    summary_text = download(run_id, "evaluation.json", tmp_path)
+
+    rows = [json.loads(line) for line in rows_text.splitlines()]
     assert [row["id"] for row in rows] == ["q0", "q1", "q2"]
     assert rows[0]["failure"]["kind"] == "parse"
-    assert json.loads(download(run_id, "evaluation.json", tmp_path))["n"] == 3
+    assert json.loads(summary_text)["n"] == 3
 
 
 @pytest.mark.parametrize("uri", ["nowhere://x", "sqlite:////proc/none/x.db"])
 def test_a_store_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    """A tracker opens the store when its block begins."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    assert uri in refusal(Tracker("test-wrong-store").__enter__)
+    tracker = Tracker("test-wrong-store")
+
+    message = refusal(tracker.__enter__)
+
+    assert uri in message
 
 
 def warnings_of_mempiler(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -199,6 +211,7 @@ def test_artifacts_lie_where_the_store_is(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
     expected = None if location is None else location.format(working_folder=tmp_path)
+
     assert artifact_location(uri) == expected
 
 
@@ -206,13 +219,19 @@ def test_the_store_is_in_the_results_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This is the default: no MLFLOW_TRACKING_URI names another store."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "results"))
+
     assert tracking_uri() == f"sqlite:///{tmp_path}/results/mlflow.db"
 
+
+def test_without_a_results_folder_the_store_is_below_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MEMPILER_HOME")
+
     assert tracking_uri() == f"sqlite:///{tmp_path}/runs/local/mlflow.db"
 
 
@@ -282,6 +301,7 @@ def test_a_process_that_is_killed_while_it_creates_the_database_leaves_nothing(
 def test_of_three_processes_that_need_the_database_only_one_creates_it(
     database: SlowDatabase,
 ) -> None:
+    """The database takes a while to create, so all three need it before it is there."""
     processes = [database.create_in_a_process() for _ in range(3)]
     for process in processes:
         process.join(timeout=30)
@@ -518,36 +538,30 @@ def test_a_store_without_datasets_or_prompts_costs_a_run_one_warning(
 def test_a_run_leaves_neither_key_nor_address_in_its_store(
     stub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """The store keeps data and traces of three questions, but not how their model was asked."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.chdir(tmp_path)
     server = stub()
     inputs = run_inputs(
-        benchmark="locomo",
-        train=6,
-        dev=4,
-        test=3,
-        lm=server.model,
-        api_base=server.url,
-        traces=None,
+        benchmark="locomo", test=3, lm=server.model, api_base=server.url, traces=None
     )
 
     evaluated = run_evaluate("turn-rag", inputs, "test")
 
-    # The store has data and traces of the run ...
     run = client().get_run(str(evaluated.run_id))
     assert run.inputs.dataset_inputs
     assert len(client().search_traces([run.info.experiment_id])) == 3
-    # ... but no secret; and neither the environment nor the working folder was touched.
-    store_files = [
-        path for path in tmp_path.rglob("*") if path.suffix in (".db", ".json", ".jsonl")
-    ]
-    assert len(store_files) > 2
-    for path in store_files:
+
+    files = [path for path in tmp_path.rglob("*") if path.suffix in (".db", ".json", ".jsonl")]
+    assert len(files) > 2
+    for path in files:
         content = path.read_bytes()
         assert b"sk-very-secret" not in content
         assert server.url.encode() not in content
+
+    # Neither the environment nor the working folder was touched.
     assert "MLFLOW_TRACKING_URI" not in os.environ
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 

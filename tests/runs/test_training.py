@@ -88,7 +88,13 @@ def test_an_export_is_a_python_package_that_requires_mempiler(tmp_path: Path) ->
 def test_an_exported_environment_has_the_histories_of_the_users_for_training(
     tmp_path: Path,
 ) -> None:
-    environment = Environment.open(export(tmp_path / "out", *TEN_USERS))
+    """Of ten users, six are for training: the others are dev and test."""
+    export_json = export(
+        tmp_path / "out", "--benchmark", "memory-env", "--benchmark-set", "users=10"
+    )
+
+    environment = Environment.open(export_json)
+
     assert len(environment.histories) == 6
 
 
@@ -159,7 +165,7 @@ def test_a_data_file_of_the_user_is_named_but_not_copied(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def export_content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The content of `export.json` of a made-up world."""
     path = export(tmp_path_factory.mktemp("export") / "out", *TEN_USERS)
     return json.loads(path.read_text())
@@ -180,10 +186,10 @@ def open_export(folder: Path, content: Any) -> Environment:
     ],
 )
 def test_an_export_with_other_fields_is_refused(
-    exported: dict[str, Any], fields: dict[str, Any], problem: str, tmp_path: Path
+    export_content: dict[str, Any], fields: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
     with pytest.raises(mempiler.ProgramError, match=problem):
-        open_export(tmp_path, {**exported, **fields})
+        open_export(tmp_path, {**export_content, **fields})
 
 
 @pytest.mark.parametrize(
@@ -195,11 +201,12 @@ def test_an_export_with_other_fields_is_refused(
     ],
 )
 def test_an_export_with_other_options_is_refused(
-    exported: dict[str, Any], options: dict[str, Any], problem: str, tmp_path: Path
+    export_content: dict[str, Any], options: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
-    changed_options = {**exported["options"], **options}
+    changed_options = {**export_content["options"], **options}
+
     with pytest.raises(mempiler.ProgramError, match=problem):
-        open_export(tmp_path, {**exported, "options": changed_options})
+        open_export(tmp_path, {**export_content, "options": changed_options})
 
 
 @pytest.mark.parametrize(
@@ -241,6 +248,7 @@ def test_an_export_that_is_impossible_is_refused_in_one_line(
     exit_code, _, error_output = cli(
         "export", "verifiers", method, *options, "--out", tmp_path / "out"
     )
+
     assert exit_code == 2
     (line,) = error_output.splitlines()
     assert re.search(message, line)
@@ -260,23 +268,30 @@ def test_an_export_that_is_impossible_is_refused_in_one_line(
 def test_the_optimizer_decides_the_groups_and_their_reward(
     optimizer: str, objective: str, session_reward: str
 ) -> None:
-    """Rollouts are compared within a group: all of a history, or all of a session.
+    """The optimizers are the ordinary GRPO, and LoGo-GRPO of the paper Memory-R2, with variants.
 
-    `session_reward` says which questions count as the reward of a session.
+    They compare rollouts within a group: all of a history, or all of a session. `session_reward`
+    says which questions count as the reward of a session.
     """
     training = TrainingConfig(objective=optimizer).training(seed=7)
+
     assert training.objective == objective
     assert training.session_reward == session_reward
     assert training.seed == 7
 
 
 def test_the_groups_and_rewards_of_every_optimizer_that_trains_are_tested() -> None:
+    """The test above has a case for each of these."""
     assert list(OBJECTIVES) == ["grpo", "grpo-session", "grpo-cumulative", "local", "logo-grpo"]
 
 
 def test_the_session_reward_of_logo_grpo_may_be_chosen() -> None:
+    """LoGo-GRPO is the training of the paper Memory-R2. Its session reward is "session"."""
     config = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
-    assert config.training(seed=0).session_reward == "cumulative"
+
+    training = config.training(seed=0)
+
+    assert training.session_reward == "cumulative"
 
 
 @pytest.mark.parametrize(
@@ -319,8 +334,12 @@ def test_a_setting_of_a_training_without_effect_is_refused(
 
 
 def test_a_session_reward_that_the_optimizer_has_anyway_is_no_mistake() -> None:
+    """The session reward of the objective "grpo" is "trajectory"."""
     config = TrainingConfig().changed({"objective": "grpo", "session_reward": "trajectory"})
-    assert config.training(seed=0).session_reward == "trajectory"
+
+    training = config.training(seed=0)
+
+    assert training.session_reward == "trajectory"
 
 
 @pytest.mark.parametrize(
@@ -337,6 +356,7 @@ def test_settings_in_one_object_may_repeat_the_defaults(settings: TrainingSettin
     """
     config = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
     expected = replace(settings, seed=7, objective="grpo", session_reward="session")
+
     assert config.training(seed=7) == expected
 
 
@@ -346,6 +366,7 @@ def test_each_setting_goes_to_the_group_that_has_it() -> None:
     config = defaults.changed(
         {"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5}
     )
+
     assert config.lora == 4
     assert config.settings.num_rollouts == 2
     assert config.settings.curriculum.tokens == 900
@@ -358,6 +379,7 @@ def test_a_training_of_all_weights_has_the_released_numbers() -> None:
     """By default a training is that of the paper Memory-R2, whose authors released their code."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
     trainer = Reinforcement.parse(config.trainer_settings)
+
     assert trainer.learning_rate == 2e-6
     assert trainer.epochs == 2
     assert trainer.batch_size == 2048
@@ -373,14 +395,20 @@ def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own(
     """A LoRA adapter has few weights, which are trained in the place of all weights."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
     trainer = Reinforcement.parse(config.trainer_settings)
+
     assert trainer.learning_rate == 1e-5
     assert trainer.epochs == 1
     assert trainer.batch_size == 2048
 
 
 def test_the_epochs_of_an_adapter_may_be_set() -> None:
-    config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
-    trainer = Reinforcement.parse(config.changed({"epochs": 3}).trainer_settings)
+    """By default a LoRA adapter is trained for one epoch; its learning rate stays 1e-5."""
+    config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
+
+    adapter_config = config.changed({"lora": 16, "epochs": 3})
+
+    trainer = Reinforcement.parse(adapter_config.trainer_settings)
+
     assert trainer.learning_rate == 1e-5
     assert trainer.epochs == 3
 
@@ -389,6 +417,7 @@ def test_the_epochs_of_an_adapter_may_be_set() -> None:
 def test_a_training_of_the_tiny_model_has_numbers_of_its_own(changes: dict[str, Any]) -> None:
     config = TrainingConfig.for_model("local:tiny").changed(changes)
     trainer = Reinforcement.parse(config.trainer_settings)
+
     assert trainer.learning_rate == 2e-4
     assert trainer.epochs == 2
     assert trainer.batch_size == 48
@@ -404,11 +433,13 @@ def test_a_setting_that_trl_does_not_decide_is_refused_before_the_model_is_made(
     Mempiler sets some of its settings itself.
     """
     message = "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"
+
     with pytest.raises(mempiler.UserError, match=message):
         TrainingConfig.for_model("local:tiny").changed({"trainer": "trl", "trl": {"epsilon": 0.1}})
 
 
 def test_the_configurations_of_the_manual_are_valid() -> None:
+    """Each configuration sets the trainer, settings of the training, and settings of TRL."""
     manual = (PACKAGE / "docs" / "training.md").read_text(encoding="utf-8")
     configurations = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
     assert len(configurations) >= 2
@@ -486,6 +517,7 @@ def test_a_training_on_own_examples_is_planned() -> None:
         train_set={"steps": 1, "horizons": [1]},
         progress=False,
     )
+
     assert plan.phases["training"].high > 0
 
 

@@ -27,6 +27,7 @@ from ..run_inputs import run_inputs
 from .evaluations import reproducible_part
 
 EVALUATE = ["evaluate", "turn-rag", "--split", "train", "--adapter", "chat"]
+"""Asks the training questions. Turn RAG makes one call for each."""
 
 Script = Callable[[int, str], str | None]
 """What a stub server does with a request, by its number and its prompt."""
@@ -126,6 +127,7 @@ def test_options_that_do_not_go_with_workers_are_refused(
 def test_a_model_that_cannot_be_sent_to_another_process_is_refused_in_one_line(ray: Any) -> None:
     lm = dspy.LM("own/model", engine=OfflineEngine())
     lm.lock = threading.Lock()  # locks cannot be pickled
+
     with pytest.raises(UserError) as refused:
         mempiler.evaluate("turn-rag", benchmark="locomo", test=6, lm=lm, workers=2, progress=False)
     message = str(refused.value)
@@ -142,6 +144,7 @@ class Unpicklable:
 
 def test_any_error_of_pickling_is_one_line(ray: Any) -> None:
     inputs: Any = [Unpicklable()]
+
     with pytest.raises(UserError) as refused:
         list(run_in_processes(work, inputs, workers=2))
     assert "cannot be sent to another process" in str(refused.value)
@@ -152,6 +155,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray is only installed if a user asks for it."""
     monkeypatch.setitem(sys.modules, "ray", None)
     message = r"^ray is not installed; run: pip install '\.\[ray\]'$"
+
     with pytest.raises(MissingDependencyError, match=message):
         run_inputs("locomo", workers=2)
 
@@ -216,6 +220,7 @@ def test_a_budget_holds_over_all_processes(ray: Any, stub: Any, mempiler_cli: An
     server = stub(delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
     evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).printed_json
+
     assert evaluated["stopped"] == "budget reached: max-calls 15"
     assert 0 < evaluated["n"] < 24
     assert evaluated["calls"]["task"] == 15
@@ -230,6 +235,7 @@ def test_a_budget_holds_where_a_worker_is_killed(
     server = stub(kill_worker_after(4), delay=0.05)
     options = ["--workers", "2", "--max-calls", "15"]
     evaluated = mempiler_cli(server, *EVALUATE, *options, train=24, threads=4).printed_json
+
     assert evaluated["stopped"] == "budget reached: max-calls 15"
     assert 0 < evaluated["n"] < 24
     # The budget of the killed worker comes back, less the calls that its two threads may have had
@@ -273,6 +279,7 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(
 def test_an_address_without_a_cluster_is_refused_in_one_line(ray: Any) -> None:
     ray.shutdown()
     message = r"--workers 127.0.0.1:1: no Ray cluster answers there"
+
     with pytest.raises(UserError, match=message):
         list(run_in_processes(work, [SLOW_SUCCESS], workers="127.0.0.1:1"))
 

@@ -120,35 +120,50 @@ def set_filter(browser: Browser, field: str, value: str) -> None:
 
 
 def test_a_click_on_a_point_of_the_frontier_shows_its_prompt(opened: Browser) -> None:
+    """GEPA tries programs, the candidates. The page draws them by score and length of prompt."""
     assert visible_ids(opened, ".candidate") == []
+
     click(opened, 'svg a[href="#candidate-1"] circle')
+
     assert visible_ids(opened, ".candidate") == ["candidate-1"]
     assert texts(opened, "#candidate-1 .diff") == ["Instruction <b>1</b>"]
 
 
-def test_a_reader_gets_from_a_filter_to_a_question_its_evidence_and_its_prompt(
-    opened: Browser,
-) -> None:
-    # A filter leaves the one question that became better.
+def test_a_filter_leaves_the_question_that_became_better(opened: Browser) -> None:
+    """Of four questions, question 2 became right by the compile."""
     assert texts(opened, "#count") == ["4 questions"]
+
     set_filter(opened, "change", "better")
+
     assert texts(opened, "#count") == ["1 of 4 questions"]
     assert texts(opened, "#list .asked") == ["Question 2?"]
 
-    # A click on it shows its evidence.
-    opened.evaluate("document.querySelector('#list button').click()")
+
+def test_a_click_on_a_question_shows_its_evidence(opened: Browser) -> None:
+    """The prompt of question 2 had the evidence D1:1, and not D4:2."""
+    set_filter(opened, "change", "better")
+
+    click(opened, "#list button")
+
     assert texts(opened, "#detail > h3") == ["Question 2?"]
     assert texts(opened, "#detail > div .entries li.gold") == [
         "[D4:2] Ann: Elsewhere.",
         "[D1:1] Ann: Question 2? gold evidence",
     ]
 
-    # A click on "prompt" shows the prompt.
+
+def test_a_click_on_prompt_shows_the_prompt_of_a_question(opened: Browser) -> None:
+    click(opened, "#list button")
+
     opened.evaluate("document.querySelector('#detail > div details > summary').click()")
     wait(opened, milliseconds=50)
+
     assert "[D1:2] Bob: Yes." in texts(opened, "#detail > div .prompt code")
 
-    # All that was asked for is the file itself.
+
+def test_the_page_fetches_nothing_but_itself(opened: Browser) -> None:
+    click(opened, "#list button")
+
     (address,) = opened.requests
     assert address.startswith("file:")
     assert opened.errors == []
@@ -202,6 +217,7 @@ def test_the_page_has_no_serious_fault_of_accessibility(opened: Browser, scheme:
     opened.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     faults = serious_faults(opened)
     opened.media()  # as before, for the next test
+
     assert faults == []
 
 

@@ -132,54 +132,80 @@ PARSE_FAILURE = Failure(kind="parse", where="x", message="y")
 def test_a_question_says_where_it_went_wrong(
     changes: dict[str, Any], reason: str, recall_extent: str
 ) -> None:
-    """A wrong answer has a reason.
+    """By default the answer is right, and of two pieces of evidence one was recalled.
 
-    "missed" and "part": evidence was not recalled. "read": it was recalled, but the model answered
-    wrongly all the same. "prompted": nothing was reported as recalled, but the evidence stood in
-    the prompts.
+    A wrong answer has a reason. "missed" and "part": evidence was not recalled. "read": it was
+    recalled, but the model answered wrongly all the same. "prompted": nothing was reported as
+    recalled, but the evidence stood in the prompts.
     """
     question = row(**changes)
+
     assert question.reason == reason
     assert question.recall_extent == recall_extent
     assert question.right == (reason == "right")
 
 
-@pytest.fixture
-def script_data() -> dict[str, Any]:
-    """The data that the script of a page reads: two questions that recalled the same entries."""
-    html = page_html(row(), row(1))
+def script_data(*rows: Row) -> dict[str, Any]:
+    """Return the data that the script of the page of these questions reads."""
+    html = page_html(*rows)
     _, _, after_start_tag = html.partition('<script type="application/json" id="data">')
     data, _, _ = after_start_tag.partition("</script>")
     return json.loads(data)
 
 
-def test_recalled_entries_are_named_by_the_numbers_of_their_lines(
-    script_data: dict[str, Any],
-) -> None:
+def test_recalled_entries_are_named_by_the_numbers_of_their_lines() -> None:
     """Lines of prompts recur in many questions, so the page holds each once, in one list."""
-    lines = script_data["lines"]
-    first_question, second_question = script_data["questions"]
-    # A page of one evaluation has one phase; that of a compile has those before and after.
-    (first_phase,) = first_question["shown"]
-    (second_phase,) = second_question["shown"]
+    trace = QuestionTrace(
+        entries=(
+            Entry(line="[D1:1] Ann: Where?", kind="turn", sources=("D1:1",)),
+            Entry(line="[D1:2] Bob: Yes.", kind="turn", sources=("D1:2",)),
+        )
+    )
 
-    entry_lines = [lines[entry["line"]] for entry in first_phase["entries"]]
-    assert entry_lines == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
-    assert [entry["gold"] for entry in first_phase["entries"]] == [True, False]
-    assert first_phase["found"] == ["D1:1"]
+    data = script_data(plain_row("q0", trace=trace), plain_row("q1", trace=trace))
+
+    # A page of one evaluation has one phase; that of a compile has those before and after.
+    (first_phase,) = data["questions"][0]["shown"]
+    (second_phase,) = data["questions"][1]["shown"]
+    lines = [data["lines"][entry["line"]] for entry in first_phase["entries"]]
+    assert lines == ["[D1:1] Ann: Where?", "[D1:2] Bob: Yes."]
     assert second_phase["entries"] == first_phase["entries"]
 
 
-def test_a_prompt_and_a_recalled_entry_share_the_number_of_their_line(
-    script_data: dict[str, Any],
-) -> None:
-    lines = script_data["lines"]
-    (phase,) = script_data["questions"][0]["shown"]
+def test_recalled_evidence_is_marked() -> None:
+    trace = QuestionTrace(
+        entries=(
+            Entry(line="[D1:1] Ann: Where?", kind="turn", sources=("D1:1",)),
+            Entry(line="[D1:2] Bob: Yes.", kind="turn", sources=("D1:2",)),
+        ),
+        evidence={"D1:1": "[D1:1] Ann: Where?", "D4:2": "[D4:2] Ann: Elsewhere."},
+    )
+
+    data = script_data(plain_row(trace=trace))
+
+    (phase,) = data["questions"][0]["shown"]
+    assert [entry["gold"] for entry in phase["entries"]] == [True, False]
+    assert phase["found"] == ["D1:1"]
+
+
+def test_a_prompt_and_a_recalled_entry_share_the_number_of_their_line() -> None:
+    call = LMCall(
+        predictor="task.answer",
+        outcome="ok",
+        messages=(("user", "What?\n[D1:2] Bob: Yes."),),
+        answer="A",
+    )
+    entry = Entry(line="[D1:2] Bob: Yes.", kind="turn", sources=("D1:2",))
+    trace = QuestionTrace(entries=(entry,), calls=(call,))
+
+    data = script_data(plain_row(trace=trace))
+
+    (phase,) = data["questions"][0]["shown"]
     line_numbers = phase["calls"][0]["messages"][0]["content"]
-    assert [lines[number] for number in line_numbers] == ["What?", "[D1:2] Bob: Yes."]
-    assert line_numbers[1] == phase["entries"][1]["line"]
+    assert [data["lines"][number] for number in line_numbers] == ["What?", "[D1:2] Bob: Yes."]
+    assert line_numbers[1] == phase["entries"][0]["line"]
     # Lines that recur are there once.
-    assert len(set(lines)) == len(lines)
+    assert len(set(data["lines"])) == len(data["lines"])
 
 
 def test_a_changed_prompt_is_shown_as_a_diff() -> None:
@@ -242,6 +268,7 @@ def test_the_security_policy_of_a_page_allows_only_its_own_scripts() -> None:
     _, _, after_name = html.partition('Content-Security-Policy" content="')
     escaped_policy, _, _ = after_name.partition('"')
     policy = escaped_policy.replace("&#39;", "'")
+
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
 
@@ -250,6 +277,7 @@ def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
     html = page_html(row())
     # The only "http" is in the name of an attribute.
     without_attribute = html.replace("<meta http-equiv", "<meta").replace('"http-equiv', "")
+
     assert "http" not in without_attribute
     assert " onclick" not in html
     assert " style=" not in html
@@ -352,7 +380,9 @@ def terminal_lines(shown: Evaluation) -> list[str]:
 
 
 def test_the_terminal_shows_categories_and_what_their_scores_rest_on() -> None:
+    """Category 1 has two questions, and category 5, which is not in the score, has one."""
     lines = terminal_lines(scored({"1": [0.5, 0.25], "5": [1.0]}))
+
     # Columns may be wider than their cells.
     rows = [" ".join(line.split()) for line in lines]
     # Category, questions, score with its interval, F1, and failures. One question has no interval.
@@ -367,6 +397,7 @@ def test_the_first_line_says_if_scores_are_a_smoke_test_only(comparable: bool) -
     """Scores with the offline engine in place of a model can be compared with nothing."""
     long_name = "a-very-long-method-name-" * 4
     lines = terminal_lines(scored({"1": [0.5]}, comparable=comparable, program=long_name))
+
     assert (SMOKE_TEST in lines[0]) is not comparable
 
 
@@ -393,11 +424,15 @@ def test_the_first_line_says_if_scores_are_a_smoke_test_only(comparable: bool) -
 )
 def test_usage_is_one_line(changes: dict[str, Any], usage: str) -> None:
     facts = usage_facts({"score": scored({"1": [0.5]}, **changes)})
+
     assert facts == [("LM calls", usage)]
 
 
-def evaluation_with_four_calls() -> Evaluation:
-    """Return an evaluation that reports four calls: three wrote the memory, and one answered."""
+def evaluation_with_four_calls(metered_calls: int) -> Evaluation:
+    """Return an evaluation that reports four calls: three wrote the memory, and one answered.
+
+    The meter of the run counts calls of our models alone, here `metered_calls`.
+    """
     writing = Usage(calls=3, input_tokens=600, output_tokens=0, cost=1.0, seconds=2.0)
     answered = plain_row(
         calls=1,
@@ -408,18 +443,24 @@ def evaluation_with_four_calls() -> Evaluation:
         search=2.0,
         search_cpu=1.5,
     )
-    return plain_evaluation([answered], construction=writing, cost=None)
+    return plain_evaluation(
+        [answered],
+        construction=writing,
+        cost=None,
+        calls={"task": metered_calls},
+        tokens={"input": 0, "output": 0},
+    )
 
 
 def test_the_calls_that_the_meter_of_the_run_counted_are_shown() -> None:
-    """The meter counts calls of our models. It counted one call, although the rows report four."""
-    assert evaluation_with_four_calls().metered_usage["calls"]["task"] == 1
+    scored_here = evaluation_with_four_calls(metered_calls=1)
+
+    assert scored_here.metered_usage["calls"] == {"task": 1}
 
 
 def test_reported_calls_are_shown_as_made_elsewhere_if_the_meter_counted_none() -> None:
     """A system of the user's may report calls that it made without our models."""
-    no_metered_calls = {"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}}
-    scored_elsewhere = evaluation_with_four_calls().model_copy(update=no_metered_calls)
+    scored_elsewhere = evaluation_with_four_calls(metered_calls=0)
 
     calls, retrieval = usage_facts({"score": scored_elsewhere})
 
@@ -431,13 +472,20 @@ def test_reported_calls_are_shown_as_made_elsewhere_if_the_meter_counted_none() 
 
 def test_a_page_whose_phases_are_replaced_shows_the_questions_of_the_new_ones() -> None:
     """A page keeps what it has computed of its evaluations; a copy must not take that over."""
-    phases = {"a": evaluation(row(0)), "b": evaluation(row(0, score=0.0))}
-    page = run_page("compare", "a-run", phases, facts=[])
-    assert page.total is not None
+    first_run = evaluation(row(0, score=1.0))
+    second_run = evaluation(row(0, score=0.0))
+    page = run_page("compare", "a-run", {"a": first_run, "b": second_run}, facts=[])
     assert len(page.questions[0].rows) == 2
 
-    page_with_one_phase = page.model_copy(update={"phases": {"a": page.phases["a"]}})
-    assert len(page_with_one_phase.questions[0].rows) == 1
+    page_of_first_run = page.model_copy(update={"phases": {"a": first_run}})
+
+    assert len(page_of_first_run.questions[0].rows) == 1
+
+
+def test_a_page_whose_phases_are_removed_has_no_total() -> None:
+    page = run_page("evaluate", "a-run", {"score": evaluation(row())}, facts=[])
+    assert page.total is not None
 
     page_without_phases = page.model_copy(update={"phases": {}})
+
     assert page_without_phases.total is None

@@ -43,6 +43,7 @@ def question(number: int, **fields: Any) -> ReviewedQuestion:
 
 
 def open_page(browser: Browser, folder: Path, *questions: ReviewedQuestion) -> None:
+    """Open the review page of some questions, which a person has not looked at yet."""
     file = folder / "review.html"
     file.write_text(render_review_page(questions, "questions.jsonl"), encoding="utf-8")
     browser.open(file)
@@ -57,6 +58,7 @@ def press(browser: Browser, number: int, button: str) -> None:
 
 
 def write_answer(browser: Browser, number: int, text: str) -> None:
+    """Write another answer into the field of a question."""
     browser.evaluate(
         f"(() => {{ const field = document.querySelectorAll('textarea')[{number}];"
         f"field.value = {json.dumps(text)}; field.dispatchEvent(new Event('input')); }})()"
@@ -64,7 +66,7 @@ def write_answer(browser: Browser, number: int, text: str) -> None:
 
 
 def downloaded(browser: Browser) -> str:
-    """Return what the button for the download puts into the file."""
+    """Return what the button for the download puts into the file: a line for each row."""
     return browser.evaluate("document.body.reviewedLines()")
 
 
@@ -72,15 +74,31 @@ def test_accepted_questions_come_out_and_dropped_and_open_ones_do_not(
     browser: Browser, tmp_path: Path
 ) -> None:
     open_page(browser, tmp_path, question(0), question(1), question(2))
-    assert browser.evaluate("document.getElementById('download').disabled")
 
     press(browser, 0, "Accept")
     press(browser, 1, "Drop")
 
     (line,) = downloaded(browser).splitlines()
-    row = json.loads(line)
-    assert row == question(0).row
-    assert not line.startswith(ROW_MARK)
+    assert json.loads(line) == question(0).row
+
+
+def test_a_reviewed_row_is_told_from_a_row_of_an_export(browser: Browser, tmp_path: Path) -> None:
+    """Every line that an export wrote begins with `ROW_MARK`."""
+    open_page(browser, tmp_path, question(0))
+
+    press(browser, 0, "Accept")
+
+    assert not downloaded(browser).startswith(ROW_MARK)
+
+
+def test_nothing_can_be_downloaded_before_a_question_was_accepted(
+    browser: Browser, tmp_path: Path
+) -> None:
+    open_page(browser, tmp_path, question(0))
+    assert browser.evaluate("document.getElementById('download').disabled")
+
+    press(browser, 0, "Accept")
+
     assert not browser.evaluate("document.getElementById('download').disabled")
 
 
@@ -91,7 +109,8 @@ def test_a_corrected_answer_comes_out(browser: Browser, tmp_path: Path) -> None:
     press(browser, 0, "Accept")
 
     row = json.loads(downloaded(browser))
-    assert (row["answer"], row["category"]) == ("Porto", "corrected")
+    assert row["answer"] == "Porto"
+    assert row["category"] == "corrected"
 
 
 def test_a_question_without_an_answer_cannot_be_accepted(browser: Browser, tmp_path: Path) -> None:
@@ -107,6 +126,7 @@ def test_the_download_has_the_name_of_the_file(browser: Browser, tmp_path: Path)
     open_page(browser, tmp_path, question(0))
     press(browser, 0, "Accept")
 
+    # To download, the page makes a link and clicks on it.
     name = browser.evaluate(
         "new Promise((done) => {"
         "HTMLAnchorElement.prototype.click = function () { done(this.download); };"
@@ -129,6 +149,7 @@ def test_hostile_texts_are_shown_and_nothing_of_them_runs(browser: Browser, tmp_
 def test_the_page_can_be_used_without_a_mouse_and_has_no_serious_fault(
     browser: Browser, tmp_path: Path
 ) -> None:
+    """The checker axe-core finds what readers with disabilities lack, such as names of buttons."""
     open_page(browser, tmp_path, question(0), question(1))
 
     assert serious_faults(browser) == []

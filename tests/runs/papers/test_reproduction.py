@@ -71,36 +71,37 @@ def reproduction() -> Reproduction:
 
     Its first section compares the variants "three turns" and "nothing", which is the baseline. The
     second one has the variants "k = 1" and "k = 3". "three turns" has the same program and settings
-    as "k = 3". The paper prints a number for "three turns", 38.1, and none for the others.
+    as "k = 3". The paper prints a number for "three turns", 38.1, and none for the others. All are
+    asked six questions, of which four count in the score.
     """
     return reproduce(small_paper(), EVALUATE)
 
 
 @pytest.fixture
-def rows(reproduction: Reproduction) -> dict[str, Any]:
+def rows_of_small_paper(reproduction: Reproduction) -> dict[str, Any]:
     """The rows of that reproduction, by label."""
     return rows_by_label(reproduction)
 
 
-def test_equal_variants_of_two_sections_are_one_run(rows: dict[str, Any]) -> None:
+def test_equal_variants_of_two_sections_are_one_run(rows_of_small_paper: dict[str, Any]) -> None:
     """The variants "three turns" and "k = 3" have the same program with the same settings."""
-    assert list(rows) == ["three turns", "nothing", "k = 1", "k = 3"]
+    runs_by_label = {label: row["runs"] for label, row in rows_of_small_paper.items()}
 
-    assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
-    all_runs = set()
-    for row in rows.values():
-        all_runs.update(row["runs"])
-    assert len(all_runs) == 3
+    assert list(runs_by_label) == ["three turns", "nothing", "k = 1", "k = 3"]
+    assert runs_by_label["three turns"] == runs_by_label["k = 3"]
+    different_runs = {tuple(runs) for runs in runs_by_label.values()}
+    assert len(different_runs) == 3
 
 
-def test_a_variant_is_an_ordinary_run(rows: dict[str, Any]) -> None:
-    row = rows["k = 1"]
+def test_a_variant_is_an_ordinary_run(rows_of_small_paper: dict[str, Any]) -> None:
+    row = rows_of_small_paper["k = 1"]
     (run_folder,) = row["runs"]
 
     evaluated = load_run(run_folder).evaluation
 
+    # Six questions were asked. Two of them cannot be answered, and count in no score of LoCoMo.
     assert len(evaluated.rows) == 6
-    assert row["n"] == evaluated.n
+    assert row["n"] == 4
     # Scores are between 0 and 1, and the cells of the table are in percent.
     assert row["cells"]["all"]["value"] == pytest.approx(100 * evaluated.score)
 
@@ -109,27 +110,35 @@ def test_a_reproduction_is_saved_as_it_is_printed(reproduction: Reproduction) ->
     saved = json.loads((reproduction.run / "reproduced.json").read_text())
     # Tuples become lists in JSON.
     printed = json.loads(json.dumps(reproduction.summary()))
+
     assert saved == printed
 
 
-def test_a_cell_has_an_interval_and_the_number_of_the_paper(rows: dict[str, Any]) -> None:
-    row = rows["three turns"]
-    cell = row["cells"]["all"]
-    assert cell["n"] == row["n"]
-    assert cell["printed"] == (38.1,)
+def test_a_cell_has_an_interval_and_the_number_of_the_paper(
+    rows_of_small_paper: dict[str, Any],
+) -> None:
+    """The paper prints 38.1 for the variant "three turns", and nothing for "nothing"."""
+    cell = rows_of_small_paper["three turns"]["cells"]["all"]
+    cell_of_baseline = rows_of_small_paper["nothing"]["cells"]["all"]
+
+    # Of six questions four count in the score.
+    assert cell["n"] == 4
     low, high = cell["interval"]
     assert low <= cell["value"] <= high
-    # The paper prints no row of this variant.
-    assert rows["nothing"]["cells"]["all"]["printed"] == ()
+    assert cell["printed"] == (38.1,)
+    assert cell_of_baseline["printed"] == ()
 
 
-def test_a_row_has_its_difference_to_the_row_of_the_baseline(rows: dict[str, Any]) -> None:
-    row = rows["three turns"]
-    baseline = rows["nothing"]
+def test_a_row_has_its_difference_to_the_row_of_the_baseline(
+    rows_of_small_paper: dict[str, Any],
+) -> None:
+    """The baseline is the variant "nothing". Four questions count, and a verdict needs twenty."""
+    row = rows_of_small_paper["three turns"]
+    baseline = rows_of_small_paper["nothing"]
+
     difference = row["difference"]
     assert difference["to"] == "nothing"
-    assert difference["n"] == row["n"]
-    # There are six questions, and a verdict needs twenty.
+    assert difference["n"] == 4
     assert difference["verdict"] == "too few to tell"
     expected_mean = row["cells"]["all"]["value"] - baseline["cells"]["all"]["value"]
     assert difference["mean"] == pytest.approx(expected_mean)
@@ -138,20 +147,28 @@ def test_a_row_has_its_difference_to_the_row_of_the_baseline(rows: dict[str, Any
     assert baseline["difference"] is None
 
 
-def test_a_row_says_how_many_calls_it_took_and_how_many_it_lost(rows: dict[str, Any]) -> None:
-    row = rows["three turns"]
-    # One for each question.
+def test_a_row_says_how_many_calls_it_took_and_how_many_it_lost(
+    rows_of_small_paper: dict[str, Any],
+) -> None:
+    """The offline engine was asked six questions, and answered all of them."""
+    row = rows_of_small_paper["three turns"]
+
     assert row["takes"]["calls"] == 6
     assert row["failures"] == 0
     assert row["lost"] == 0.0
 
 
 def test_the_settings_of_a_variant_replace_the_presets_of_its_program() -> None:
-    variants = {"preset": TURN_RAG, "three turns": {**TURN_RAG, "settings": {"k": 3}}}
+    """A paper may have presets of a program, which hold for all variants that use it."""
+    variants = {
+        "preset": {"program": "turn-rag"},
+        "three turns": {"program": "turn-rag", "settings": {"k": 3}},
+    }
     paper = one_section_paper(variants, baseline="preset", presets={"turn-rag": {"k": 2}})
 
-    rows = rows_by_label(reproduce(paper, EVALUATE))
+    reproduction = reproduce(paper, EVALUATE)
 
+    rows = rows_by_label(reproduction)
     assert rows["preset"]["settings"] == {"k": 2}
     assert rows["three turns"]["settings"] == {"k": 3}
 
@@ -186,6 +203,7 @@ def test_all_rows_beside_a_compiled_one_are_asked_the_test_questions_only(
     assert not compiled_reproduction.failed
     (section,) = compiled_reproduction.sections
     question_counts = {row.label: len(row.evaluation.rows) for row in section.rows}
+
     assert question_counts == {"three turns": 4, "demos": 4, "more demos": 4}
     commands = {settings["command"] for settings in settings_of_parts(compiled_reproduction)}
     assert commands == {"evaluate", "compile"}
@@ -328,6 +346,7 @@ def printed_reproduction(
 
 
 def test_a_variant_that_fails_is_named_and_the_others_are_run(printed_reproduction: str) -> None:
+    """The variant "three turns" has a setting `colour`, which its program lacks."""
     assert "failed: three turns: " in printed_reproduction
     assert "colour" in printed_reproduction
     # The row of "nothing", with its number of questions.
@@ -335,13 +354,16 @@ def test_a_variant_that_fails_is_named_and_the_others_are_run(printed_reproducti
 
 
 def test_a_variant_that_is_not_installed_is_left_out(printed_reproduction: str) -> None:
+    """The variant "the other" is the memory system mem0, which is not installed here."""
     reason = "system:mem0 is not installed; run: mempiler fetch system:mem0"
+
     assert f"the other is left out: {reason}" in printed_reproduction
 
 
 def test_what_is_not_run_is_named_with_the_numbers_that_the_paper_prints(
     printed_reproduction: str,
 ) -> None:
+    """The paper prints 61.2 for Mem9, which cannot be run, and a figure that is a picture."""
     assert "As the paper prints it: Table 1; m; read in page 5" in printed_reproduction
     assert " Mem9 - paper 61.2 - not run " in printed_reproduction
     assert "not run: Mem9: it is a secret" in printed_reproduction
@@ -464,7 +486,11 @@ def test_a_column_reads_its_part_of_an_evaluation(
 
 @pytest.mark.parametrize(("category", "value"), [("x", 0.5), ("y", 0.1)])
 def test_a_column_may_be_the_f1_of_one_category(category: str, value: float) -> None:
-    result = VariantResult("a variant", (evaluation(MEASURED_ROWS),))
+    rows = [
+        row("0", 1.0, "user0", category="x", parts={"f1": 0.5}),
+        row("1", 0.0, "user1", category="y", parts={"f1": 0.1}),
+    ]
+    result = VariantResult("a variant", (evaluation(rows),))
 
     cell = result.cell(Column(name="a column", of="part", key="f1", category=category))
 
@@ -519,7 +545,10 @@ def test_several_seeds_have_a_mean_and_a_spread() -> None:
 
 @pytest.fixture
 def section_of_all_units() -> SectionResult:
-    """A section with a share, a number of points and a number of tokens, of two variants."""
+    """A section whose two rows have a share of 0.5, 12.3 points, and 20 tokens.
+
+    The paper prints only shares.
+    """
     columns = (
         Column(name="share", printed=("F1",)),
         Column(name="points", of="metric", key="BLEU-1", digits=2, unit="points"),
@@ -546,11 +575,11 @@ def section_of_all_units() -> SectionResult:
 def test_shares_are_shown_in_points_and_other_numbers_as_they_are(
     section_of_all_units: SectionResult,
 ) -> None:
+    """The rows have a share of 0.5, 12.3 points, and 20 tokens."""
     first_row, _ = section_of_all_units.rows
 
     share, points, tokens = section_of_all_units.cells(first_row)
 
-    # The share is 0.5.
     assert share.value == 50.0
     assert share.digits == 1
     assert points.value == 12.3
@@ -559,9 +588,14 @@ def test_shares_are_shown_in_points_and_other_numbers_as_they_are(
 
 
 def test_the_shares_of_a_paper_are_shown_in_points(section_of_all_units: SectionResult) -> None:
+    """The paper prints the share 0.072 for the first row, and "0.5 > 0.4" for the second."""
     first_row, second_row = section_of_all_units.rows
-    assert section_of_all_units.cells(first_row)[0].printed == (7.2,)
-    assert section_of_all_units.cells(second_row)[0].printed == ("50 > 40",)
+
+    share_of_first_row = section_of_all_units.cells(first_row)[0]
+    share_of_second_row = section_of_all_units.cells(second_row)[0]
+
+    assert share_of_first_row.printed == (7.2,)
+    assert share_of_second_row.printed == ("50 > 40",)
 
 
 def test_two_variants_are_compared_on_the_questions_that_both_were_asked() -> None:

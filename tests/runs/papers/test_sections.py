@@ -27,6 +27,7 @@ from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
+from mempiler.runs.config import RunConfig
 from mempiler.runs.inputs import RunInputs
 from mempiler.runs.papers.paper import LOGO, PAPERS, Column, PrintedTable, read_paper
 from mempiler.runs.papers.reproduction import reproduce
@@ -38,19 +39,23 @@ from mempiler.systems.catalog import SYSTEMS
 from ...run_inputs import run_config
 from .small_paper import small_paper
 
-BENCHMARK_OF_SECTION = ""
-"""No name of a benchmark: each section of a paper says which one it runs on."""
-EVALUATE = run_config(BENCHMARK_OF_SECTION, test=8, threads=2)
-"""A run on eight test questions with the offline engine."""
+
+def paper_config(**options: Any) -> RunConfig:
+    """Return the configuration of a reproduction, by default with the offline engine.
+
+    It names no benchmark: each section of a paper says which one it runs on.
+    """
+    return run_config(benchmark="", **options)
 
 
 def test_the_usage_of_a_run_lies_within_its_plan() -> None:
     """A plan says before a run how many calls and tokens it will take, at least and at most."""
     paper = small_paper()
+    config = paper_config(test=8, threads=2)
     meter = Meter()
 
-    plan, _ = plan_paper(paper, EVALUATE)
-    reproduce(paper, EVALUATE, meter=meter)
+    plan, _ = plan_paper(paper, config)
+    reproduce(paper, config, meter=meter)
 
     usage = meter.read()
     assert plan.calls.low <= sum(usage.calls.values()) <= plan.calls.high
@@ -61,16 +66,21 @@ def test_the_usage_of_a_run_lies_within_its_plan() -> None:
 @pytest.mark.slow
 def test_more_seeds_take_no_more_calls_of_a_model_that_always_answers_alike() -> None:
     """The offline engine does not sample, so a second seed would only repeat the first."""
-    one_seed, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=1))
-    three_seeds, _ = plan_paper(small_paper(), EVALUATE, Selection(seeds=3))
+    config = paper_config(test=8, lm="offline")
+
+    one_seed, _ = plan_paper(small_paper(), config, Selection(seeds=1))
+    three_seeds, _ = plan_paper(small_paper(), config, Selection(seeds=3))
+
     assert three_seeds == one_seed
 
 
 @pytest.mark.slow
 def test_three_seeds_take_three_times_the_calls_of_a_model_that_samples() -> None:
-    config = run_config(BENCHMARK_OF_SECTION, test=8, lm="openai/gpt-4.1-mini")
+    config = paper_config(test=8, lm="openai/gpt-4.1-mini")
+
     one_seed, _ = plan_paper(small_paper(), config, Selection(seeds=1))
     three_seeds, _ = plan_paper(small_paper(), config, Selection(seeds=3))
+
     assert three_seeds.calls.high == pytest.approx(3 * one_seed.calls.high)
     assert one_seed.usd is not None
     assert 0 < one_seed.usd.low < one_seed.usd.high
@@ -78,7 +88,7 @@ def test_three_seeds_take_three_times_the_calls_of_a_model_that_samples() -> Non
 
 def test_the_calls_of_compiles_and_trainings_are_planned() -> None:
     """This section of Memory-R2 compiles, finetunes and trains the tiny model step by step."""
-    config = run_config(BENCHMARK_OF_SECTION, test=4, dev=2, train=4)
+    config = paper_config(test=4, dev=2, train=4)
 
     plan, notes = plan_paper(read_paper("memory-r2"), config, Selection(["ladder-tiny"]))
 
@@ -89,18 +99,15 @@ def test_the_calls_of_compiles_and_trainings_are_planned() -> None:
     assert not any("LoGo-GRPO" in note for note in notes)
 
 
-PLAN_COMMAND = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3"]
-"""Plans the section "sizes" of the small paper."""
-
-
 def test_the_command_prints_a_plan_as_json_and_writes_no_file(
     publish: Any, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     publish(small_paper())
+    command = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3", "--json"]
     models = ["--lm", "openai/gpt-4.1-mini", "--judge-lm", "openai/gpt-4.1"]
 
-    exit_code, output, error_output = cli(*PLAN_COMMAND, *models, "--json")
+    exit_code, output, error_output = cli(*command, *models)
 
     assert exit_code == 0, error_output
     plan = json.loads(output)
@@ -116,7 +123,9 @@ def test_the_command_prints_a_plan_as_text_and_writes_no_file(
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     publish(small_paper())
 
-    exit_code, output, error_output = cli(*PLAN_COMMAND, "--lm", "openai/gpt-4.1-mini")
+    command = ["reproduce", "tiny", "--section", "sizes", "--plan", "--test", "3"]
+
+    exit_code, output, error_output = cli(*command, "--lm", "openai/gpt-4.1-mini")
 
     assert exit_code == 0, error_output
     assert "sizes" in output
@@ -158,34 +167,32 @@ def test_a_wrong_option_is_refused_in_one_line_before_anything_is_made(
 ) -> None:
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     exit_code, _, error_output = cli("reproduce", *options)
+
     assert exit_code == 2
     assert message in error_output.splitlines()[-1]
     assert "Traceback" not in error_output
     assert list(tmp_path.iterdir()) == []
 
 
-H2MEMORY_TABLES = Selection(["table2", "table4"], files={"palbench": "input.json"})
-"""Two tables of the paper H2Memory, and the user's data file for the benchmarks of PAL.
-
-Table 2 has three sections, one for each task of PAL. Table 4 is one section, on another benchmark.
-"""
-
-
 def test_one_data_file_is_used_for_all_tasks_of_its_benchmark() -> None:
-    config = run_config(BENCHMARK_OF_SECTION)
+    """Table 2 of the paper H2Memory is on the three tasks of PAL, table 4 on another benchmark."""
+    selection = Selection(["table2", "table4"], files={"palbench": "input.json"})
 
-    sections, _ = resolve_sections(read_paper("h2memory"), config, H2MEMORY_TABLES)
+    sections, _ = resolve_sections(read_paper("h2memory"), paper_config(), selection)
 
     files = [section.config.data.file for section in sections]
     assert files == ["input.json", "input.json", "input.json", None]
 
 
 def test_an_option_of_a_benchmark_goes_to_the_benchmarks_that_have_it() -> None:
-    config = run_config(BENCHMARK_OF_SECTION, benchmark_set={"language": "zh"})
+    """Table 2 of the paper H2Memory is on the three tasks of PAL, which have a language.
 
-    sections, _ = resolve_sections(read_paper("h2memory"), config, H2MEMORY_TABLES)
+    Table 4 is on another benchmark, which has none.
+    """
+    config = paper_config(benchmark_set={"language": "zh"})
 
-    # Only the tasks of PAL may be in another language.
+    sections, _ = resolve_sections(read_paper("h2memory"), config, Selection(["table2", "table4"]))
+
     has_language = ["language" in section.config.data.settings for section in sections]
     assert has_language == [True, True, True, False]
 
@@ -197,7 +204,7 @@ def test_a_section_has_the_judged_settings_of_its_paper_if_the_user_names_a_judg
     """
     paper = read_paper("rgmem")
     assert paper.judged["locomo"] == {"metric": "judge"}
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", judge_lm="openai/gpt-4.1")
+    config = paper_config(lm="openai/x", judge_lm="openai/gpt-4.1")
 
     (section,), _ = resolve_sections(paper, config, Selection(["table2"]))
 
@@ -211,7 +218,7 @@ def test_a_section_has_the_unjudged_settings_of_its_paper_if_the_user_names_no_j
     """
     paper = read_paper("rgmem")
     assert paper.unjudged["locomo"] == {"metric": "f1", "categories": "1,2,3,4"}
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", judge_lm=None)
+    config = paper_config(lm="openai/x", judge_lm=None)
 
     (section,), _ = resolve_sections(paper, config, Selection(["table2"]))
 
@@ -220,8 +227,10 @@ def test_a_section_has_the_unjudged_settings_of_its_paper_if_the_user_names_no_j
 
 def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> None:
     """`table1-transfer` is about memories that one model writes and another one reads."""
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
+    config = paper_config(lm="openai/x")
+
     sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
+
     assert [section.section.name for section in sections] == ["table1"]
     reason = "asks another model about what openai/x wrote; name that with --answer-lm"
     assert f"section table1-transfer {reason}" in notes
@@ -229,7 +238,7 @@ def test_a_section_that_needs_another_answer_model_is_left_out_without_one() -> 
 
 def test_another_answer_model_answers_only_in_the_section_that_is_about_it() -> None:
     """`table1-transfer` is about memories that one model writes and another one reads."""
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", answer_lm="openai/y")
+    config = paper_config(lm="openai/x", answer_lm="openai/y")
 
     sections, notes = resolve_sections(read_paper("pramem"), config, Selection(["table1"]))
 
@@ -245,11 +254,14 @@ def test_another_answer_model_answers_only_in_the_section_that_is_about_it() -> 
 
 
 def test_the_offline_engine_answers_in_place_of_another_model() -> None:
-    """A user who names no model only wants to see how the section looks."""
+    """The section is about memories that one model writes and another one reads.
+
+    A user who names no model only wants to see how it looks.
+    """
     selection = Selection(["table1-transfer"])
-    (section,), _ = resolve_sections(
-        read_paper("pramem"), run_config(BENCHMARK_OF_SECTION), selection
-    )
+
+    (section,), _ = resolve_sections(read_paper("pramem"), paper_config(), selection)
+
     assert section.config.models.answer.name == "offline"
 
 
@@ -265,10 +277,13 @@ def pramem_settings() -> dict[str, PraMemSettings]:
 def test_variants_of_pramem_practise_as_in_the_paper() -> None:
     """PraMem writes its memory by answering questions about old records in many rounds."""
     settings_by_label = pramem_settings()
+
     assert settings_by_label
     for settings in settings_by_label.values():
         assert settings.rounds == 80
+        # Every proposal counts, also several about one record (figure 9 of the paper).
         assert settings.distinct_records is False
+        # The model that reviews a memory is told which scene is the true one (figure 11).
         assert settings.blind is False
     assert settings_by_label["patterns alone"].alerts is False
 
@@ -288,8 +303,10 @@ def test_figure_4_of_pramem_reads_one_run_after_several_rounds() -> None:
 
 
 def test_sections_that_need_a_judge_are_left_out_and_named_without_one() -> None:
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
+    config = paper_config(lm="openai/x")
+
     sections, notes = resolve_sections(read_paper("h2memory"), config)
+
     names = [section.section.name for section in sections]
     assert names
     assert "table3" not in names
@@ -299,8 +316,10 @@ def test_sections_that_need_a_judge_are_left_out_and_named_without_one() -> None
 
 def test_without_a_model_a_judged_section_is_tried_out_on_four_questions() -> None:
     """The offline engine judges, so that a user can see how a section looks, without costs."""
-    config = run_config(BENCHMARK_OF_SECTION)
-    (section,), notes = resolve_sections(read_paper("h2memory"), config, Selection(["table3"]))
+    selection = Selection(["table3"])
+
+    (section,), notes = resolve_sections(read_paper("h2memory"), paper_config(), selection)
+
     assert section.config.models.judge.name == "offline"
     assert section.config.data.test == 4
     assert notes == ("on the bundled samples: 4 questions a section; --test N takes others",)
@@ -317,6 +336,7 @@ def printed_tables(paper_name: str) -> list[PrintedTable]:
 
 @pytest.mark.parametrize("paper_name", PAPERS)
 def test_rows_of_printed_tables_are_as_long_as_their_heads(paper_name: str) -> None:
+    """Our descriptions of papers hold their tables of results, as they print them."""
     for table in printed_tables(paper_name):
         for row in table.rows:
             assert len(row) == len(table.columns), table.title
@@ -331,6 +351,7 @@ def test_every_printed_table_of_a_paper_is_shown_somewhere(paper_name: str) -> N
         shown_keys.update(section.printed)
     for omission in paper.not_reproduced:
         shown_keys.update(omission.printed)
+
     assert shown_keys == set(paper.printed)
 
 
@@ -351,6 +372,7 @@ def test_every_variant_that_a_paper_names_exists(paper_name: str) -> None:
 @pytest.mark.slow
 def test_every_variant_of_every_section_can_be_built(paper_name: str) -> None:
     paper = read_paper(paper_name)
+
     assert paper.name == paper_name
     for section in paper.sections:
         assert section.benchmark in BENCHMARKS
@@ -377,7 +399,7 @@ class AcceptingJudge:
 
 @pytest.mark.parametrize("section_name", ["memoryquest", "implexconv", "personamem-v2"])
 def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(section_name: str) -> None:
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x", judge_lm="openai/x")
+    config = paper_config(lm="openai/x", judge_lm="openai/x")
     (resolved,), _ = resolve_sections(read_paper("pgr"), config, Selection([section_name]))
     benchmark = RunInputs(resolved.config).benchmark.with_judges(lambda kind: AcceptingJudge())
     headline_examples = [
@@ -395,9 +417,14 @@ def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(section_n
 
 
 def test_pgr_asks_the_opposed_questions_of_implexconv() -> None:
-    """The benchmark ImplexConv has two kinds of questions, opposed and supportive."""
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
+    """The benchmark ImplexConv has two kinds of questions, opposed and supportive.
+
+    The paper PGR is about the opposed ones.
+    """
+    config = paper_config(lm="openai/x")
+
     (section,), _ = resolve_sections(read_paper("pgr"), config, Selection(["implexconv"]))
+
     examples = RunInputs(section.config).benchmark.examples
     assert {example.category for example in examples} == {"opposed"}
 
@@ -419,6 +446,7 @@ def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(
     (table,) = [table for table in paper.tables(section) if "Table 1 " in table.title]
     column = table.columns.index("win rate %, humans")
     win_rates = {row[0]: row[column] for row in table.rows}
+
     assert win_rates == {
         "GraphRAG": graphrag,
         "TaciTree": tacitree,
@@ -431,8 +459,9 @@ def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(
 def test_no_variant_writes_dates_beside_words_like_yesterday(paper_name: str) -> None:
     """Our programs do so by default, but no paper does."""
     paper = read_paper(paper_name)
-    config = run_config(BENCHMARK_OF_SECTION, lm="local:tiny")
+    config = paper_config(lm="local:tiny")
     sections, _ = resolve_sections(paper, config)
+
     assert sections
     for section in sections:
         for label in section.labels:
@@ -503,6 +532,7 @@ def test_the_numbers_of_a_paper_stand_beside_the_right_cells_of_our_tables(
     paper = read_paper(paper_name)
     (section,) = [section for section in paper.sections if section.name == section_name]
     (column,) = [column for column in section.columns if column.name == column_name]
+
     assert paper.printed_cells(section, label, column) == cells
 
 
@@ -534,7 +564,8 @@ def test_the_first_of_several_sources_that_prints_a_cell_is_shown_and_named() ->
 
 
 def test_every_number_of_memory_r2_says_where_it_was_read() -> None:
-    # Commits of the paper's repository, and the name of its model.
+    """The paper prints numbers in figures, in notes of its repository, and on a model card."""
+    # Commits of the repository, and the name of the model.
     sources = {
         "figure": "357b4ec",
         "notes": "7b3d747",
@@ -545,12 +576,11 @@ def test_every_number_of_memory_r2_says_where_it_was_read() -> None:
         assert sources[table.layer] in table.source, table.title
 
 
-QWEN_3B = "local:models/Qwen2.5-3B-Instruct/"
-
-
 def test_a_row_that_is_about_a_certain_model_is_run_with_no_other() -> None:
     """The user has the weights of Qwen2.5-3B, so the rows about Qwen2.5-7B are left out."""
-    config = run_config(BENCHMARK_OF_SECTION, lm=QWEN_3B, answer_lm="openai/openai/gpt-oss-120b")
+    config = paper_config(
+        lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b"
+    )
     selection = Selection(["sizes", "agents"])
 
     (sizes, agents), notes = resolve_sections(read_paper("memory-r2"), config, selection)
@@ -565,16 +595,15 @@ def test_a_row_that_is_about_a_certain_model_is_run_with_no_other() -> None:
 
 def test_a_section_whose_rows_are_all_about_other_models_is_refused() -> None:
     """The rows are about Qwen2.5-3B and Qwen2.5-7B, and the user has the tiny model."""
-    config = run_config(
-        BENCHMARK_OF_SECTION, lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b"
-    )
+    config = paper_config(lm="local:tiny", answer_lm="openai/openai/gpt-oss-120b")
+
     with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
         resolve_sections(read_paper("memory-r2"), config, Selection(["sizes"]))
 
 
 def test_with_a_model_behind_an_endpoint_only_rows_without_a_training_are_run() -> None:
     """A training needs the weights of the model in this process."""
-    config = run_config(BENCHMARK_OF_SECTION, lm="openai/x")
+    config = paper_config(lm="openai/x")
 
     (section,), notes = resolve_sections(read_paper("memory-r2"), config, Selection(["main"]))
 
@@ -589,8 +618,7 @@ def test_with_a_model_behind_an_endpoint_only_rows_without_a_training_are_run() 
 
 def test_sections_that_differ_in_judge_or_answer_model_share_a_training() -> None:
     """A training takes hours, so it is done once for all sections that have it in a row."""
-    config = run_config(
-        benchmark="",
+    config = paper_config(
         lm="local:x",
         judge_lm="openai/judge",
         answer_lm="openai/gpt-oss-120b",

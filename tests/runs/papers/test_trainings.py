@@ -21,32 +21,30 @@ from mempiler.runs.papers.trainings import TrainingChoices
 
 from ...run_inputs import run_config
 
-QWEN_7B = "local:Qwen/Qwen2.5-7B-Instruct"
-"""The model that is trained."""
-READER = "openai/openai/gpt-oss-120b"
-"""The model that answers questions in the user's run."""
 PAPER = read_paper("memory-r2")
-ON_32_SESSIONS = PAPER.variants["32 sessions"].tuned
-"""The training of the paper's main row. Its horizons are the usual ones."""
-ON_32_SESSIONS_AT_ONCE = PAPER.variants["32 sessions at once"].tuned
-"""The training of a row that shows what becomes of it with horizons = [32]."""
 TRAINING_PAGE = Path(mempiler.__file__).parent / "docs" / "training.md"
 
 
+def training_of_row(label: str) -> Any:
+    """Return how a row of the tables of Memory-R2 was trained."""
+    return PAPER.variants[label].tuned
+
+
 def test_a_setting_of_the_user_replaces_the_setting_of_the_paper() -> None:
+    """The row "32 sessions" is trained with other horizons, and without `lora`."""
     choices = TrainingChoices({"horizons": [4], "lora": 8})
 
-    config = choices.training_config(ON_32_SESSIONS, "local:x")
+    config = choices.training_config(training_of_row("32 sessions"), "local:x")
 
     assert config.settings.curriculum.horizons == (4,)
     assert config.lora == 8
 
 
 def test_the_user_does_not_replace_the_setting_that_a_row_is_about() -> None:
-    """The row "32 sessions at once" is about horizons = [32]."""
+    """The row "32 sessions at once" shows what becomes of a training with horizons = [32]."""
     choices = TrainingChoices({"horizons": [4], "lora": 8})
 
-    config = choices.training_config(ON_32_SESSIONS_AT_ONCE, "local:x")
+    config = choices.training_config(training_of_row("32 sessions at once"), "local:x")
 
     assert config.settings.curriculum.horizons == (32,)
     assert config.lora == 8
@@ -65,20 +63,21 @@ def test_a_note_names_the_row_that_does_not_take_a_setting_of_the_user() -> None
 
 
 def test_the_model_that_answers_in_the_run_gives_the_rewards() -> None:
-    config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
+    """A trained model writes memories. Its rewards come from the answers that they allow."""
+    config = run_config(benchmark="", answer_lm="openai/reader", answer_api_base="http://reader/v1")
     choices = TrainingChoices().with_reward_model(config)
 
-    training = choices.training_config(ON_32_SESSIONS, QWEN_7B)
+    training = choices.training_config(training_of_row("32 sessions"), "local:trained-model")
 
-    assert training.answer_lm == READER
+    assert training.answer_lm == "openai/reader"
     assert training.answer_api_base == "http://reader/v1"
 
 
 def test_another_model_that_gives_the_rewards_is_not_asked_at_the_address_of_the_first() -> None:
-    config = run_config(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
+    config = run_config(benchmark="", answer_lm="openai/reader", answer_api_base="http://reader/v1")
     choices = TrainingChoices({"answer_lm": "openai/other"}).with_reward_model(config)
 
-    training = choices.training_config(ON_32_SESSIONS, QWEN_7B)
+    training = choices.training_config(training_of_row("32 sessions"), "local:trained-model")
 
     assert training.answer_lm == "openai/other"
     assert training.answer_api_base is None
@@ -87,25 +86,28 @@ def test_another_model_that_gives_the_rewards_is_not_asked_at_the_address_of_the
 def test_the_trained_model_gives_the_rewards_where_no_other_model_answers() -> None:
     choices = TrainingChoices().with_reward_model(run_config(benchmark=""))
 
-    training = choices.training_config(ON_32_SESSIONS, QWEN_7B)
+    training = choices.training_config(training_of_row("32 sessions"), "local:trained-model")
 
     # None stands for the trained model itself.
     assert training.answer_lm is None
 
 
 def test_addresses_and_settings_of_plans_may_change_when_a_run_is_resumed() -> None:
-    """The numbers of GPUs and their memory only matter to the plan."""
+    """The numbers of GPUs and their memory only matter to the plan.
+
+    `result_settings` are those that a resumed run must have in common with the first one.
+    """
     choices = TrainingChoices(
         {
             "lora": 8,
-            "answer_lm": READER,
+            "answer_lm": "openai/reader",
             "answer_api_base": "http://a",
             "train_gpus": 3,
             "gpu_memory": 80,
         }
     )
-    # What a resumed run must have in common with the first one.
-    assert choices.result_settings == {"lora": 8, "answer_lm": READER}
+
+    assert choices.result_settings == {"lora": 8, "answer_lm": "openai/reader"}
 
 
 @pytest.mark.parametrize(
@@ -201,20 +203,31 @@ def test_the_recipe_for_eight_gpus_is_planned_and_fits(
 @pytest.mark.slow
 def test_the_plan_of_the_recipe_shows_the_memory_of_each_gpu(recipe: Recipe, cli: Any) -> None:
     _, output, _ = cli(*recipe.command, "--plan")
+
     assert "answers for rewards 4 72.0 of 80" in " ".join(output.split())
 
 
 def test_a_recipe_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
     """All weights of the 7B model are to be trained on one GPU of 80 GB."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    command = ["reproduce", "memory-r2", "--section", "main", "--lm", QWEN_7B]
+    command = [
+        "reproduce",
+        "memory-r2",
+        "--section",
+        "main",
+        "--lm",
+        "local:Qwen/Qwen2.5-7B-Instruct",
+    ]
+
     _, output, _ = cli(*command, "--train-set", "gpu_memory=80", "--plan")
+
     assert "80: does not fit" in " ".join(output.split())
 
 
 def test_horizons_that_shrink_are_refused_when_the_rows_are_resolved() -> None:
-    """Horizons must grow."""
+    """Horizons are how many sessions are written in each stage of a training; they must grow."""
     shrinking_horizons = TrainingChoices({"horizons": [9, 3]})
     selection = Selection(["main"], trainings=shrinking_horizons)
+
     with pytest.raises(UserError, match="horizons"):
         resolve_sections(PAPER, run_config(benchmark="", lm="local:x"), selection)
