@@ -14,7 +14,7 @@ Sample output:
     conversation   session   longest prompt
     conv-26        D7                  7328
     conv-26        D8                  8837   refused
-    conv-26: 8 of 19 sessions added, 35 prompts, 11 of them refused
+    conv-26: 8 of 19 sessions added, 35 prompts of 209,974 tokens, 11 of them refused
 
 Columns:
     longest prompt    tokens of the longest prompt for the session, with the model's chat template
@@ -165,7 +165,7 @@ def add_sessions(
     refused = sum(length > context for length in prompts)
     print(
         f"{history.id}: {added} of {len(history)} sessions added, "
-        f"{len(prompts)} prompts, {refused} of them refused",
+        f"{len(prompts)} prompts of {sum(prompts):,} tokens, {refused} of them refused",
         flush=True,
     )
 

@@ -81,7 +81,7 @@ def test_a_session_is_refused_when_its_prompt_is_longer_than_the_context(
         "conv-1         D1                     5",
         "conv-1         D2                    10",
         "conv-1         D3                    14   refused",
-        "conv-1: 2 of 3 sessions added, 3 prompts, 1 of them refused",
+        "conv-1: 2 of 3 sessions added, 3 prompts of 29 tokens, 1 of them refused",
     ]
 
 
