@@ -404,56 +404,76 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) 
         assert acme.post("/v1/users/ada/search", json={"query": "jazz"}).status_code == 200
 
 
-def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(
-    connect: Connect,
-) -> None:
-    """Embedding a text may take half a second. After five failures in a row the breaker opens.
+class HangingEmbedder:
+    """A server that embeds texts, and answers nothing while it hangs. It hangs at first."""
 
-    Then requests fail at once, without waiting.
-    """
-    is_hanging = threading.Event()
-    is_hanging.set()
+    def __init__(self) -> None:
+        self.hangs = True
+        self.server = StubServer(embedding_fault=lambda: "stall" if self.hangs else None)
 
-    def stall_while_hanging() -> str | None:
-        return "stall" if is_hanging.is_set() else None
-
-    with StubServer(embedding_fault=stall_while_hanging) as embedding_server:
-        remote_embedder = embedder(embedding_server.model, embedding_server.url)
-        remote_embedder.account.waits = Waits(retries=0, deadline=0.5)
+    def connect(self, connect: Connect, deadline: float) -> Api:
+        """Start a service with this embedder, in which embedding a text has so many seconds."""
+        remote_embedder = embedder(self.server.model, self.server.url)
+        remote_embedder.account.waits = Waits(retries=0, deadline=deadline)
         program = build("turn-rag", embedder=remote_embedder)
-        client = connect(program=program, threads=2, timeout=20.0)
-        for breaker in client.service.breakers:
-            breaker.pause = 1.0
-        assert client.add("I moved to Lisbon.").status_code == 201
+        api = connect(program=program, threads=2, timeout=20.0)
+        for breaker in api.service.breakers:
+            breaker.pause = 1.0  # after this many seconds it lets a call pass again
+        return api
 
-        # A question waits for the embedder until the deadline of 0.5 s. This is the first failure.
-        started = time.monotonic()
-        refused = client.ask("Where do I live?")
-        seconds = time.monotonic() - started
-        assert refused.status_code == 502
-        assert "does not answer" in refused.json()["error"]["message"]
-        assert 0.5 <= seconds < 5
 
-        # Sessions are stored while questions wait. These questions are four more failures.
-        with ThreadPoolExecutor(4) as clients:
-            for number in range(4):
-                clients.submit(client.ask, f"Who is number {number}?")
-            assert client.add("I like jazz.").status_code == 201
+@pytest.fixture
+def hanging_embedder() -> Iterator[HangingEmbedder]:
+    hanging = HangingEmbedder()
+    with hanging.server:
+        yield hanging
 
-        # Now nobody waits for the embedder any more, and it gets no request.
-        assert client.get("/ready").json()["parts"]["model"] is False
-        requests_before = len(embedding_server.requests)
-        started = time.monotonic()
-        refused = client.ask("What do I like?")
-        seconds = time.monotonic() - started
-        assert refused.status_code == 502
-        assert seconds < 0.5
-        assert len(embedding_server.requests) == requests_before
 
-        # The embedder works again.
-        is_hanging.clear()
-        assert within(20, lambda: client.ask("What do I like?").status_code == 200)
-        assert client.get("/ready").json()["parts"]["model"] is True
+def test_a_question_whose_embedder_hangs_fails_at_the_deadline_of_the_embedder(
+    connect: Connect, hanging_embedder: HangingEmbedder
+) -> None:
+    client = hanging_embedder.connect(connect, deadline=0.5)
+    client.add("I moved to Lisbon.")
+
+    started = time.monotonic()
+    refused = client.ask("Where do I live?")
+    seconds = time.monotonic() - started
+
+    assert refused.status_code == 502
+    assert "does not answer" in refused.json()["error"]["message"]
+    assert 0.5 <= seconds < 5
+
+
+def test_sessions_are_stored_while_questions_wait_for_an_embedder_that_hangs(
+    connect: Connect, hanging_embedder: HangingEmbedder
+) -> None:
+    client = hanging_embedder.connect(connect, deadline=0.5)
+    client.add("I moved to Lisbon.")
+
+    with ThreadPoolExecutor(4) as clients:
+        for number in range(4):
+            clients.submit(client.ask, f"Who is number {number}?")
+        assert client.add("I like jazz.").status_code == 201
+
+
+def test_after_five_failures_of_an_embedder_questions_fail_at_once_until_it_works_again(
+    connect: Connect, hanging_embedder: HangingEmbedder
+) -> None:
+    """The breaker before the embedder opens after five failures in a row."""
+    client = hanging_embedder.connect(connect, deadline=0.1)
+    client.add("I moved to Lisbon.")
+    for number in range(5):
+        assert client.ask(f"Who is number {number}?").status_code == 502
+    requests_before = len(hanging_embedder.server.requests)
+
+    assert client.ask("Where do I live?").status_code == 502
+    assert client.get("/ready").json()["parts"]["model"] is False
+    # The embedder was not asked any more.
+    assert len(hanging_embedder.server.requests) == requests_before
+
+    hanging_embedder.hangs = False
+    assert within(20, lambda: client.ask("Where do I live?").status_code == 200)
+    assert client.get("/ready").json()["parts"]["model"] is True
 
 
 def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Connect) -> None:
@@ -480,7 +500,10 @@ def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: C
 def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often the state of the service is asked for, one thread waits for the store."""
+    """However often the state of the service is asked for, one thread waits for the store.
+
+    `/ready` says which parts of the service work, and `/health` that the service itself runs.
+    """
     # Otherwise `/ready` would wait two seconds each time.
     monkeypatch.setattr(store_call, "WAIT", 0.3)
     client = connect().as_tenant(None)
