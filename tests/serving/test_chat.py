@@ -36,7 +36,7 @@ from .conftest import (
     Api,
     Connect,
     Reach,
-    failing,
+    fail_when,
     request_bodies,
     turns_of_ada,
     within,
@@ -175,7 +175,7 @@ def test_a_message_is_stored_before_the_model_is_asked(
 def test_a_message_whose_answer_failed_is_stored_once_when_the_client_tries_again(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
-    lm = scripted(failing(when=lambda prompt, call_number: call_number == 1, answer="fine"))
+    lm = scripted(fail_when(lambda prompt, call_number: call_number == 1, answer="fine"))
     client = connect(lm)
 
     failed = client.chat("I moved.")

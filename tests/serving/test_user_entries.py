@@ -257,7 +257,7 @@ def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(method: str, sto
 def test_a_turn_that_is_deleted_while_it_waits_is_found_neither_then_nor_later(
     store: Store,
 ) -> None:
-    """A turn that waits is searched as it was said. Later a model makes facts of it."""
+    """A turn that waits is searched as it was said. Later Memory-R2 makes facts of it."""
     memory = memory_of_ada(store, "memory-r2")
     add_session(memory, "D1", "I bake.", "The code of the safe is mk4711.", remember=False)
     waiting_entry = memory.entries.get("D1:2")
@@ -276,6 +276,7 @@ def test_a_turn_that_is_deleted_while_it_waits_is_found_neither_then_nor_later(
 def test_a_turn_that_was_deleted_while_it_waited_comes_back_when_that_is_undone(
     store: Store,
 ) -> None:
+    """With `remember=False` a turn waits. By `remember` Memory-R2 makes facts of it, by a model."""
     memory = memory_of_ada(store, "memory-r2")
     add_session(memory, "D1", "I bake.", "The code of the safe is mk4711.", remember=False)
     memory.entries.delete("D1:2")

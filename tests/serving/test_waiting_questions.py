@@ -14,10 +14,9 @@ from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import DIMENSION, TextEmbedder
 from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.lm import language_model
-from mempiler.engines.offline.hashed_vectors import hashed_vectors
 
 from ..async_engines import MAX_NEW_THREADS, awaited_lm, run_within
-from .conftest import TOKENS, Api, Connect
+from .conftest import TOKENS, Api, Connect, HangingEmbedding
 
 QUESTIONS = 200
 """How many questions wait at the same time."""
@@ -141,27 +140,14 @@ def test_other_requests_are_answered_at_once_while_questions_take_all_places(
     run_within(60, send_other_requests())
 
 
-class HangingFunction:
-    """Embeds texts, but hangs at those with the word "hang" until `may_embed` is set."""
-
-    def __init__(self) -> None:
-        self.may_embed = threading.Event()
-        self.hanging_texts: list[str] = []
-
-    def __call__(self, texts: Any) -> Any:
-        if "hang" in texts[0]:
-            self.hanging_texts.append(texts[0])
-            self.may_embed.wait(60)
-        return hashed_vectors(texts)
-
-
-def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Connect) -> None:
+def test_one_tenant_cannot_take_up_the_threads_of_all(
+    connect: Connect, hanging_embedding: HangingEmbedding
+) -> None:
     """An embedder turns texts into vectors, by which they are found. It is called in a thread.
 
     Here it hangs at texts with the word "hang", which only one of the two tenants sends.
     """
-    embed = HangingFunction()
-    program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
+    program = build("turn-rag", embedder=TextEmbedder("stub", hanging_embedding, DIMENSION))
     api = connect(program=program, threads=4 * MAX_THREADS)
     # So many slots for embedding that only threads are scarce.
     api.service.memories.lane = FairSemaphore(10 * MAX_THREADS)
@@ -178,15 +164,12 @@ def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Connect) -> None:
                 for number in range(MAX_THREADS)
             ]
             # One of two tenants may have half of the threads.
-            await wait_until(lambda: len(embed.hanging_texts) == MAX_THREADS // 2)
+            await wait_until(lambda: len(hanging_embedding.hanging_texts) == MAX_THREADS // 2)
             assert await seconds_until_status(ask(globex, "Where do I live?"), 200) < 5
-            assert len(embed.hanging_texts) == MAX_THREADS // 2
+            assert len(hanging_embedding.hanging_texts) == MAX_THREADS // 2
 
-            embed.may_embed.set()
+            hanging_embedding.may_go_on.set()
             responses = await asyncio.gather(*hanging_questions)
         assert {response.status_code for response in responses} == {200}
 
-    try:
-        run_within(60, ask_as_both_tenants())
-    finally:
-        embed.may_embed.set()
+    run_within(60, ask_as_both_tenants())
