@@ -427,7 +427,7 @@ def test_an_answer_in_the_chat_has_an_id_under_which_it_is_rated(
     """
     api, client, _ = reach(lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]")
     write_limits(tmp_path, acme="feedback=on")
-    question = {"role": "user", "content": "Where did Ada move?"}
+    question: Any = {"role": "user", "content": "Where did Ada move?"}
 
     reply = client.chat.completions.create(
         model=model, user="ada", messages=[question], stream=stream
@@ -445,7 +445,7 @@ def test_an_answer_in_the_chat_is_kept_with_its_question_and_sources(
     api, client, _ = reach(lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]")
     write_limits(tmp_path, acme="feedback=on")
     api.add("I moved to Lisbon.", id="s")
-    question = {"role": "user", "content": "Where did Ada move?"}
+    question: Any = {"role": "user", "content": "Where did Ada move?"}
 
     reply = client.chat.completions.create(model=model, user="ada", messages=[question])
     session_of_chat = extension_of(reply)["session"]
