@@ -163,9 +163,11 @@ def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, sto
 
 
 def delete_entries_with(memory: UserMemory, word: str) -> None:
-    """Delete all entries whose texts hold a word."""
-    # One by one, because a deletion may hide other entries as well.
+    """Delete all entries whose texts hold a word; there must be one at least."""
     entry_ids = ids_of_entries_with(memory, word)
+    assert entry_ids
+
+    # One by one, because a deletion may hide other entries as well.
     while entry_ids:
         change = memory.entries.delete(entry_ids[-1], by="Ada")
         assert change is not None
