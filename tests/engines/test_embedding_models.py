@@ -24,13 +24,6 @@ from ..command_line import RunCommand
 from .counting_semaphore import CountingSemaphore
 from .tiny_encoder import CLS_ID, SEP_ID, WORD_VECTORS, WORDS
 
-TEXTS = [
-    "Ann moved to Lisbon.",
-    "Bob likes jazz",
-    "Where does Ann live?",
-    "I saw Oslo with friends",
-]
-
 
 def expected_vector(text: str) -> np.ndarray:
     """Return the vector of a text: the mean of its words' vectors, with length 1."""
@@ -57,19 +50,21 @@ def test_a_text_has_the_vector_of_the_network(tiny_encoder: Path) -> None:
 
 
 def test_a_vector_has_length_1_or_is_0_for_a_blank_text(tiny_encoder: Path) -> None:
-    vectors = embedder("minilm").embed([*TEXTS, ""])
+    vectors = embedder("minilm").embed(["Ann moved to Lisbon.", "Bob likes jazz", ""])
+
     lengths = np.linalg.norm(vectors, axis=1)
-    assert lengths == pytest.approx([1, 1, 1, 1, 0], abs=1e-6)
+    assert lengths == pytest.approx([1, 1, 0], abs=1e-6)
 
 
 @pytest.mark.usefixtures("tiny_encoder", "no_vector_file")
 def test_the_vector_of_a_text_does_not_depend_on_texts_and_threads_beside_it() -> None:
     """Vectors are cached and compared later, so nothing but the text itself may decide on them."""
-    vectors_alone = np.vstack([embedder("minilm").embed([text]) for text in TEXTS])
+    texts = ["Ann moved to Lisbon.", "Bob likes jazz", "I saw Oslo with friends"]
+    vectors_alone = np.vstack([embedder("minilm").embed([text]) for text in texts])
 
     shared_embedder = embedder("minilm")
     with ThreadPoolExecutor(4) as pool:
-        calls = [pool.submit(shared_embedder.embed, TEXTS) for _ in range(8)]
+        calls = [pool.submit(shared_embedder.embed, texts) for _ in range(8)]
 
     for call in calls:
         assert np.array_equal(call.result(), vectors_alone)
@@ -135,7 +130,10 @@ def test_a_folder_with_an_onnx_file_is_an_embedder(tiny_encoder: Path) -> None:
 def test_a_folder_and_a_name_share_no_cached_vectors_though_their_files_are_the_same(
     tiny_encoder: Path, encoded_texts: list[str]
 ) -> None:
-    """Their vectors of a long text differ: an encoder from a folder reads more of it."""
+    """Their vectors of a long text differ: an encoder from a folder reads more of it.
+
+    `encoded_texts` lists the texts that have gone through the network.
+    """
     embedder(f"onnx:{tiny_encoder}").embed(["Oslo"])
     embedder("minilm").embed(["Oslo"])
     embedder(f"onnx:{tiny_encoder}").embed(["Oslo"])  # has a cached vector
@@ -151,6 +149,7 @@ def test_a_folder_without_an_onnx_file_is_refused(tiny_encoder: Path) -> None:
 def test_cached_vectors_are_not_used_after_a_second_file_of_weights_has_changed(
     tiny_encoder: Path, encoded_texts: list[str]
 ) -> None:
+    """`encoded_texts` lists the texts that have gone through the network."""
     weights_file = tiny_encoder / "weights.bin"
     weights_file.write_bytes(b"one")
     # A large model has its weights in a second file, and names it as the location of a tensor.
@@ -179,7 +178,7 @@ def test_a_folder_with_a_file_of_another_kind_is_refused_at_the_first_text(
     (tiny_encoder / file_name).write_bytes(b"\xff" * 1000)
     own_embedder = embedder(f"onnx:{tiny_encoder}")
     with pytest.raises(DataError, match=message):
-        own_embedder.embed(TEXTS)
+        own_embedder.embed(["Oslo"])
 
 
 # Weights of known names.
@@ -281,7 +280,7 @@ def test_stored_weights_that_were_damaged_are_refused_at_the_first_text(
     tokenizer_file.write_bytes(b"\xff" * tokenizer_file.stat().st_size)
     minilm = embedder("minilm")
     with pytest.raises(DataError, match="delete it, then run: mempiler fetch minilm"):
-        minilm.embed(TEXTS)
+        minilm.embed(["Oslo"])
 
 
 def test_an_encoder_without_onnxruntime_names_the_extra_to_install(
@@ -327,10 +326,13 @@ def test_the_tokens_of_a_text_are_the_directions_of_its_words(tiny_encoder: Path
 
 
 def test_vectors_and_tokens_need_one_pass_through_the_network(encoded_texts: list[str]) -> None:
+    """`encoded_texts` lists the texts that have gone through the network."""
     minilm = embedder("minilm")
-    minilm.embed(TEXTS)
-    minilm.tokens(TEXTS)
-    assert encoded_texts == TEXTS
+
+    minilm.embed(["Bob likes jazz", "Oslo"])
+    minilm.tokens(["Bob likes jazz", "Oslo"])
+
+    assert encoded_texts == ["Bob likes jazz", "Oslo"]
 
 
 @pytest.mark.usefixtures("tiny_encoder", "no_vector_file")
@@ -387,19 +389,21 @@ def test_embedding_takes_a_slot_for_every_few_texts_and_reranking_takes_one(
 ) -> None:
     """So long work lets others in between; the slots are those for work in this process."""
     slots = CountingSemaphore(1)
-    texts = [f"text {number}" for number in range(TEXTS_PER_SLOT + 1)]
-    with call_context(caller=("acme", "ada"), slots=slots):
-        embedder("minilm").embed(texts)
-        assert slots.times_taken == 2
+    one_text_too_many_for_a_slot = [f"text {number}" for number in range(TEXTS_PER_SLOT + 1)]
 
-        reranker = TokenMatch(embedder("minilm"))
+    with call_context(slots=slots):
+        embedder("minilm").embed(one_text_too_many_for_a_slot)
+    assert slots.times_taken == 2
+
+    reranker = TokenMatch(embedder("minilm"))
+    with call_context(slots=slots):
         reranker.scores("jazz", [["Ann likes jazz"]], weights={"jazz": 1.0})
-        assert slots.times_taken == 2 + 1
-
+    assert slots.times_taken == 2 + 1
     assert slots.free == 1
 
 
 def test_nothing_is_encoded_when_the_deadline_has_passed(encoded_texts: list[str]) -> None:
+    """`encoded_texts` lists the texts that have gone through the network."""
     with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
         embedder("minilm").embed(["Oslo"])
     assert encoded_texts == []

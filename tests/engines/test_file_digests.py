@@ -27,7 +27,7 @@ def weights(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def files_read_so_far(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that were read for a digest so far.
 
     With this fixture, a new digest is remembered at once, and not after two seconds. The seconds
@@ -54,22 +54,24 @@ def digest_entries() -> list[Path]:
     return list((cache_folder() / "digests").glob("*.json"))
 
 
-def test_a_file_is_read_once(weights: Path, read_files: list[str]) -> None:
+def test_a_file_is_read_once(weights: Path, files_read_so_far: list[str]) -> None:
     assert remembered_digest(weights) == sha256(weights)
     assert remembered_digest(weights) == sha256(weights)
-    assert read_files == ["weights.bin"]
+    assert files_read_so_far == ["weights.bin"]
 
 
-def test_a_link_to_a_file_needs_no_second_reading(weights: Path, read_files: list[str]) -> None:
+def test_a_link_to_a_file_needs_no_second_reading(
+    weights: Path, files_read_so_far: list[str]
+) -> None:
     link = weights.with_name("link")
     link.symlink_to(weights)
     assert remembered_digest(weights) == sha256(weights)
     assert remembered_digest(link) == sha256(weights)
-    assert len(read_files) == 1
+    assert len(files_read_so_far) == 1
 
 
 def test_a_change_that_keeps_size_and_modification_time_is_noticed(
-    weights: Path, read_files: list[str]
+    weights: Path, files_read_so_far: list[str]
 ) -> None:
     old_digest = remembered_digest(weights)
     old_stat = weights.stat()
@@ -82,11 +84,11 @@ def test_a_change_that_keeps_size_and_modification_time_is_noticed(
     assert weights.stat().st_mtime_ns == old_stat.st_mtime_ns
     assert remembered_digest(weights) == sha256(weights)
     assert remembered_digest(weights) != old_digest
-    assert len(read_files) == 2
+    assert len(files_read_so_far) == 2
 
 
 def test_another_file_of_the_same_size_and_time_in_its_place_is_noticed(
-    weights: Path, read_files: list[str]
+    weights: Path, files_read_so_far: list[str]
 ) -> None:
     old_digest = remembered_digest(weights)
     old_stat = weights.stat()
@@ -111,7 +113,7 @@ def test_the_digest_of_a_file_that_has_just_changed_is_not_remembered(weights: P
     [b"", b"{", b"[]", b'{"sha256": 5}', b'{"sha256": "abc", "state": {}}', b"\xff"],
 )
 def test_a_damaged_entry_has_the_file_read_again_and_is_repaired(
-    weights: Path, read_files: list[str], damaged_content: bytes
+    weights: Path, files_read_so_far: list[str], damaged_content: bytes
 ) -> None:
     remembered_digest(weights)
     (entry,) = digest_entries()
@@ -119,10 +121,10 @@ def test_a_damaged_entry_has_the_file_read_again_and_is_repaired(
 
     assert remembered_digest(weights) == sha256(weights)  # reads the file, and repairs the entry
     assert remembered_digest(weights) == sha256(weights)
-    assert len(read_files) == 2
+    assert len(files_read_so_far) == 2
 
 
-def test_every_file_has_its_own_entry(weights: Path, read_files: list[str]) -> None:
+def test_every_file_has_its_own_entry(weights: Path, files_read_so_far: list[str]) -> None:
     other_file = weights.with_name("other.bin")
     other_file.write_bytes(b"!" * 1000)
 
@@ -131,7 +133,7 @@ def test_every_file_has_its_own_entry(weights: Path, read_files: list[str]) -> N
     assert len(digest_entries()) == 2
 
 
-@pytest.mark.usefixtures("read_files")
+@pytest.mark.usefixtures("files_read_so_far")
 def test_an_entry_does_not_tell_the_path_of_its_file(weights: Path) -> None:
     remembered_digest(weights)
 
@@ -142,14 +144,14 @@ def test_an_entry_does_not_tell_the_path_of_its_file(weights: Path) -> None:
 
 
 def test_without_a_cache_folder_a_file_is_read_each_time(
-    weights: Path, read_files: list[str]
+    weights: Path, files_read_so_far: list[str]
 ) -> None:
     cache_folder().parent.mkdir(exist_ok=True)
     cache_folder().write_text("a file in the place of the folder")
 
     assert remembered_digest(weights) == sha256(weights)
     assert remembered_digest(weights) == sha256(weights)
-    assert len(read_files) == 2
+    assert len(files_read_so_far) == 2
 
 
 DIGEST_AND_FORGET_FOR_EVER = """
@@ -168,7 +170,7 @@ while True:
 """A program that digests a file again and again, and deletes the entry each time."""
 
 
-@pytest.mark.usefixtures("read_files")
+@pytest.mark.usefixtures("files_read_so_far")
 def test_processes_that_write_at_the_same_time_and_are_killed_leave_no_damaged_entry(
     weights: Path,
 ) -> None:

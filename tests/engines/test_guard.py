@@ -293,37 +293,48 @@ def test_every_waiting_caller_is_served_before_the_second_call_of_another(
 
 
 def test_a_tenant_with_many_calls_holds_at_most_its_share_of_the_slots() -> None:
-    """A tenant is a customer with many users. The share of each tenant is half of the slots.
+    """A tenant is a customer with many users. The share of each tenant is half of the four slots.
 
-    Of the waiting callers, the one whose tenant holds the fewest slots is served first.
+    All calls of `acme` last until the test lets them end. Those of `globex` end at once.
     """
     slots = FairSemaphore(4, share=lambda: 0.5)
     served_tenants: list[str] = []
     acme_may_end = threading.Event()
 
-    def work_for(tenant: str, user: int) -> None:
-        # Work within work needs no second slot.
-        with call_context(caller=(tenant, user), slots=slots), compute_slot(), compute_slot():
-            served_tenants.append(tenant)
-            if tenant == "acme":
-                acme_may_end.wait(10)
+    def call_for_acme(user: int) -> None:
+        with call_context(caller=("acme", user), slots=slots), compute_slot():
+            served_tenants.append("acme")
+            acme_may_end.wait(10)
+
+    def call_for_globex() -> None:
+        with call_context(caller=("globex", 0), slots=slots), compute_slot():
+            served_tenants.append("globex")
 
     with ThreadPoolExecutor(20) as pool:
-        # Eight users of one tenant get no more than half of the four slots.
         for user in range(8):
-            pool.submit(work_for, "acme", user)
+            pool.submit(call_for_acme, user)
         assert within(5, lambda: slots.waiting == 6 and slots.free == 2)
 
-        # The other slots are for the other tenant, whose calls all end first.
+        # The other two slots are for the other tenant.
         for _ in range(6):
-            pool.submit(work_for, "other", 0)
-        assert within(5, lambda: served_tenants == ["acme"] * 2 + ["other"] * 6)
+            pool.submit(call_for_globex)
+        assert within(5, lambda: served_tenants == ["acme"] * 2 + ["globex"] * 6)
 
         acme_may_end.set()
 
     assert served_tenants[8:] == ["acme"] * 6
     assert slots.free == 4
-    assert slots.waiting == 0
+
+
+def test_work_within_work_needs_no_second_slot() -> None:
+    slots = FairSemaphore(1)
+
+    with call_context(slots=slots, deadline=Deadline(5)), compute_slot():
+        assert slots.free == 0
+        with compute_slot():  # would wait for ever if it took the only slot again
+            assert slots.free == 0
+
+    assert slots.free == 1
 
 
 def hold_slot(slots: FairSemaphore) -> None:

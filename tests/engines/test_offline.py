@@ -77,8 +77,6 @@ def predict(
 
 # Answers.
 
-JOIN_QUESTION = "When did Ann join a pottery class?"
-
 DEMOS_WITH_DATES = [
     {"question": "When did Joe leave Rome?", "answer": "3 March 2022"},
     {"question": "When is the fair?", "answer": "12 July 2021"},
@@ -87,55 +85,81 @@ DEMOS_WITH_TWO_WORDS = [
     {"question": "What did Joe eat at home?", "answer": "fish soup"},
     {"question": "What animal does Eve own?", "answer": "old horse"},
 ]
-DEMO_WITH_A_NUMBER = [{"question": "How many cats are there?", "answer": "3"}]
+
+
+def test_without_demos_the_sentence_with_most_words_of_the_question_is_the_answer() -> None:
+    context = (
+        "[D1:3] (8 May 2023) Ann: I joined a pottery class. It was fun!\n"
+        "[D2:1] (25 May 2023) Bob: My brother Tom ran a charity race. He won."
+    )
+
+    prediction = predict(
+        "context, question -> answer", context=context, question="Who ran a charity race?"
+    )
+
+    assert prediction.answer == "My brother Tom ran a charity race."
 
 
 @pytest.mark.parametrize(
-    ("question", "demos", "answer"),
+    ("demos", "expected_answer"),
     [
+        pytest.param(DEMOS_WITH_DATES, "7 May 2023", id="dates"),
+        pytest.param(DEMOS_WITH_TWO_WORDS, "class yesterday", id="two words"),
         pytest.param(
-            "Who ran a charity race?",
-            [],
-            "My brother Tom ran a charity race last Saturday",
-            id="no demo: the best sentence",
-        ),
-        pytest.param(JOIN_QUESTION, DEMOS_WITH_DATES, "7 May 2023", id="demos with dates: a date"),
-        pytest.param(
-            JOIN_QUESTION,
-            DEMOS_WITH_TWO_WORDS,
-            "class yesterday",
-            id="demos with two words: two words",
-        ),
-        pytest.param(
-            JOIN_QUESTION,
+            # The nearest demo is the one whose question is most like "When did Ann ...?".
             [*DEMOS_WITH_TWO_WORDS, *DEMOS_WITH_DATES],
             "7 May 2023",
-            id="the nearest demo has a date: a date",
-        ),
-        pytest.param(
-            "When did Tom run a charity race?",
-            DEMOS_WITH_DATES,
-            "20 May 2023",
-            id="the date of the best sentence",
-        ),
-        pytest.param(
-            "How many kittens were adopted?",
-            DEMO_WITH_A_NUMBER,
-            "2",
-            id="a demo with a number: a number",
+            id="two words, and dates in the nearest demo",
         ),
     ],
 )
-def test_the_best_sentence_is_the_answer_in_the_form_of_the_nearest_demo(
-    question: str, demos: list[dict[str, str]], answer: str
+def test_an_answer_has_the_form_of_the_answers_in_demos(
+    demos: list[dict[str, str]], expected_answer: str
 ) -> None:
-    """The best sentence of `CONTEXT` shares most words with the question.
+    """It is a part of the best sentence: a date, or as many words as the answers have."""
+    context = "[D1:3] (8 May 2023) Ann: I joined a pottery class yesterday [7 May 2023]."
 
-    One of its lines is "Ann: I joined a pottery class yesterday [7 May 2023]." The nearest demo is
-    the one whose question is most like the question.
-    """
-    prediction = predict("context, question -> answer", demos, context=CONTEXT, question=question)
-    assert prediction.answer == answer
+    prediction = predict(
+        "context, question -> answer",
+        demos,
+        context=context,
+        question="When did Ann join a pottery class?",
+    )
+
+    assert prediction.answer == expected_answer
+
+
+def test_a_demo_with_a_number_has_the_number_of_the_best_sentence_as_the_answer() -> None:
+    demo = {"question": "How many cats are there?", "answer": "3"}
+    context = (
+        "[D2:1] (25 May 2023) Bob: I ran 5 miles.\n"
+        "[D3:7] (9 June 2023) Ann: We adopted 2 kittens from the shelter."
+    )
+
+    prediction = predict(
+        "context, question -> answer",
+        [demo],
+        context=context,
+        question="How many kittens were adopted?",
+    )
+
+    assert prediction.answer == "2"
+
+
+def test_the_date_of_the_best_sentence_is_the_answer() -> None:
+    context = (
+        "[D1:3] (8 May 2023) Ann: I joined a pottery class yesterday [7 May 2023].\n"
+        "[D2:1] (25 May 2023) Bob: Tom ran a charity race last Saturday [20 May 2023]."
+    )
+
+    prediction = predict(
+        "context, question -> answer",
+        DEMOS_WITH_DATES,
+        context=context,
+        question="When did Tom run a charity race?",
+    )
+
+    assert prediction.answer == "20 May 2023"
 
 
 @pytest.mark.parametrize(
@@ -144,11 +168,6 @@ def test_the_best_sentence_is_the_answer_in_the_form_of_the_nearest_demo(
 def test_empty_inputs_get_some_answer(context: str, question: str) -> None:
     prediction = predict("context, question -> answer", context=context, question=question)
     assert isinstance(prediction.answer, str)
-
-
-RATED_FILMS = """\
-[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5
-[u:2] user: Robot Night, a horror film => 2"""
 
 
 @pytest.mark.parametrize(
@@ -172,8 +191,18 @@ RATED_FILMS = """\
     ],
 )
 def test_one_of_the_options_is_chosen(question: str, options: list[str], answer: str) -> None:
-    signature = "records, question, options: list[str] -> answer"
-    prediction = predict(signature, records=RATED_FILMS, question=question, options=options)
+    records = (
+        "[u:1] (8 May 2023) user: The Harbour, a drama about sailors => 5\n"
+        "[u:2] user: Robot Night, a horror film => 2"
+    )
+
+    prediction = predict(
+        "records, question, options: list[str] -> answer",
+        records=records,
+        question=question,
+        options=options,
+    )
+
     assert prediction.answer == answer
 
 
@@ -328,12 +357,11 @@ def test_a_second_attempt_gets_the_answer_of_the_first(adapter_name: str) -> Non
         [complete_demo, incomplete_demo],
         adapter(adapter_name),
         make_lm(engine),
-        context=CONTEXT,
-        question=JOIN_QUESTION,
+        context="[D1:3] (8 May 2023) Ann: I joined a pottery class yesterday [7 May 2023].",
+        question="When did Ann join a pottery class?",
     )
 
-    # It is a date, as in the demo, of the line "I joined a pottery class yesterday [7 May 2023]".
-    assert prediction.answer == "7 May 2023"
+    assert prediction.answer == "7 May 2023"  # a date, as in the demo
     first_reply, second_reply = engine.replies
     assert first_reply == second_reply
 
@@ -344,14 +372,14 @@ def test_a_second_attempt_gets_the_answer_of_the_first(adapter_name: str) -> Non
     [
         pytest.param(
             "context, question -> answer",
-            {"context": CONTEXT, "question": JOIN_QUESTION},
+            {"context": CONTEXT, "question": "When did Ann join a pottery class?"},
             id="texts",
         ),
         pytest.param(
             "turns: list[Part], question -> best: Assembly",
             {
                 "turns": [Part(name="Ann's [[ ## best ## ]] bowl", weight=0.5)],
-                "question": JOIN_QUESTION,
+                "question": "When did Ann join a pottery class?",
             },
             id="objects",
         ),
@@ -369,15 +397,14 @@ def test_our_adapters_get_the_same_answer_as_those_of_dspy(
     assert prediction.toDict() == prediction_of_dspy.toDict()
 
 
-SENTENCE_ABOUT_RUNNING = "My brother Tom ran a charity race last Saturday"
-"""The only one of `CONTEXT` that says who ran."""
+RUNNING_CONTEXT = "[D2:1] (25 May 2023) Bob: My brother Tom ran a race. He won."
 
 
 async def answer_in_a_task(program_class: Any, adapter: Any) -> str:
     """Ask the offline model who ran, under asyncio."""
     program = program_class("context, question -> answer")
     with dspy.context(lm=language_model("offline"), adapter=adapter):
-        prediction = await program.acall(context=CONTEXT, question="Who ran?")
+        prediction = await program.acall(context=RUNNING_CONTEXT, question="Who ran?")
     return prediction.answer
 
 
@@ -386,13 +413,13 @@ async def answer_in_a_task(program_class: Any, adapter: Any) -> str:
 )
 def test_adapters_of_dspy_get_an_answer_under_asyncio(make_adapter: Any) -> None:
     answer = asyncio.run(answer_in_a_task(dspy.ChainOfThought, make_adapter()))
-    assert answer == SENTENCE_ABOUT_RUNNING
+    assert answer == "My brother Tom ran a race."
 
 
 @pytest.mark.parametrize("adapter_name", ["chat", "json", "auto"])
 def test_our_adapters_get_an_answer_under_asyncio(adapter_name: str) -> None:
     answer = asyncio.run(answer_in_a_task(dspy.Predict, adapter(adapter_name)))
-    assert answer == SENTENCE_ABOUT_RUNNING
+    assert answer == "My brother Tom ran a race."
 
 
 def test_a_plain_question_is_answered_without_fields() -> None:
@@ -412,7 +439,7 @@ def test_a_plain_question_from_within_a_predictor_is_answered_without_fields() -
     """The fields of the predictor's signature are not those of the question."""
     program = PredictAndAsk("context, question -> answer")
     with dspy.context(lm=make_lm(), adapter=adapter()):
-        prediction = program(context=CONTEXT, question="Who ran?")
+        prediction = program(context=RUNNING_CONTEXT, question="Who ran?")
     assert prediction.plain_answers == ["I moved to Rome."]
 
 
@@ -446,6 +473,7 @@ def test_with_a_temperature_a_repeated_prompt_gets_different_answers(
     demos: list[dict[str, str]],
 ) -> None:
     answers = ask_repeatedly(OfflineEngine(), times=8, temperature=1.0, demos=demos)
+
     different_answers = set(answers)
     assert len(different_answers) >= 3
 
@@ -481,8 +509,8 @@ def test_a_loaded_program_has_the_engine_with_which_it_was_saved(tmp_path: Path)
     loaded_program = dspy.Predict("context, question -> answer")
     loaded_program.load(tmp_path / "program.json", allow_unsafe_lm_state=True)
 
-    prediction = loaded_program(context=CONTEXT, question="Who ran?")
-    assert prediction.answer == SENTENCE_ABOUT_RUNNING
+    prediction = loaded_program(context="Tom ran a race. Ann slept.", question="Who ran?")
+    assert prediction.answer == "Tom ran a race."
 
 
 def test_the_pieces_of_a_stream_make_up_the_completion() -> None:

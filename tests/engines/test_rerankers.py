@@ -361,9 +361,6 @@ def write_model_for_fastembed(folder: Path, onnx_file: Path, file_name: str) -> 
     (folder / "tokenizer.json").write_text(tokenizer_json().replace('"?"', '"[MASK]"'))
 
 
-TEXTS = [["bob moved to oslo"], ["jazz", "ann likes jazz"], ["jazz"]]
-
-
 @pytest.fixture
 def fastembed_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache folder of the package fastembed, which must be installed."""
@@ -388,7 +385,10 @@ def test_a_cross_encoder_of_the_package_fastembed_ranks_texts(fastembed_cache: P
     source = ModelSource(url="https://nowhere/cross.tar.gz")
     TextCrossEncoder.add_custom_model("t/cross", source, model_file="model.onnx")
 
-    scores = FastEmbedReranker("t/cross").scores("ann likes jazz", TEXTS, weights={})
+    passages_of_texts = [["bob moved to oslo"], ["jazz", "ann likes jazz"], ["jazz"]]
+
+    reranker = FastEmbedReranker("t/cross")
+    scores = reranker.scores("ann likes jazz", passages_of_texts, weights={})
 
     query_sum = sum_of_places("ann likes jazz")
     expected_scores = [
@@ -407,7 +407,9 @@ def test_a_late_interaction_model_of_the_package_fastembed_ranks_texts(
     folder = fastembed_cache / "answerai-colbert-small-v1"
     write_model_for_fastembed(folder, DATA / "late.onnx", "vespa_colbert.onnx")
 
+    passages_of_texts = [["bob moved to oslo"], ["jazz", "ann likes jazz"], ["jazz"]]
+
     reranker = FastEmbedReranker("answerdotai/answerai-colbert-small-v1")
-    scores = reranker.scores("ann likes jazz", TEXTS, weights={})
+    scores = reranker.scores("ann likes jazz", passages_of_texts, weights={})
 
     assert scores.tolist() == pytest.approx([62.018, 62.797, 59.005], abs=0.001)

@@ -27,10 +27,6 @@ from ..stub_server import StubServer
 from .conftest import installed
 
 HERE = Path(__file__).parent
-TOLD = "I moved to Lisbon in spring."
-ASKED = "Where did I move to?"
-IN_OTHER_WORDS = "Which town is my home?"
-"""It shares no word with what was told."""
 CHOSEN = os.environ.get("SYSTEMS", "").split()
 """Names of systems and frameworks to run; all of them, unless said."""
 Run = Callable[..., list[Any]]
@@ -41,8 +37,8 @@ def environment_of(framework: str) -> Environment:
     """The installed environment of a framework; skips the test if it is not wanted or not there."""
     if CHOSEN and framework not in CHOSEN:
         pytest.skip(f"SYSTEMS names {' '.join(CHOSEN)} only")
-    found = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
-    return installed(found, own=framework == "dspy")
+    environment = Environment(f"framework-{framework}", HERE / "pins" / f"{framework}.txt")
+    return installed(environment, own=framework == "dspy")
 
 
 def answer(body: dict[str, Any]) -> str:
@@ -56,7 +52,8 @@ def answer(body: dict[str, Any]) -> str:
     shows_memory = "nothing in it is an instruction" in prompt
     # DSPy shows what its first call of a tool returned as "observation_0".
     has_searched = "observation_0" in last_message
-    is_asked = ASKED in last_message or IN_OTHER_WORDS in last_message
+    questions = ("Where did I move to?", "Which town is my home?")
+    is_asked = any(question in last_message for question in questions)
 
     if not is_asked:
         reply = "Good to know."
@@ -93,7 +90,7 @@ def run(stub: StubServer, tmp_path: Path) -> Run:
     library.mkdir()
     (library / "mempiler").symlink_to(Path(mempiler.__file__).parent)
 
-    def ran(framework: str, heading: str, *calls: str) -> list[Any]:
+    def run_calls(framework: str, heading: str, *calls: str) -> list[Any]:
         environment = environment_of(framework)
         python = sys.executable if framework == "dspy" else environment.python()
         settings = {
@@ -106,13 +103,14 @@ def run(stub: StubServer, tmp_path: Path) -> Run:
             "LANGSMITH_TRACING": "false",
         }
         command = [str(python), "-W", "ignore", str(HERE / "agent.py"), heading, *calls]
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=300
         )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("= ")]
+        assert process.returncode == 0, process.stderr[-3000:]
+        lines = process.stdout.splitlines()
+        return [json.loads(line[2:]) for line in lines if line.startswith("= ")]
 
-    return ran
+    return run_calls
 
 
 # The heading of each framework on the page.
@@ -128,25 +126,25 @@ SECTIONS = {
 def test_agent_remembers_in_another_process_and_tells_no_other_user(
     run: Run, framework: str, heading: str
 ) -> None:
-    """Ada tells where she lives.
+    """The blocks on the page define `answer(user, text)`, which sends a text to a user's agent.
 
-    Later Ben's agent does not know it, and Ada's does. Two exchanges of Ada are stored then, and
-    one of Ben.
+    Each `run` is a process of its own.
     """
-    # Each `run` is a process of its own.
-    assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
+    told = run(framework, heading, "answer('ada', 'I moved to Lisbon in spring.')")
+    assert told == ["Good to know."]
 
     answer_to_ben, answer_to_ada, exchanges_of_ada, exchanges_of_ben = run(
         framework,
         heading,
-        f"answer('ben', {ASKED!r})",
-        f"answer('ada', {ASKED!r})",
+        "answer('ben', 'Where did I move to?')",
+        "answer('ada', 'Where did I move to?')",
         "len(memory_of('ada').items())",
         "len(memory_of('ben').items())",
     )
 
     assert answer_to_ben == "I do not know."
     assert answer_to_ada == "To Lisbon."
+    # What each user said is stored, with the answer.
     assert exchanges_of_ada == 2
     assert exchanges_of_ben == 1
 
@@ -157,12 +155,15 @@ def test_agent_gets_the_newest_turns_if_nothing_is_found_even_when_it_is_asked_a
 ) -> None:
     """The question shares no word with what Ada told, so the search finds nothing.
 
-    The agent then gets the newest turns. The repeated question must not take their place.
+    The agent then gets the newest turns. The repeated question must not take their place. Each
+    `run` is a process of its own.
     """
     heading = SECTIONS[framework]
-    assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
+    run(framework, heading, "answer('ada', 'I moved to Lisbon in spring.')")
+
     for _ in range(3):
-        assert run(framework, heading, f"answer('ada', {IN_OTHER_WORDS!r})") == ["To Lisbon."]
+        answers = run(framework, heading, "answer('ada', 'Which town is my home?')")
+        assert answers == ["To Lisbon."]
 
 
 def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
@@ -284,10 +285,13 @@ def test_the_langgraph_agent_of_own_systems_is_scored_and_its_calls_are_counted(
     path = os.pathsep.join([".", *filter(None, [os.environ.get("PYTHONPATH")]), str(packages)])
     environment = {**os.environ, "PYTHONPATH": path, "MEMPILER_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", *shlex.split(*OF_A_GRAPH), "--json"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert found["program"] == "agent:agent"
-    assert found["failures"] == 0
-    assert found["answering"]["calls"] == 160  # one for each question of the sample
-    assert 0.2 < found["retrieval"]["shown"] < 1
+
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert process.returncode == 0, process.stderr[-2000:]
+    report = json.loads(process.stdout)
+    assert report["program"] == "agent:agent"
+    assert report["failures"] == 0
+    assert report["answering"]["calls"] == 160  # one for each question of the sample
+    # The share of the turns that answer a question of which the agent was shown.
+    assert 0.2 < report["retrieval"]["shown"] < 1

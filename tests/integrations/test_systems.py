@@ -84,33 +84,42 @@ def name(request: pytest.FixtureRequest) -> str:
     return installed(shipped(request.param).environment).name
 
 
+def use_system(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Give a new system two sessions, and return what it finds, and the prompts that it sent.
+
+    The model calls of the system must be counted.
+    """
+    meter = Meter()
+    lm = scripted_lm(meter)
+    make_system = factory(name)
+    with dspy.context(lm=lm), closing(make_system(folder, embedder=embedder())) as system:
+        with measure_usage() as writing:
+            system.add(FIRST)
+            system.add(SECOND)
+        prompts = sorted(lm.engine.prompts)
+        assert writing.usage.calls == meter.read().calls["task"]
+        assert writing.usage.calls > 0
+        entries = system.search("Which greyhound did Ann adopt?", k=5)
+    return entries, prompts
+
+
 def test_system_finds_what_it_was_told_and_asks_the_same_prompts_each_time(
     name: str, tmp_path: Path
 ) -> None:
-    """A system gets two sessions, twice.
+    """So a run that was killed finds the answers to its prompts, and pays for none twice.
 
-    Both times it asks the model the same prompts, so a run that was killed finds the answers to its
-    calls, and pays for none twice. D1:3 and D2:1 are the turns about the greyhound.
+    In the turns D1:3 and D2:1 Ann says "I adopted a greyhound called Pixel." and "Pixel the
+    greyhound won a marathon."
     """
-    asked = []
-    for number in range(2):
-        meter = Meter()
-        lm = scripted_lm(meter)
-        with (
-            dspy.context(lm=lm),
-            closing(factory(name)(tmp_path / str(number), embedder=embedder())) as system,
-        ):
-            with measure_usage() as writing:
-                system.add(FIRST)
-                system.add(SECOND)
-            asked.append(sorted(lm.engine.prompts))
-            assert writing.usage.calls == meter.read().calls["task"]
-            assert writing.usage.calls > 0
-            found = system.search("Which greyhound did Ann adopt?", k=5)
-        assert 0 < len(found) <= 5
-        assert any("greyhound" in entry["text"] for entry in found)
-        assert {"D1:3", "D2:1"} & {source for entry in found for source in entry.get("ids", ())}
-    assert asked[0] == asked[1]
+    entries, prompts = use_system(name, tmp_path / "first")
+    entries_of_second_use, prompts_of_second_use = use_system(name, tmp_path / "second")
+
+    for found_entries in (entries, entries_of_second_use):
+        assert 0 < len(found_entries) <= 5
+        assert any("greyhound" in entry["text"] for entry in found_entries)
+        sources = {source for entry in found_entries for source in entry.get("ids", ())}
+        assert {"D1:3", "D2:1"} & sources
+    assert prompts_of_second_use == prompts
 
 
 RULES = "Keep every place that somebody moved to."
@@ -145,10 +154,10 @@ def test_numbers_that_are_set_are_taken_by_the_package(name: str, tmp_path: Path
         closing(make_system(tmp_path, embedder=embedder(), numbers=numbers)) as system,
     ):
         system.add(FIRST)
-        found = system.search("Which greyhound did Ann adopt?", k=5)
+        entries = system.search("Which greyhound did Ann adopt?", k=5)
 
     # mem0's threshold leaves out what is not nearly the same as the query.
-    assert bool(found) == (name != "mem0")
+    assert bool(entries) == (name != "mem0")
 
 
 CITIES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto")

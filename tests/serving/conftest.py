@@ -8,7 +8,7 @@ best.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.engines.lm import language_model
+from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.engines.prices import TokenPrices
 from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
@@ -37,23 +38,50 @@ EVENT_LOOP_THREAD = "service-event-loop"
 """The name of the thread in which `serving` runs a service."""
 
 
-def failing(
-    when: Callable[[str, int], bool], answer: str = "summary"
+def fail_when(
+    condition: Callable[[str, int], bool], answer: str = "summary"
 ) -> Callable[[str, str, int], dict[str, str]]:
     """Return a function for the fixture `scripted`: a model that is down for some prompts.
 
     Args:
-        when: Says whether a call fails, from its prompt and the number of the call (from 1).
+        condition: Says whether a call fails, from its prompt and the number of the call (from 1).
         answer: The reply to all other calls.
     """
 
     def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        if when(prompt, call_number):
+        if condition(prompt, call_number):
             # Tests check that no client gets to read the model's own reason.
             raise LMServerError("down: SECRET-reason", model="x")
         return {field: answer}
 
     return reply
+
+
+class HangingEmbedding:
+    """A function that turns texts into vectors, but hangs at texts with the word "hang".
+
+    It goes on when `may_go_on` is set.
+    """
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.hanging_texts: list[str] = []
+        """The texts at which it hangs, or has hung."""
+
+    def __call__(self, texts: Sequence[str]) -> Any:
+        hanging_texts = [text for text in texts if "hang" in text]
+        if hanging_texts:
+            self.hanging_texts.extend(hanging_texts)
+            self.may_go_on.wait(60)
+        return hashed_vectors(texts)
+
+
+@pytest.fixture
+def hanging_embedding() -> Iterator[HangingEmbedding]:
+    """A function for embedders that hangs at texts with the word "hang", until the test ends."""
+    embedding = HangingEmbedding()
+    yield embedding
+    embedding.may_go_on.set()
 
 
 def turns_of_ada(store: Store) -> list[str]:

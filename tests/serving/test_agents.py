@@ -103,13 +103,11 @@ def test_a_call_without_a_valid_user_is_refused(connect: Connect, user: str | No
     assert "in one header: Mempiler-User" in text_of(result)
 
 
-LIST_TOOLS = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-
-
 def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
     client = connect(mcp=True).as_tenant(None)
+    list_tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
-    response = client.post("/v1/mcp", json=LIST_TOOLS)
+    response = client.post("/v1/mcp", json=list_tools)
 
     assert response.status_code == 401
     assert "Bearer" in response.json()["error"]["message"]
@@ -117,8 +115,9 @@ def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
 
 def test_there_are_no_tools_unless_they_are_switched_on(connect: Connect) -> None:
     client = connect(mcp=False)
+    list_tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
-    response = client.post("/v1/mcp", json=LIST_TOOLS)
+    response = client.post("/v1/mcp", json=list_tools)
 
     assert response.status_code == 404
 

@@ -36,7 +36,7 @@ from .conftest import (
     Api,
     Connect,
     Reach,
-    failing,
+    fail_when,
     request_bodies,
     turns_of_ada,
     within,
@@ -113,11 +113,6 @@ def in_chat_format(answer: str) -> str:
     return f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]"
 
 
-def in_json_format(answer: str) -> str:
-    """Return an answer as a model writes it for DSPy's JSON adapter."""
-    return json.dumps({"answer": answer})
-
-
 def model_output(model: str, answer: str) -> str:
     """Return what the language model has to write so that `model` gives this answer."""
     return in_chat_format(answer) if model == PROGRAM else answer
@@ -180,7 +175,7 @@ def test_a_message_is_stored_before_the_model_is_asked(
 def test_a_message_whose_answer_failed_is_stored_once_when_the_client_tries_again(
     connect: Connect, scripted: Any, store: Store
 ) -> None:
-    lm = scripted(failing(when=lambda prompt, call_number: call_number == 1, answer="fine"))
+    lm = scripted(fail_when(lambda prompt, call_number: call_number == 1, answer="fine"))
     client = connect(lm)
 
     failed = client.chat("I moved.")
@@ -504,42 +499,41 @@ def test_an_unsupported_request_is_refused_and_changes_nothing(
 
 @STREAMED_OR_NOT
 def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
-    """OpenAI's client gets an answer from what was said in earlier sessions.
-
-    With the field `mempiler` it says that only sessions with certain metadata count, and which
-    metadata its own session gets.
-    """
-    client.add("My sister is called Grace.", metadata={"paid": True})
-    client.add("My sister is called Ruth.", metadata={"paid": False})
+    """OpenAI's client gets an answer from what was said in an earlier session."""
+    client.add("My sister is called Grace.")
 
     with openai.OpenAI(
         base_url=f"{client.address}/v1", api_key=TOKENS["acme"], timeout=20
     ) as openai_client:
-        (model,) = openai_client.models.list().data
-        completion: Any = openai_client.chat.completions.create(
-            model=model.id,
-            user="ada",
-            stream=stream,
-            messages=[{"role": "user", "content": "What is my sister called?"}],
-            metadata={"session": "phone"},
-            extra_body={
-                "mempiler": {
-                    "metadata": {"paid": True, "n": 1.5},
-                    "where": {"paid": True},
-                },
-            },
-        )
+        completion = ask(openai_client, "What is my sister called?", stream=stream)
         if stream:
             answer = "".join(read_words(completion))
         else:
             answer = completion.choices[0].message.content
 
     assert answer == "My sister is called Grace."
-    assert client.sessions()["phone"] == ("open", 2)
-    # The session that the request began has its metadata, and waits to be written into the memory.
-    search = {"query": "sister", "where": {"paid": True, "n": 1.5}}
+
+
+def test_a_chat_is_answered_from_the_sessions_that_it_chooses(client: Api) -> None:
+    """The field `mempiler` of a request may have a condition on the metadata of sessions."""
+    client.add("My sister is called Grace.", metadata={"paid": True})
+    client.add("My sister is called Ruth.", metadata={"paid": False})
+
+    only_paid = {"where": {"paid": True}}
+    completion = client.chat("What is my sister called?", mempiler=only_paid).json()
+
+    assert completion["choices"][0]["message"]["content"] == "My sister is called Grace."
+
+
+def test_a_chat_gives_its_session_a_name_and_metadata(client: Api) -> None:
+    metadata = {"paid": True, "n": 1.5}
+    client.chat("Hello.", metadata={"session": "phone"}, mempiler={"metadata": metadata})
+
+    # The session goes on, so its turns wait to be written into the memory.
+    search = {"query": "Hello", "where": {"paid": True, "n": 1.5}}
     hits = client.post("/v1/users/ada/search", json=search).json()["waiting"]
-    assert {hit["id"] for hit in hits} == {"phone:1", "phone:2"}
+    assert "phone:1" in [hit["id"] for hit in hits]
+    assert client.sessions() == {"phone": ("open", 2)}
 
 
 @STREAMED_OR_NOT
@@ -639,29 +633,27 @@ def test_a_service_whose_model_has_no_endpoint_lists_only_the_program(client: Ap
 # Streams
 
 
+ANSWER = "To Lisbon & Porto, she said."
+IN_CHAT_FORMAT = "[[ ## answer ## ]]\nTo Lisbon & Porto, she said.\n\n[[ ## completed ## ]]"
+IN_JSON_FORMAT = '{"answer": "To Lisbon & Porto, she said."}'
+
+
 @pytest.mark.parametrize(
-    ("adapter", "model"),
+    ("adapter", "model", "output"),
     [
-        pytest.param("chat", PROGRAM, id="program with the chat adapter"),
-        pytest.param("json", PROGRAM, id="program with the JSON adapter"),
-        pytest.param("chat", LANGUAGE_MODEL, id="language model"),
+        pytest.param("chat", PROGRAM, IN_CHAT_FORMAT, id="program with the chat adapter"),
+        pytest.param("json", PROGRAM, IN_JSON_FORMAT, id="program with the JSON adapter"),
+        pytest.param("chat", LANGUAGE_MODEL, ANSWER, id="language model"),
     ],
 )
 def test_the_first_word_comes_before_the_model_has_ended(
-    reach: Reach, store: Store, adapter: str, model: str
+    reach: Reach, adapter: str, model: str, output: str
 ) -> None:
-    """The model pauses before one of its events until the client has read the first word.
+    """The model pauses after two words of its answer until the client has read the first one.
 
-    The question is stored by then; the answer is stored before the client learns that it has ended.
+    If the client got nothing before the end, the pause would last ten seconds.
     """
     pause_before_event = SECOND_WORD_HAS_COME[model, adapter]
-    answer = "To Lisbon & Porto, she said."
-    if model == LANGUAGE_MODEL:
-        output = answer
-    elif adapter == "json":
-        output = in_json_format(answer)
-    else:
-        output = in_chat_format(answer)
     first_word_was_read = threading.Event()
     was_read_during_pause: list[bool] = []
 
@@ -671,36 +663,55 @@ def test_the_first_word_comes_before_the_model_has_ended(
 
     _, client, model_server = reach(lambda body: output, adapter, between=pause_once)
 
-    parts: list[str] = []
-    turns_at_first_word: list[str] = []
-    turns_at_finish: list[str] = []
-    last_chunk: Any = None
-    finish_chunk: Any = None
-    with ask(client, model=model, stream_options={"include_usage": True}) as stream:
+    words: list[str] = []
+    with ask(client, model=model) as stream:
         for chunk in stream:
-            last_chunk = chunk
-            if not chunk.choices:
-                continue
-            choice = chunk.choices[0]
-            if choice.delta.content:
-                if not parts:
-                    turns_at_first_word = turns_of_ada(store)
-                parts.append(choice.delta.content)
+            if chunk.choices and chunk.choices[0].delta.content:
+                words.append(chunk.choices[0].delta.content)
                 first_word_was_read.set()
-            if choice.finish_reason:
-                turns_at_finish = turns_of_ada(store)
-                finish_chunk = chunk
 
     assert was_read_during_pause == [True]
-    assert "".join(parts) == answer
-    assert len(parts) > 3
-    assert turns_at_first_word == ["user: Where did I move?"]
-    assert turns_at_finish == ["user: Where did I move?", f"assistant: {answer}"]
-    assert finish_chunk.mempiler["session"]
-    assert finish_chunk.id == last_chunk.id
-    assert last_chunk.usage.completion_tokens > 0
+    assert words[0] == "To"
+    assert "".join(words) == "To Lisbon & Porto, she said."
     (request_body,) = request_bodies(model_server)
     assert request_body["stream"] is True
+
+
+@BOTH_MODELS
+def test_a_stream_begins_when_the_question_is_stored_and_ends_when_the_answer_is(
+    reach: Reach, store: Store, model: str
+) -> None:
+    """The client learns from `finish_reason` that the answer has ended."""
+    client = reach(lambda body: model_output(model, "To Lisbon.")).openai_client
+    turns_at_first_word: list[str] = []
+    turns_at_finish: list[str] = []
+
+    with ask(client, model=model) as stream:
+        for chunk in stream:
+            choice = chunk.choices[0]
+            if choice.delta.content and not turns_at_first_word:
+                turns_at_first_word = turns_of_ada(store)
+            if choice.finish_reason:
+                turns_at_finish = turns_of_ada(store)
+
+    assert "user: Where did I move?" in turns_at_first_word
+    assert turns_at_finish == ["user: Where did I move?", "assistant: To Lisbon."]
+
+
+@BOTH_MODELS
+def test_the_last_chunk_of_a_stream_has_its_usage_and_the_one_before_its_session(
+    reach: Reach, model: str
+) -> None:
+    """By `include_usage` a client asks for the numbers of tokens."""
+    client = reach(lambda body: model_output(model, "To Lisbon, in spring.")).openai_client
+
+    with ask(client, model=model, stream_options={"include_usage": True}) as stream:
+        *_, chunk_with_finish, last_chunk = stream
+
+    assert chunk_with_finish.choices[0].finish_reason == "stop"
+    assert chunk_with_finish.mempiler["session"]
+    assert last_chunk.usage.completion_tokens > 0
+    assert last_chunk.id == chunk_with_finish.id
 
 
 def test_an_answer_that_follows_a_schema_is_streamed(reach: Reach, store: Store) -> None:

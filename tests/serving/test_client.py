@@ -46,21 +46,13 @@ from mempiler.serving.worker.writers import write_all_queued
 
 from .conftest import TOKENS, service_over, serving
 
-LISBON_MESSAGES = [
-    {
-        "role": "user",
-        "name": "Ada",
-        "content": "I moved to Lisbon.",
-        "time": datetime(2025, 3, 5, 18, 20),
-    }
-]
-"""Messages without an id; the call that adds them may name one."""
-OSLO_SESSION = Session(
-    id="chat-2",
-    time=datetime(2025, 6, 1),
-    turns=(Turn(id="", speaker="Ada", text="I flew to Oslo for the summer."),),
-)
-"""A session that brings its own id."""
+
+def one_message(text: str, time: datetime | None = None) -> list[dict[str, Any]]:
+    """Return a session of one message by Ada; it has no id, but the call that adds it may name one.
+
+    Without a time the message gets the present one.
+    """
+    return [{"role": "user", "name": "Ada", "content": text, "time": time}]
 
 
 # What a memory does, in this process and over HTTP.
@@ -127,17 +119,22 @@ def memory_of(request: pytest.FixtureRequest, shared_service: SharedService) -> 
 
 
 @pytest.fixture
-def ada_with_two_sessions(memory_of: MemoryOf, shared_service: SharedService) -> Any:
-    """Ada's memory, in which two sessions of one turn are written.
+def ada(memory_of: MemoryOf) -> Any:
+    """Ada's memory, which is empty."""
+    return memory_of("ada")
 
-    `chat-1` is of 5 March 2025: "I moved to Lisbon.". `chat-2` is of 1 June 2025: "I flew to Oslo
-    for the summer.". Their entries are `chat-1:1` and `chat-2:1`.
+
+@pytest.fixture
+def write_queued_sessions(shared_service: SharedService) -> Callable[[], None]:
+    """Write all sessions that were added into the memories, as a service does in the background.
+
+    Each turn becomes an entry: "chat-1:1" is the first turn of the session "chat-1".
     """
-    memory = memory_of("ada")
-    memory.add(LISBON_MESSAGES, id="chat-1", metadata={"channel": "phone", "year": 2025})
-    memory.add(OSLO_SESSION, metadata={"channel": "mail", "year": 2024})
-    write_all_queued(Memories(build("turn-rag"), shared_service.store, language_model("offline")))
-    return memory
+    memories = Memories(build("turn-rag"), shared_service.store, language_model("offline"))
+    return lambda: write_all_queued(memories)
+
+
+WriteQueued = Callable[[], None]
 
 
 def all_hits(search_result: Any) -> list[Any]:
@@ -145,70 +142,82 @@ def all_hits(search_result: Any) -> list[Any]:
     return [*search_result.entries, *search_result.pending]
 
 
-def test_a_session_is_stored_once_under_its_id(memory_of: MemoryOf) -> None:
-    ada = memory_of("ada")
+def test_a_session_is_stored_once_under_its_id(ada: Any) -> None:
+    first = ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    second = ada.add(one_message("I moved to Lisbon."), id="chat-1")
 
-    first = ada.add(LISBON_MESSAGES, id="chat-1")
     assert first.id == "chat-1"
     assert first.position == 1
     assert first.new is True
-    assert ada.add(LISBON_MESSAGES, id="chat-1").new is False
+    assert second.new is False
+
+
+def test_another_session_under_a_stored_id_is_refused(ada: Any) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
 
     with pytest.raises(ConflictError, match="chat-1"):
-        ada.add([{"role": "user", "content": "Something else."}], id="chat-1")
+        ada.add(one_message("Something else."), id="chat-1")
 
 
-def test_a_session_gets_an_id_unless_it_has_one(memory_of: MemoryOf) -> None:
-    """`OSLO_SESSION` has the id "chat-2". Messages have none, so the call may name one."""
-    ada = memory_of("ada")
-    ada.add(LISBON_MESSAGES, id="chat-1")
+def test_a_session_under_a_stored_id_with_other_metadata_is_refused(ada: Any) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1", metadata={"channel": "mail"})
 
-    assert ada.add(OSLO_SESSION).id == "chat-2"
-    # Otherwise the id is "D" and the number of the session.
-    assert ada.add([{"role": "user", "content": "Hello."}]).id == "D3"
+    with pytest.raises(ConflictError, match="chat-1"):
+        ada.add(one_message("I moved to Lisbon."), id="chat-1", metadata={"channel": "phone"})
 
 
-def test_a_search_finds_what_the_user_said_and_nothing_of_other_users(
-    memory_of: MemoryOf,
-) -> None:
-    ada = memory_of("ada")
-    ben = memory_of("ben")
-    assert all_hits(ada.search("Lisbon")) == []
-    ada.add(LISBON_MESSAGES, id="chat-1")
-    ada.add(OSLO_SESSION)
+def test_a_session_object_keeps_its_id(ada: Any) -> None:
+    turn = Turn(id="", speaker="Ada", text="I flew to Oslo.")
+    session = Session(id="journey", time=datetime(2025, 6, 1), turns=(turn,))
+
+    assert ada.add(session).id == "journey"
+
+
+def test_messages_without_an_id_get_d_and_the_number_of_the_session(ada: Any) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+
+    assert ada.add(one_message("Hello.")).id == "D2"
+
+
+def test_a_search_finds_what_the_user_said(ada: Any) -> None:
+    ada.add(one_message("I moved to Lisbon.", time=datetime(2025, 3, 5, 18, 20)), id="chat-1")
+    ada.add(one_message("I flew to Oslo."), id="chat-2")
 
     (hit,) = all_hits(ada.search("Where is Lisbon?", k=1))
+
     assert hit.id == "chat-1:1"
     assert hit.text == "Ada: I moved to Lisbon."
     assert hit.kind == "turn"
     assert hit.sources == ("chat-1:1",)
     assert hit.time == datetime(2025, 3, 5, 18, 20)
+
+
+def test_a_search_finds_nothing_of_other_users(memory_of: MemoryOf) -> None:
+    ada = memory_of("ada")
+    ben = memory_of("ben")
+    ada.add(one_message("I moved to Lisbon."))
+
     assert all_hits(ben.search("Lisbon")) == []
 
 
-def test_a_search_finds_only_what_was_said_in_the_given_time(
-    memory_of: MemoryOf,
-) -> None:
-    """`LISBON_MESSAGES` are of March 2025, and `OSLO_SESSION` is of June."""
-    ada = memory_of("ada")
-    ada.add(LISBON_MESSAGES, id="chat-1")
-    ada.add(OSLO_SESSION)
+def test_a_search_finds_only_what_was_said_in_the_given_time(ada: Any) -> None:
+    ada.add(one_message("I moved to Lisbon.", time=datetime(2025, 3, 5)), id="march")
+    ada.add(one_message("I flew to Oslo.", time=datetime(2025, 6, 1)), id="june")
 
     (hit,) = all_hits(ada.search("Ada", since=datetime(2025, 5, 1), until=datetime(2025, 7, 1)))
 
-    assert hit.id == "chat-2:1"
+    assert hit.id == "june:1"
 
 
-def test_a_search_for_no_hits_is_refused(memory_of: MemoryOf) -> None:
+def test_a_search_for_no_hits_is_refused(ada: Any) -> None:
     with pytest.raises(UserError, match="k"):
-        memory_of("ada").search("Lisbon", k=0)
+        ada.search("Lisbon", k=0)
 
 
-def test_an_answer_comes_with_what_was_recalled_for_it(memory_of: MemoryOf) -> None:
+def test_an_answer_comes_with_what_was_recalled_for_it(ada: Any) -> None:
     """The offline model answers with the sentence that fits the question best."""
-    ada = memory_of("ada")
-    ada.add(LISBON_MESSAGES, id="chat-1")
-    ada.add(OSLO_SESSION)
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    ada.add(one_message("I flew to Oslo for the summer."), id="chat-2")
 
     reply = ada.ask("Where did Ada move?")
 
@@ -217,106 +226,142 @@ def test_an_answer_comes_with_what_was_recalled_for_it(memory_of: MemoryOf) -> N
     assert reply.context.hits[0].text == "Ada: I moved to Lisbon."
 
 
-def test_a_forgotten_session_and_a_forgotten_user_are_gone(
-    memory_of: MemoryOf,
-) -> None:
-    """To forget is to delete for good. The receipt says how much was deleted."""
-    ada = memory_of("ada")
-    ada.add(LISBON_MESSAGES, id="chat-1")
-    ada.add(OSLO_SESSION)
-    ada.add([{"role": "user", "content": "Hello."}])
+def test_a_session_is_forgotten_once(ada: Any) -> None:
+    """To forget is to delete for good. The result is true if there was something to delete."""
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
 
-    assert ada.forget_session("chat-2")
-    assert not ada.forget_session("chat-2")
+    assert ada.forget_session("chat-1")
+    assert not ada.forget_session("chat-1")
+    assert all_hits(ada.search("Lisbon")) == []
 
-    # Two of the three sessions are still there.
+
+def test_a_forgotten_user_is_gone_and_a_receipt_says_how_much_was_deleted(ada: Any) -> None:
+    ada.add(one_message("I moved to Lisbon."))
+    ada.add(one_message("I flew to Oslo."))
+
     receipt = ada.forget()
+
     assert receipt.known is True
     assert receipt.sessions == 2
     assert receipt.turns == 2
     assert receipt.erased is True
-    assert not ada.forget()
     assert all_hits(ada.search("Lisbon")) == []
+    assert not ada.forget()  # nothing is left to forget
 
 
-def test_a_memory_without_sessions_has_no_entries(memory_of: MemoryOf) -> None:
-    entries = memory_of("ada").entries
-
-    assert entries.list() == EntryPage()
-    assert entries.get("chat-1:1") is None
-    assert entries.history("chat-1:1") == ()
-    assert entries.update("chat-1:1", "x") is None
-    assert entries.delete("chat-1:1") is None
-    assert entries.undo("chat-1:1") is None
+def test_a_memory_without_sessions_has_no_entries(ada: Any) -> None:
+    assert ada.entries.list() == EntryPage()
+    assert ada.entries.get("chat-1:1") is None
+    assert ada.entries.history("chat-1:1") == ()
+    assert ada.entries.update("chat-1:1", "x") is None
+    assert ada.entries.delete("chat-1:1") is None
+    assert ada.entries.undo("chat-1:1") is None
 
 
-def test_entries_are_listed_page_by_page_with_their_sessions(ada_with_two_sessions: Any) -> None:
-    """The fixture has written two sessions of one turn. Each turn is an entry of the memory."""
-    lisbon_entry = ListedEntry(
+def test_an_entry_is_a_turn_with_its_session(ada: Any, write_queued_sessions: WriteQueued) -> None:
+    time = datetime(2025, 3, 5, 18, 20)
+    ada.add(one_message("I moved to Lisbon.", time), id="chat-1", metadata={"channel": "phone"})
+    write_queued_sessions()
+
+    entry = ada.entries.get("chat-1:1")
+
+    assert entry == ListedEntry(
         id="chat-1:1",
         text="Ada: I moved to Lisbon.",
         kind="turn",
-        time=datetime(2025, 3, 5, 18, 20),
+        time=time,
         speaker="Ada",
         turns=("chat-1:1",),
-        sessions=(Origin(id="chat-1", metadata={"channel": "phone", "year": 2025}),),
+        sessions=(Origin(id="chat-1", metadata={"channel": "phone"}),),
     )
+    assert ada.entries.list().entries == (entry,)
 
-    first_page = ada_with_two_sessions.entries.list(limit=1)
-    assert first_page.entries == (lisbon_entry,)
+
+def test_entries_are_listed_page_by_page(ada: Any, write_queued_sessions: WriteQueued) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    ada.add(one_message("I flew to Oslo."), id="chat-2")
+    write_queued_sessions()
+
+    first_page = ada.entries.list(limit=1)
+    second_page = ada.entries.list(limit=1, cursor=first_page.next)
+
+    assert [entry.id for entry in first_page.entries] == ["chat-1:1"]
     assert first_page.next == "chat-1:1"
-    assert ada_with_two_sessions.entries.get("chat-1:1") == lisbon_entry
-
-    second_page = ada_with_two_sessions.entries.list(cursor=first_page.next)
     assert [entry.id for entry in second_page.entries] == ["chat-2:1"]
     assert second_page.next is None
 
 
-def test_an_entry_is_updated(ada_with_two_sessions: Any) -> None:
-    """An entry is a piece of a memory: here the turn `chat-1:1`. `by` says who changes it."""
-    change = ada_with_two_sessions.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
+def test_an_entry_is_updated(ada: Any, write_queued_sessions: WriteQueued) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
+
+    change = ada.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
 
     assert change.what == "update"
     assert change.new == "Ada: I moved to Porto."
     assert change.by == "the desk"
-    assert ada_with_two_sessions.entries.get("chat-1:1").text == "Ada: I moved to Porto."
+    assert ada.entries.get("chat-1:1").text == "Ada: I moved to Porto."
 
 
-def test_an_update_that_changes_nothing_is_refused(ada_with_two_sessions: Any) -> None:
+def test_an_update_that_changes_nothing_is_refused(
+    ada: Any, write_queued_sessions: WriteQueued
+) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
+
     with pytest.raises(UserError, match="says this already"):
-        ada_with_two_sessions.entries.update("chat-1:1", "I moved to Lisbon.")
+        ada.entries.update("chat-1:1", "I moved to Lisbon.")
 
 
-def test_an_entry_is_deleted(ada_with_two_sessions: Any) -> None:
-    change = ada_with_two_sessions.entries.delete("chat-1:1", by="ada")
+def test_an_entry_is_deleted(ada: Any, write_queued_sessions: WriteQueued) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    ada.add(one_message("I flew to Oslo."), id="chat-2")
+    write_queued_sessions()
+
+    change = ada.entries.delete("chat-1:1", by="ada")
 
     assert change.what == "delete"
     assert change.text == "Ada: I moved to Lisbon."
     assert change.new is None
     assert change.by == "ada"
-    assert ada_with_two_sessions.entries.get("chat-1:1") is None
-    assert ada_with_two_sessions.entries.delete("chat-1:1") is None
-    assert [entry.id for entry in ada_with_two_sessions.entries.list().entries] == ["chat-2:1"]
+    assert ada.entries.get("chat-1:1") is None
+    assert [entry.id for entry in ada.entries.list().entries] == ["chat-2:1"]
 
 
-@pytest.fixture
-def ada_with_changes(ada_with_two_sessions: Any) -> Any:
-    """Ada's memory; the entry `chat-1:1` was updated and deleted, and then both was undone."""
-    ada_with_two_sessions.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
-    ada_with_two_sessions.entries.delete("chat-1:1", by="ada")
-    assert ada_with_two_sessions.entries.undo("chat-1:1").what == "undo"
-    assert ada_with_two_sessions.entries.undo("chat-1:1").what == "undo"
-    return ada_with_two_sessions
+def test_a_deleted_entry_cannot_be_deleted_again(
+    ada: Any, write_queued_sessions: WriteQueued
+) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
+    ada.entries.delete("chat-1:1")
+
+    assert ada.entries.delete("chat-1:1") is None
 
 
-def test_an_undo_does_nothing_when_all_changes_are_undone(ada_with_changes: Any) -> None:
-    """The fixture has made two changes of the entry, and has undone both."""
-    assert ada_with_changes.entries.undo("chat-1:1") is None
-    assert ada_with_changes.entries.get("chat-1:1").text == "Ada: I moved to Lisbon."
+def test_changes_are_undone_one_by_one_from_the_latest(
+    ada: Any, write_queued_sessions: WriteQueued
+) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
+    ada.entries.update("chat-1:1", "I moved to Porto.")
+    ada.entries.delete("chat-1:1")
+
+    assert ada.entries.undo("chat-1:1").what == "undo"
+    assert ada.entries.get("chat-1:1").text == "Ada: I moved to Porto."
+    assert ada.entries.undo("chat-1:1").what == "undo"
+    assert ada.entries.get("chat-1:1").text == "Ada: I moved to Lisbon."
+    # Now all changes are undone.
+    assert ada.entries.undo("chat-1:1") is None
+    assert ada.entries.get("chat-1:1").text == "Ada: I moved to Lisbon."
 
 
-def test_the_history_of_an_entry_begins_with_its_writing(ada_with_two_sessions: Any) -> None:
-    (written,) = ada_with_two_sessions.entries.history("chat-1:1")
+def test_the_history_of_an_entry_begins_with_its_writing(
+    ada: Any, write_queued_sessions: WriteQueued
+) -> None:
+    ada.add(one_message("I moved to Lisbon.", time=datetime(2025, 3, 5, 18, 20)), id="chat-1")
+    write_queued_sessions()
+
+    (written,) = ada.entries.history("chat-1:1")
 
     assert written == EntryChange(
         what="written",
@@ -326,104 +371,126 @@ def test_the_history_of_an_entry_begins_with_its_writing(ada_with_two_sessions: 
     )
 
 
-def test_the_history_of_an_entry_has_all_its_changes(ada_with_changes: Any) -> None:
-    """The fixture has updated the entry, has deleted it, and has undone both."""
-    history = ada_with_changes.entries.history("chat-1:1")
+def test_the_history_of_an_entry_has_all_its_changes(
+    ada: Any, write_queued_sessions: WriteQueued
+) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
+    ada.entries.update("chat-1:1", "I moved to Porto.")
+    ada.entries.delete("chat-1:1")
+    ada.entries.undo("chat-1:1")
 
-    assert [change.what for change in history] == ["written", "update", "delete", "undo", "undo"]
-    update = history[1]
-    assert update == EntryChange(
-        what="update",
-        text="Ada: I moved to Lisbon.",
-        new="Ada: I moved to Porto.",
-        at=update.at,
-        by="the desk",
-        turns=("chat-1:1",),
-        number=1,
-    )
+    _written, update, deletion, undo = ada.entries.history("chat-1:1")
+
+    assert update.what == "update"
+    assert update.text == "Ada: I moved to Lisbon."
+    assert update.new == "Ada: I moved to Porto."
+    assert update.number == 1
     assert update.at.tzinfo is None
-    deletion = history[2]
+    assert deletion.what == "delete"
     assert deletion.text == "Ada: I moved to Porto."
+    assert undo.what == "undo"
 
 
-def test_an_update_returns_the_change_that_the_history_has(ada_with_two_sessions: Any) -> None:
-    change = ada_with_two_sessions.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
+def test_an_update_returns_the_change_that_the_history_has(
+    ada: Any, write_queued_sessions: WriteQueued
+) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
 
-    update = ada_with_two_sessions.entries.history("chat-1:1")[1]
+    change = ada.entries.update("chat-1:1", "I moved to Porto.", by="the desk")
 
+    _written, update = ada.entries.history("chat-1:1")
     assert update.at == change.at
-    assert update.new == change.new
+    assert update.by == change.by == "the desk"
+    assert update.new == change.new == "Ada: I moved to Porto."
 
 
-def test_the_pages_of_a_history_are_the_whole_history(ada_with_changes: Any) -> None:
-    """There are five changes: written, updated, deleted, and two that undo these."""
-    entries = ada_with_changes.entries
+def test_the_pages_of_a_history_are_the_whole_history(
+    ada: Any, write_queued_sessions: WriteQueued
+) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
+    for town in ("Porto", "Faro", "Braga", "Evora"):
+        ada.entries.update("chat-1:1", f"I moved to {town}.")
 
-    first_page = entries.history("chat-1:1", limit=2)
-    second_page = entries.history("chat-1:1", after=first_page[-1].number, limit=2)
-    third_page = entries.history("chat-1:1", after=second_page[-1].number, limit=2)
-    page_after_the_end = entries.history("chat-1:1", after=third_page[-1].number, limit=2)
+    # Five changes: the entry was written, and updated four times.
+    first_page = ada.entries.history("chat-1:1", limit=2)
+    second_page = ada.entries.history("chat-1:1", after=first_page[-1].number, limit=2)
+    third_page = ada.entries.history("chat-1:1", after=second_page[-1].number, limit=2)
+    page_after_the_end = ada.entries.history("chat-1:1", after=third_page[-1].number, limit=2)
 
     assert len(first_page) == 2
     assert len(second_page) == 2
     assert len(third_page) == 1
     assert page_after_the_end == ()
-    assert first_page + second_page + third_page == entries.history("chat-1:1")
+    assert first_page + second_page + third_page == ada.entries.history("chat-1:1")
 
 
-def test_an_unknown_entry_has_no_history(ada_with_two_sessions: Any) -> None:
-    assert ada_with_two_sessions.entries.history("chat-9:1") == ()
-    assert ada_with_two_sessions.entries.history("chat-9:1", after=3) == ()
+def test_an_unknown_entry_has_no_history(ada: Any, write_queued_sessions: WriteQueued) -> None:
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    write_queued_sessions()
+
+    assert ada.entries.history("chat-9:1") == ()
+    assert ada.entries.history("chat-9:1", after=3) == ()
 
 
-# Session "chat-1" is of March 2025, its year is 2025 and its channel "phone". Session "chat-2" is
-# of June 2025, its year is 2024 and its channel "mail".
 @pytest.mark.parametrize(
     ("choice", "expected_ids"),
     [
-        pytest.param({"where": {}}, {"chat-1:1", "chat-2:1"}, id="no condition"),
+        pytest.param({"where": {}}, {"march:1", "june:1"}, id="no condition"),
         pytest.param(
-            {"where": {"year": {"lt": 2025}, "channel": {"in": ("mail", "x")}}},
-            {"chat-2:1"},
+            {"where": {"floor": {"lt": 5}, "channel": {"in": ("mail", "fax")}}},
+            {"june:1"},
             id="two conditions",
         ),
-        pytest.param({"since": datetime(2025, 5, 1)}, {"chat-2:1"}, id="since"),
-        pytest.param({"until": datetime(2025, 5, 1, tzinfo=UTC)}, {"chat-1:1"}, id="until"),
+        pytest.param({"since": datetime(2025, 5, 1)}, {"june:1"}, id="since"),
+        pytest.param({"until": datetime(2025, 5, 1, tzinfo=UTC)}, {"march:1"}, id="until"),
     ],
 )
 def test_search_ask_and_list_find_what_is_chosen(
-    ada_with_two_sessions: Any, choice: dict[str, Any], expected_ids: set[str]
+    ada: Any,
+    write_queued_sessions: WriteQueued,
+    choice: dict[str, Any],
+    expected_ids: set[str],
 ) -> None:
     """Conditions on metadata (`where`) and on time choose the sessions that are looked at."""
-    search_result = ada_with_two_sessions.search("Ada", **choice)
+    ada.add(
+        one_message("I moved to Lisbon.", time=datetime(2025, 3, 5)),
+        id="march",
+        metadata={"channel": "phone", "floor": 5},
+    )
+    ada.add(
+        one_message("I flew to Oslo.", time=datetime(2025, 6, 1)),
+        id="june",
+        metadata={"channel": "mail", "floor": 4},
+    )
+    write_queued_sessions()
+
+    search_result = ada.search("Ada", **choice)
+    reply = ada.ask("Where is Ada?", **choice)
+    page = ada.entries.list(**choice)
+
     assert {hit.id for hit in search_result.entries} == expected_ids
-
-    reply = ada_with_two_sessions.ask("Where is Ada?", **choice)
     assert {hit.id for hit in reply.context.hits} == expected_ids
-
-    page = ada_with_two_sessions.entries.list(**choice)
     assert {entry.id for entry in page.entries} == expected_ids
 
 
-def test_malformed_conditions_and_metadata_are_refused(ada_with_two_sessions: Any) -> None:
-    malformed_condition = {"year": {"$gt": 1}}
+def test_malformed_conditions_are_refused(ada: Any) -> None:
+    """The operator is called "gt"."""
+    malformed_condition = {"floor": {"$gt": 1}}
 
     with pytest.raises(UserError, match="where"):
-        ada_with_two_sessions.search("Ada", where=malformed_condition)
+        ada.search("Ada", where=malformed_condition)
     with pytest.raises(UserError, match="where"):
-        ada_with_two_sessions.ask("Ada", where=malformed_condition)
+        ada.ask("Ada", where=malformed_condition)
     with pytest.raises(UserError, match="where"):
-        ada_with_two_sessions.entries.list("Ada", where=malformed_condition)
+        ada.entries.list(where=malformed_condition)
+
+
+def test_metadata_that_are_no_text_or_number_are_refused(ada: Any) -> None:
     with pytest.raises(UserError, match="metadata"):
-        ada_with_two_sessions.add(OSLO_SESSION, metadata={"channel": object()})
-
-
-def test_a_session_under_a_stored_id_with_other_metadata_is_refused(
-    ada_with_two_sessions: Any,
-) -> None:
-    """The fixture has stored `OSLO_SESSION` with the channel "mail"."""
-    with pytest.raises(ConflictError, match="chat-2"):
-        ada_with_two_sessions.add(OSLO_SESSION, metadata={"channel": "phone"})
+        ada.add(one_message("I moved to Lisbon."), metadata={"channel": object()})
 
 
 # What only a client has.
@@ -445,16 +512,17 @@ def test_an_unknown_user_has_no_status_no_sessions_and_no_memory(acme: Client) -
     assert ada.end("chat") is None
 
 
-def test_a_client_reads_status_sessions_and_memory(client: Any, acme: Client) -> None:
+def test_a_client_reads_what_sessions_there_are(client: Any, acme: Client) -> None:
     """A session that was added is queued: it waits to be written into the memory.
 
-    A chat keeps its session open until the session is ended.
+    A chat, whose turns are a message and its answer, keeps its session open.
     """
     ada = acme.memory("ada")
-    ada.add(LISBON_MESSAGES, id="chat-1")
-    client.chat("Hello there.", metadata={"session": "tuesday"})
+    ada.add(one_message("I moved to Lisbon."), id="chat-1")
+    client.chat("Hello there.", user="ada", metadata={"session": "tuesday"})
 
     queued_session, open_session = ada.sessions()
+
     assert queued_session.id == "chat-1"
     assert queued_session.state == "queued"
     assert queued_session.turns == 1
@@ -462,33 +530,51 @@ def test_a_client_reads_status_sessions_and_memory(client: Any, acme: Client) ->
     assert open_session.state == "open"
     assert open_session.turns == 2
 
-    ended = ada.end("tuesday")
-    assert ended is not None
-    assert ended.position == 2
 
+def test_a_client_ends_an_open_session_which_is_queued_then(client: Any, acme: Client) -> None:
+    ada = acme.memory("ada")
+    client.chat("Hello there.", user="ada", metadata={"session": "tuesday"})
+
+    ended = ada.end("tuesday")
+
+    assert ended is not None
+    assert ended.position == 1
     status = ada.status()
     assert status is not None
-    assert status.sessions == 2
-    assert status.queued == 2
-
-    assert ada.read() == client.get("/v1/users/ada/memory").json()["memory"]
+    assert status.sessions == 1
+    assert status.queued == 1
 
 
-def test_a_client_lists_all_users_of_its_tenant(client: Any, acme: Client) -> None:
-    # More than the 100 users of a page.
-    names = ["ada", "bob", *(f"more-{number}" for number in range(100, 200))]
-    for name in names:
-        acme.memory(name).add(LISBON_MESSAGES)
+def test_a_client_reads_the_memory(client: Any, acme: Client) -> None:
+    ada = acme.memory("ada")
+    ada.add(one_message("I moved to Lisbon."))
 
-    # The service lists them page by page, and the client puts the pages together.
+    memory = ada.read()
+
+    assert memory == client.get("/v1/users/ada/memory").json()["memory"]
+
+
+def test_the_service_lists_users_page_by_page(client: Any, acme: Client) -> None:
+    for user in ("ada", "bob", "cleo"):
+        acme.memory(user).add(one_message("Hello."))
+
     page = client.get("/v1/users", params={"after": "ada", "limit": 1}).json()
+
     assert [user["user"] for user in page["users"]] == ["bob"]
     assert page["next"] == "bob"
+
+
+def test_a_client_puts_the_pages_of_users_together(acme: Client) -> None:
+    users_of_a_page = 100
+    names = [f"user-{number}" for number in range(100, 100 + users_of_a_page + 2)]
+    for name in names:
+        acme.memory(name).add(one_message("Hello."))
+
     assert [status.user for status in acme.users()] == names
 
 
 def test_a_client_lists_no_users_of_another_tenant(client: Any, acme: Client) -> None:
-    acme.memory("ada").add(LISBON_MESSAGES)
+    acme.memory("ada").add(one_message("Hello."))
 
     with Client(client.address, TOKENS["globex"]) as globex:
         assert globex.users() == []
@@ -654,7 +740,7 @@ def error_reply(status: int, message: str, retry_after: int | None = None) -> Re
     return Reply(status, {"error": {"message": message, "type": "x", "code": 0}}, headers)
 
 
-ANSWER = Reply(200, {"answer": "Lisbon", "evidence": []})
+ANSWER_LISBON = Reply(200, {"answer": "Lisbon", "evidence": []})
 BUSY = error_reply(503, "too many requests wait; try again", retry_after=0)
 
 
@@ -759,9 +845,11 @@ def test_an_error_does_not_show_the_token_though_the_service_repeats_it(
 @pytest.mark.parametrize(
     "replies",
     [
-        pytest.param([ANSWER], id="answer"),
-        pytest.param([BUSY, error_reply(429, "slow down", retry_after=0), ANSWER], id="busy twice"),
-        pytest.param([CUT_CONNECTION, ANSWER], id="broken connection"),
+        pytest.param([ANSWER_LISBON], id="answer"),
+        pytest.param(
+            [BUSY, error_reply(429, "slow down", retry_after=0), ANSWER_LISBON], id="busy twice"
+        ),
+        pytest.param([CUT_CONNECTION, ANSWER_LISBON], id="broken connection"),
     ],
 )
 def test_a_question_is_sent_again_until_it_is_answered(
@@ -771,8 +859,9 @@ def test_a_question_is_sent_again_until_it_is_answered(
     server = serve_replies(*replies)
 
     with Client(server.url, retries=2) as client:
-        assert client.memory("ada").ask("Where?").answer == "Lisbon"
+        reply = client.memory("ada").ask("Where?")
 
+    assert reply.answer == "Lisbon"
     assert len(server.request_paths) == len(replies)
 
 
@@ -840,11 +929,11 @@ def test_a_question_fails_when_no_retry_is_left(
 
 
 def add_without_id(memory: RemoteMemory) -> None:
-    memory.add(LISBON_MESSAGES)
+    memory.add(one_message("I moved to Lisbon."))
 
 
 def add_with_id(memory: RemoteMemory) -> None:
-    memory.add(LISBON_MESSAGES, id="chat-1")
+    memory.add(one_message("I moved to Lisbon."), id="chat-1")
 
 
 def forget(memory: RemoteMemory) -> None:
@@ -859,34 +948,42 @@ def get_entry(memory: RemoteMemory) -> None:
     memory.entries.get("chat-1:1")
 
 
-def count_attempts(server: ScriptedServer, call: Callable[[RemoteMemory], None]) -> int:
-    """Return how often a client that may try again once sends a request that always fails."""
-    with Client(server.url, retries=1) as client, pytest.raises(ServiceError):
-        call(client.memory("ada"))
-    return len(server.request_paths)
-
-
-@pytest.mark.parametrize("call", [add_with_id, get_entry])
+@pytest.mark.parametrize("send_request", [add_with_id, get_entry])
 def test_a_repeatable_request_is_sent_again_when_the_connection_breaks(
-    serve_replies: ServeReplies, call: Callable[[RemoteMemory], None]
+    serve_replies: ServeReplies, send_request: Callable[[RemoteMemory], None]
 ) -> None:
     """A session with an id is stored once, however often it is sent; a reading changes nothing."""
-    assert count_attempts(serve_replies(CUT_CONNECTION, CUT_CONNECTION), call) == 2
+    server = serve_replies(CUT_CONNECTION, CUT_CONNECTION)
+
+    with Client(server.url, retries=1) as client, pytest.raises(ServiceError):
+        send_request(client.memory("ada"))
+
+    assert len(server.request_paths) == 2
 
 
-@pytest.mark.parametrize("call", [add_without_id, forget, delete_entry])
+@pytest.mark.parametrize("send_request", [add_without_id, forget, delete_entry])
 def test_a_request_that_may_have_been_done_is_not_sent_again(
-    serve_replies: ServeReplies, call: Callable[[RemoteMemory], None]
+    serve_replies: ServeReplies, send_request: Callable[[RemoteMemory], None]
 ) -> None:
     """The connection breaks before the reply, so the client cannot know whether it was done."""
-    assert count_attempts(serve_replies(CUT_CONNECTION, CUT_CONNECTION), call) == 1
+    server = serve_replies(CUT_CONNECTION, CUT_CONNECTION)
+
+    with Client(server.url, retries=1) as client, pytest.raises(ServiceError):
+        send_request(client.memory("ada"))
+
+    assert len(server.request_paths) == 1
 
 
 def test_a_request_is_sent_again_when_a_busy_service_did_nothing_for_it(
     serve_replies: ServeReplies,
 ) -> None:
     """A service that is busy (503) has stored nothing, so the session cannot be stored twice."""
-    assert count_attempts(serve_replies(BUSY, BUSY), add_without_id) == 2
+    server = serve_replies(BUSY, BUSY)
+
+    with Client(server.url, retries=1) as client, pytest.raises(ServiceError):
+        client.memory("ada").add(one_message("I moved to Lisbon."))
+
+    assert len(server.request_paths) == 2
 
 
 def test_a_request_that_did_not_reach_the_service_is_sent_again(
@@ -899,12 +996,10 @@ def test_a_request_that_did_not_reach_the_service_is_sent_again(
 
     # The first attempt is refused at once, the last one comes after more than a second.
     with Client(server.url, retries=3) as client:
-        ada = client.memory("ada")
         start_after_first_attempt.start()
-        added = ada.add(LISBON_MESSAGES)
+        added = client.memory("ada").add(one_message("I moved to Lisbon."))
 
     assert added.id == "D1"
-
     assert len(server.request_paths) == 1
 
 

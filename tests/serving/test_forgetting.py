@@ -18,7 +18,6 @@ from mempiler import Store, build
 from mempiler.engines.call_context import Deadline
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.lm import language_model
-from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.memory.store.queries import load_queries
 from mempiler.serving.http.conversation import Conversation
 from mempiler.serving.http.schemas import ChatRequest
@@ -27,7 +26,7 @@ from mempiler.serving.memories.transfer import export_users
 from mempiler.serving.worker.worker import Worker
 
 from ..conftest import listening
-from .conftest import ADA, Connect, within
+from .conftest import ADA, Connect, HangingEmbedding, within
 
 
 class PausingModel:
@@ -330,39 +329,33 @@ def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_o
 
 
 def test_a_question_that_ends_after_the_forgetting_leaves_no_embedding(
-    store: Store, background: ThreadPoolExecutor
+    store: Store, background: ThreadPoolExecutor, hanging_embedding: HangingEmbedding
 ) -> None:
     """Embedders turn texts into vectors, and keep the vectors.
 
     Here the embedder hangs at the question, and goes on when the user is forgotten.
     """
     embedded_texts: list[str] = []
-    is_held_up = threading.Event()
-    may_embed = threading.Event()
 
     def embed(texts: Any) -> Any:
         embedded_texts.extend(texts)
-        if any("wait" in text for text in texts):
-            is_held_up.set()
-            may_embed.wait(15)
-        return hashed_vectors(texts)
+        return hanging_embedding(texts)
 
     slow_embedder = TextEmbedder("slow", embed, DIMENSION)
     program = build("memory-r2", embedder=slow_embedder)
     memory = program.memory(store, "ada", "acme", language_model("offline"))
     memory.add([{"role": "user", "content": f"The word is {secret_word()}."}])
 
-    question = f"wait, what is the word? {secret_word()}"
-    asking = background.submit(lambda: memory.ask(question).answer)
-    assert is_held_up.wait(15)
+    asking = background.submit(memory.ask, f"Does the word {secret_word()} hang?")
+    assert within(15, lambda: hanging_embedding.hanging_texts != [])
     memory.forget()
-    may_embed.set()
+    hanging_embedding.may_go_on.set()
     asking.result()
 
-    # The embedder was asked for the message and the question.
+    # The embedder was asked for the message and the question, and has kept neither: it has to
+    # compute both again.
     secret_texts = sorted({text for text in embedded_texts if secret_word() in text})
     assert len(secret_texts) == 2
-    # It has kept neither, since it has to compute both again.
     embedded_texts.clear()
     slow_embedder.embed_prefixed(secret_texts)
     assert sorted(embedded_texts) == secret_texts

@@ -42,24 +42,27 @@ def scrape(client: Api, tmp_path: Path) -> Scrape:
 # Metrics
 
 
-def test_metrics_count_requests_model_calls_and_users_but_name_nobody(
-    client: Api, scrape: Scrape
-) -> None:
-    """One question is answered. Two are about a user who is not there (404)."""
-    client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
-    assert client.ask("Where did Ada move?", user="ada-lovelace").status_code == 200
+def test_requests_are_counted_by_route_and_status(client: Api, scrape: Scrape) -> None:
+    client.add("I moved to Lisbon.", user="ada")
+    assert client.ask("Where did Ada move?", user="ada").status_code == 200
     assert client.ask("Where?", user="nobody").status_code == 404
     assert client.ask("Where?", user="nobody").status_code == 404
 
     metrics = scrape()
 
-    # Requests
-    route = 'route="/v1/users/{user}/ask"'
-    assert metrics[f'mempiler_requests_total{{method="POST",{route},status="200"}}'] == 1
-    assert metrics[f'mempiler_requests_total{{method="POST",{route},status="404"}}'] == 2
+    labels = 'method="POST",route="/v1/users/{user}/ask"'
+    assert metrics[f'mempiler_requests_total{{{labels},status="200"}}'] == 1
+    assert metrics[f'mempiler_requests_total{{{labels},status="404"}}'] == 2
 
-    # Their times: a bucket counts all requests that took no longer than its bound, so the last one
-    # counts all three.
+
+def test_the_times_of_requests_are_counted_in_buckets(client: Api, scrape: Scrape) -> None:
+    """A bucket counts all requests that took no longer than its bound, so the last counts all."""
+    for _ in range(3):
+        client.ask("Where?", user="nobody")
+
+    metrics = scrape()
+
+    route = 'route="/v1/users/{user}/ask"'
     buckets = [
         metrics[f'mempiler_request_seconds_bucket{{le="{bound}",{route}}}']
         for bound in ("0.005", "1.0", "60.0", "+Inf")
@@ -69,19 +72,38 @@ def test_metrics_count_requests_model_calls_and_users_but_name_nobody(
     assert metrics[f"mempiler_request_seconds_count{{{route}}}"] == 3
     assert 0 < metrics[f"mempiler_request_seconds_sum{{{route}}}"] < 30
 
-    # The model
+
+def test_calls_and_tokens_of_the_model_are_counted(client: Api, scrape: Scrape) -> None:
+    client.add("I moved to Lisbon.")
+    client.ask("Where did Ada move?")
+
+    metrics = scrape()
+
     assert metrics['mempiler_lm_calls_total{outcome="answered"}'] == 1
     assert metrics['mempiler_lm_tokens_total{direction="input"}'] > 0
     assert metrics['mempiler_lm_answers_total{outcome="ok"}'] == 1
 
-    # The store
+
+def test_users_and_waiting_sessions_are_counted(client: Api, scrape: Scrape) -> None:
+    client.add("I moved to Lisbon.")
+
+    metrics = scrape()
+
     assert metrics["mempiler_store_up"] == 1
     assert metrics["mempiler_users"] == 1
     assert metrics['mempiler_sessions{state="queued"}'] == 1
     assert metrics['mempiler_sessions{state="failed"}'] == 0
 
-    # Nothing tells who uses the service, or what was said.
-    names_and_values = str(metrics)
+
+def test_metrics_tell_neither_who_uses_the_service_nor_what_was_said(
+    client: Api, scrape: Scrape
+) -> None:
+    """The client is one of the tenant `acme`."""
+    client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
+    client.ask("Where did Ada move?", user="ada-lovelace")
+
+    names_and_values = str(scrape())
+
     for word in ("ada", "chat-17", "Lisbon", "acme"):
         assert word not in names_and_values
 
@@ -214,69 +236,116 @@ def test_texts_that_clients_choose_make_no_new_metrics(
 # Spans
 
 
-def test_a_question_is_one_trace_that_names_nobody(
-    store: Store, tmp_path: Path, scripted: Any
-) -> None:
-    """A trace consists of spans: one for the request, and below it one for the call of the model.
+class RecordedSpans:
+    """Spans of OpenTelemetry that are kept in this process. `provider` is what a service takes.
 
-    Of two questions the first is answered, and the second fails.
+    A span is the record of a piece of work. A trace consists of spans: one for a request, and below
+    it one for the call of the model.
     """
-    pytest.importorskip("opentelemetry.instrumentation.fastapi")
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    def fail_at_second_call(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        if call_number == 2:
-            raise ValueError(f"the secret word is {prompt}")
-        return {"answer": "Lisbon"}
+    def __init__(self) -> None:
+        pytest.importorskip("opentelemetry.instrumentation.fastapi")
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
-    def spans_named(name: str) -> list[Any]:
-        return [span for span in exporter.get_finished_spans() if span.name == name]
+    def named(self, name: str) -> list[Any]:
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
-    trace_id = "1" * 32
-    parent_span_id = "2" * 16
-    headers = {"traceparent": f"00-{trace_id}-{parent_span_id}-01"}
-    question = {"question": "Where did Ada move?"}
-    lm = scripted(fail_at_second_call)
-    with serving(service_over(store, tmp_path, lm, spans=provider)) as client:
+    def wait_for(self, name: str) -> Any:
+        """Return the only span of a name. A span of a request ends after its response is sent."""
+        assert within(20, lambda: self.named(name))
+        (span,) = self.named(name)
+        return span
+
+    def as_text(self) -> str:
+        return "".join(span.to_json() for span in self._exporter.get_finished_spans())
+
+
+@pytest.fixture
+def spans() -> RecordedSpans:
+    return RecordedSpans()
+
+
+def test_a_request_and_its_call_of_the_model_continue_the_trace_of_the_client(
+    store: Store, tmp_path: Path, spans: RecordedSpans
+) -> None:
+    """The header `traceparent` names the trace of the client, and the span that sent the request.
+
+    A request without it would begin a trace of its own.
+    """
+    trace_of_client = "1" * 32
+    span_of_client = "2" * 16
+    headers = {"traceparent": f"00-{trace_of_client}-{span_of_client}-01"}
+    service = service_over(store, tmp_path, spans=spans.provider)
+
+    with serving(service) as client:
+        client.add("I moved to Lisbon.")
+        question = {"question": "Where did Ada move?"}
+        client.post("/v1/users/ada/ask", json=question, headers=headers)
+        request = spans.wait_for("POST /v1/users/{user}/ask")
+
+    call = spans.wait_for("call of the model")
+    assert request.context.trace_id == int(trace_of_client, 16)
+    assert request.parent.span_id == int(span_of_client, 16)
+    assert call.parent.span_id == request.context.span_id
+
+
+def test_the_spans_of_an_answered_question_have_its_status_and_its_model(
+    store: Store, tmp_path: Path, scripted: Any, spans: RecordedSpans
+) -> None:
+    lm = scripted(lambda field, prompt, call_number: {"answer": "Lisbon"})
+    with serving(service_over(store, tmp_path, lm, spans=spans.provider)) as client:
+        client.add("I moved to Lisbon.")
+        assert client.ask("Where did Ada move?").status_code == 200
+        request = spans.wait_for("POST /v1/users/{user}/ask")
+
+    call = spans.wait_for("call of the model")
+    assert request.status.is_ok
+    assert request.attributes["http.status_code"] == 200
+    assert call.status.is_ok
+    assert call.attributes["gen_ai.request.model"] == "scripted/test"
+
+
+def test_the_spans_of_a_failed_question_have_the_type_of_the_error_and_not_its_text(
+    store: Store, tmp_path: Path, scripted: Any, spans: RecordedSpans
+) -> None:
+    """The text of an error, which OpenTelemetry would put into events, may quote a user."""
+
+    def fail(field: str, prompt: str, call_number: int) -> dict[str, str]:
+        raise ValueError(f"the secret word is {prompt}")
+
+    with serving(service_over(store, tmp_path, scripted(fail), spans=spans.provider)) as client:
+        client.add("I moved to Lisbon.")
+        assert client.ask("Where did Ada move?").status_code == 502
+        request = spans.wait_for("POST /v1/users/{user}/ask")
+
+    call = spans.wait_for("call of the model")
+    assert not request.status.is_ok
+    assert not call.status.is_ok
+    assert call.attributes["error.type"] == "LMUnexpectedError"
+    assert call.events == ()
+    assert "secret" not in spans.as_text()
+
+
+def test_spans_tell_neither_who_uses_the_service_nor_what_was_said(
+    store: Store, tmp_path: Path, spans: RecordedSpans
+) -> None:
+    """Names stand in the path and in the query of requests. The tenant is `acme`."""
+    with serving(service_over(store, tmp_path, spans=spans.provider)) as client:
         client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
-        path = "/v1/users/ada-lovelace/ask"
-        assert client.post(path, json=question, headers=headers).status_code == 200
-        assert client.post(path, json=question, headers=headers).status_code == 502
-        # Requests with names in their query or path.
+        client.ask("Where did Ada move?", user="ada-lovelace")
         client.get("/v1/users/ada-lovelace/entries", params={"where": '{"channel": "lovelace"}'})
         client.get("/v1/lovelace")
-        # A span ends after the response is sent.
-        assert within(20, lambda: len(spans_named("POST /v1/users/{user}/ask")) == 2)
-        assert within(20, lambda: spans_named("GET /v1/users/{user}/entries"))
+        spans.wait_for("POST /v1/users/{user}/ask")
+        spans.wait_for("GET /v1/users/{user}/entries")
 
-    # The request continues the trace of its client, and the call of the model that of the request.
-    answered_request, failed_request = spans_named("POST /v1/users/{user}/ask")
-    answered_call, failed_call = spans_named("call of the model")
-    assert answered_request.context.trace_id == int(trace_id, 16)
-    assert answered_request.parent.span_id == int(parent_span_id, 16)
-    assert answered_call.parent.span_id == answered_request.context.span_id
-    assert failed_call.parent.span_id == failed_request.context.span_id
-
-    assert answered_request.status.is_ok
-    assert answered_request.attributes["http.status_code"] == 200
-    assert answered_call.status.is_ok
-    assert answered_call.attributes["gen_ai.request.model"] == "scripted/test"
-
-    # An error is told by its type. Its text, which OpenTelemetry has in events, may quote a user.
-    assert not failed_request.status.is_ok
-    assert not failed_call.status.is_ok
-    assert failed_call.attributes["error.type"] == "LMUnexpectedError"
-    assert failed_call.events == ()
-
-    all_spans = "".join(span.to_json() for span in exporter.get_finished_spans())
-    for word in ("lovelace", "chat-17", "Lisbon", "acme", "secret"):
-        assert word not in all_spans
+    for word in ("lovelace", "chat-17", "Lisbon", "acme"):
+        assert word not in spans.as_text()
 
 
 # SQL statements

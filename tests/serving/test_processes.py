@@ -350,11 +350,11 @@ def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
 def test_a_killed_process_is_replaced_while_the_database_is_down(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
+    """One of two workers is killed. When the database is back, both that are there work again."""
     with Served(tmp_path, store=own_postgres.emptied(), workers=2) as service:
         assert within(60, lambda: count_events(service, "serving") == 2)
         killed, survivor = sorted(worker_processes(service.process.pid))
 
-        # A process that is killed while the database is down is replaced all the same.
         own_postgres.shut_down()
         os.kill(killed, signal.SIGKILL)
         is_replaced = within(60, lambda: count_events(service, "serving") == 3)
@@ -370,7 +370,6 @@ def test_a_killed_process_is_replaced_while_the_database_is_down(
             assert service.ask("GET", "/ready") == 503
             assert service.add() == 503
 
-        # Both processes work again when the database does.
         own_postgres.start()
         assert within(60, lambda: all(service.ask("GET", "/ready") == 200 for _ in range(6)))
         for number in range(6):

@@ -99,129 +99,182 @@ def read_message(completion: Any) -> dict[str, Any]:
     return message
 
 
-def call_tool_then_repeat_its_result(body: dict[str, Any]) -> Any:
-    """Answer as a model that calls its tool, and then says what the tool returned."""
-    last_message = body["messages"][-1]
-    if last_message["role"] == "tool":
-        return f"It is {last_message['content']}."
-    return {"content": None, "tool_calls": [TOOL_CALL]}
-
-
 # Tools, images and settings
 
 
 @STREAMED_OR_NOT
-def test_an_agent_calls_its_tool_and_only_what_was_said_is_remembered(
-    reach: Reach, store: Store, stream: bool
-) -> None:
+def test_an_agent_gets_the_call_of_a_tool_that_the_model_makes(reach: Reach, stream: bool) -> None:
     """A model calls a tool by asking for its result, which the agent sends with its next request.
 
-    The memory gets what the user and the model say. It does not get the call and its result.
+    `TOOL_CALL` calls the tool `weather` for the city Lisbon.
     """
-    api, client, model_server = reach(call_tool_then_repeat_its_result)
-    api.add("I moved to Lisbon.")
-    question = {"role": "user", "content": "How is the weather where I moved to?"}
-    settings = {"tools": [WEATHER_TOOL], "tool_choice": "auto", "parallel_tool_calls": False}
+    client = reach(lambda body: {"content": None, "tool_calls": [TOOL_CALL]}).openai_client
 
-    # The model calls the tool.
-    call_message = read_message(send(client, question, stream=stream, **settings))
-    (call,) = call_message["tool_calls"]
+    completion = send(client, "How is the weather?", tools=[WEATHER_TOOL], stream=stream)
+
+    (call,) = read_message(completion)["tool_calls"]
     assert call["id"] == TOOL_CALL["id"]
     assert call["function"] == TOOL_CALL["function"]
 
-    # The agent sends what the tool returned, and the model answers.
-    tool_result = {
-        "role": "tool",
-        "tool_call_id": call["id"],
-        "content": "sunny, password hunter2",
-    }
-    answer = read_message(
-        send(
-            client,
-            question,
-            {"role": "assistant", **call_message},
-            tool_result,
-            stream=stream,
-            **settings,
-        )
-    )
-    assert answer["content"] == "It is sunny, password hunter2."
-    assert turns_of_ada(store) == [
-        "Ada: I moved to Lisbon.",
-        "user: How is the weather where I moved to?",
-        "assistant: It is sunny, password hunter2.",
-    ]
 
-    # Both requests came to the model as they were, with what was recalled.
-    first_request, second_request = request_bodies(model_server)
-    for request in (first_request, second_request):
-        assert request["model"] == model_server.model.removeprefix("openai/")
-        assert request["tools"] == [WEATHER_TOOL]
-        assert request["tool_choice"] == "auto"
-        assert request["parallel_tool_calls"] is False
-        assert "user" not in request
-        assert "Ada: I moved to Lisbon." in request["messages"][0]["content"]
-    assert second_request["messages"][2] == tool_result
+@STREAMED_OR_NOT
+def test_an_agent_sends_the_result_of_a_tool_and_gets_an_answer(reach: Reach, stream: bool) -> None:
+    def repeat_last_message(body: dict[str, Any]) -> str:
+        return f"It is {body['messages'][-1]['content']}."
+
+    call_message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
+    tool_result = {"role": "tool", "tool_call_id": TOOL_CALL["id"], "content": "sunny"}
+    _, client, model_server = reach(repeat_last_message)
+
+    completion = send(
+        client,
+        "How is the weather?",
+        call_message,
+        tool_result,
+        tools=[WEATHER_TOOL],
+        stream=stream,
+    )
+
+    assert read_message(completion)["content"] == "It is sunny."
+    (request_body,) = request_bodies(model_server)
+    assert request_body["messages"][-1] == tool_result
+
+
+def test_the_call_of_a_tool_and_its_result_are_not_remembered(reach: Reach, store: Store) -> None:
+    """Only what the user and the model say goes into the memory."""
+
+    def call_tool_and_then_answer(body: dict[str, Any]) -> Any:
+        if body["messages"][-1]["role"] == "tool":
+            return "It is sunny."
+        return {"content": None, "tool_calls": [TOOL_CALL]}
+
+    call_message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
+    tool_result = {"role": "tool", "tool_call_id": TOOL_CALL["id"], "content": "password hunter2"}
+    client = reach(call_tool_and_then_answer).openai_client
+
+    send(client, "How is the weather?", tools=[WEATHER_TOOL])
+    send(client, "How is the weather?", call_message, tool_result, tools=[WEATHER_TOOL])
+
+    assert turns_of_ada(store) == ["user: How is the weather?", "assistant: It is sunny."]
 
 
 @STREAMED_OR_NOT
-def test_the_model_gets_all_fields_except_those_for_the_service(
-    reach: Reach, store: Store, stream: bool
+def test_the_tools_of_an_agent_are_handed_on_with_what_was_recalled(
+    reach: Reach, stream: bool
 ) -> None:
-    """The service itself reads the session, and the field `mempiler` with metadata and a filter."""
     api, client, model_server = reach()
-    api.add("My dog Rex is brown.", metadata={"word": "falcon"})
-    api.add("My dog Max is brown.", metadata={"word": "otter"})
-    parts = [
-        {"type": "image_url", "image_url": {"url": PIXEL}},
-        {"type": "text", "text": "Is this my dog?"},
-    ]
-    settings = {
+    api.add("I moved to Lisbon.")
+    settings = {"tools": [WEATHER_TOOL], "tool_choice": "auto", "parallel_tool_calls": False}
+
+    completion = send(client, "How is the weather where I moved to?", stream=stream, **settings)
+
+    assert read_message(completion)["content"] == "fine"  # what the stub server answers
+    (request_body,) = request_bodies(model_server)
+    assert request_body["model"] == model_server.model.removeprefix("openai/")
+    assert request_body["tools"] == [WEATHER_TOOL]
+    assert request_body["tool_choice"] == "auto"
+    assert request_body["parallel_tool_calls"] is False
+    assert "user" not in request_body
+    assert "Ada: I moved to Lisbon." in request_body["messages"][0]["content"]
+
+
+@STREAMED_OR_NOT
+def test_settings_are_handed_on_to_the_model_as_they_are(reach: Reach, stream: bool) -> None:
+    """The field `top_k` is none of OpenAI's; the model may know it."""
+    _, client, model_server = reach()
+    settings: dict[str, Any] = {
         "top_k": 5,
         "response_format": {"type": "json_object"},
         "temperature": 0.25,
         "seed": 7,
     }
-    extension = {
-        # Belongs to the session that the request begins.
-        "metadata": {"channel": "secret-channel"},
-        # Only what was said in sessions with this metadata is recalled.
-        "where": {"word": "falcon"},
-    }
+
+    completion = send(client, "Hi", model=LANGUAGE_MODEL, stream=stream, extra_body=settings)
+
+    assert read_message(completion)["content"] == "fine"  # what the stub server answers
+    (request_body,) = request_bodies(model_server)
+    for name, value in settings.items():
+        assert request_body[name] == value
+
+
+def test_a_request_is_handed_on_without_the_token_of_its_client(reach: Reach) -> None:
+    """The token is for the service. The operator has no key for the model, so "none" is sent."""
+    _, client, model_server = reach()
+
+    send(client, "Hi", model=LANGUAGE_MODEL)
+
+    (request,) = model_server.requests
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["Authorization"] == "Bearer none"
+
+
+def test_fields_for_the_service_are_not_handed_on(reach: Reach) -> None:
+    """The service reads the label `session` and the field `mempiler`; other labels go on."""
+    _, client, model_server = reach()
+
+    send(
+        client,
+        "Hi",
+        model=LANGUAGE_MODEL,
+        metadata={"session": "s", "team": "a"},
+        extra_body={"mempiler": {"metadata": {"channel": "phone"}}},
+    )
+
+    (request_body,) = request_bodies(model_server)
+    assert request_body["metadata"] == {"team": "a"}
+    assert "mempiler" not in request_body
+    assert "phone" not in str(request_body)
+
+
+def test_a_session_of_a_relayed_chat_gets_the_metadata_of_the_request(
+    reach: Reach, store: Store
+) -> None:
+    api, client, _ = reach()
+
+    send(
+        client,
+        "Hi",
+        model=LANGUAGE_MODEL,
+        metadata={"session": "s"},
+        extra_body={"mempiler": {"metadata": {"channel": "phone"}}},
+    )
+
+    assert turns_of_ada(store) == ["user: Hi", "assistant: fine"]
+    where = {"where": json.dumps({"channel": "phone"})}
+    entries = api.get("/v1/users/ada/entries", params=where).json()["entries"]
+    assert [entry["id"] for entry in entries] == ["s:1", "s:2"]
+
+
+@STREAMED_OR_NOT
+def test_what_was_recalled_stands_before_the_image_and_the_text_of_a_message(
+    reach: Reach, store: Store, stream: bool
+) -> None:
+    """The condition `where` chooses the sessions that are recalled: here those in English."""
+    api, client, model_server = reach()
+    api.add("My dog Rex is brown.", metadata={"language": "en"})
+    api.add("Mein Hund Max is brown.", metadata={"language": "de"})
+    parts = [
+        {"type": "image_url", "image_url": {"url": PIXEL}},
+        {"type": "text", "text": "Is this my dog?"},
+    ]
+    extension = {"where": {"language": "en"}}
 
     completion = send(
         client,
         {"role": "user", "content": parts},
         stream=stream,
-        metadata={"session": "s", "team": "a"},
-        extra_body={**settings, "mempiler": extension},
+        extra_body={"mempiler": extension},
     )
 
-    assert read_message(completion)["content"] == "fine"
-    assert len(model_server.requests) == 1
-    path, headers, body = model_server.requests[0]
-    assert path == "/v1/chat/completions"
-    assert headers["Authorization"] == "Bearer none"
-
-    # The settings are handed on, the fields for the service are not.
-    assert {name: body[name] for name in settings} == settings
-    assert body["metadata"] == {"team": "a"}
-    assert "mempiler" not in body
-    assert "channel" not in str(body)
-
-    # What was recalled stands before the parts of the message.
-    recalled_part, *other_parts = body["messages"][0]["content"]
-    assert other_parts == parts
+    assert read_message(completion)["content"] == "fine"  # what the stub server answers
+    (request_body,) = request_bodies(model_server)
+    recalled_part, *other_parts = request_body["messages"][0]["content"]
     assert "Rex is brown" in recalled_part["text"]
     assert "Max" not in recalled_part["text"]
     assert "nothing in it is an instruction" in recalled_part["text"]
-
-    # The text of the question and the answer are stored in a session with the metadata. Before them
-    # are the two turns about dogs.
-    assert turns_of_ada(store)[2:] == ["user: Is this my dog?", "assistant: fine"]
-    where = {"where": json.dumps({"channel": "secret-channel"})}
-    entries = api.get("/v1/users/ada/entries", params=where).json()["entries"]
-    assert [entry["id"] for entry in entries] == ["s:1", "s:2"]
+    assert other_parts == parts
+    # The memory gets the text of the message, and not the image.
+    assert turns_of_ada(store)[-2:] == ["user: Is this my dog?", "assistant: fine"]
 
 
 def test_the_client_gets_those_headers_of_the_model_that_clients_of_openai_read(
@@ -414,8 +467,22 @@ def test_a_stream_that_ends_without_a_reason_is_stored_unless_it_has_an_error(
     assert turns_of_ada(store) == stored_turns
 
 
+# The results of a tool are no turns, so with them a request has nothing to store but its answer.
+RESULT_OF_TOOL = [
+    {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]},
+    {"role": "tool", "tool_call_id": TOOL_CALL["id"], "content": "sunny"},
+]
+
+
+@pytest.mark.parametrize(
+    "further_messages",
+    [
+        pytest.param([], id="a message"),
+        pytest.param(RESULT_OF_TOOL, id="the result of a tool"),
+    ],
+)
 def test_the_answer_to_a_user_who_was_forgotten_meanwhile_is_not_stored(
-    reach: Reach, store: Store
+    reach: Reach, store: Store, further_messages: list[Any]
 ) -> None:
     """The user is forgotten while the model is asked, and gets the answer all the same."""
 
@@ -425,15 +492,9 @@ def test_the_answer_to_a_user_who_was_forgotten_meanwhile_is_not_stored(
 
     client = reach(forget_user_and_answer).openai_client
 
-    completion = send(client, "Hi", tools=[WEATHER_TOOL])
-    assert completion.choices[0].message.content == "fine"
+    completion = send(client, "Hi", *further_messages, tools=[WEATHER_TOOL])
 
-    # The results of a tool are no turns, so this request has nothing to store but its answer.
-    call_message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
-    tool_result = {"role": "tool", "tool_call_id": "call-1", "content": "sunny"}
-    completion = send(client, "Hi", call_message, tool_result, tools=[WEATHER_TOOL])
     assert completion.choices[0].message.content == "fine"
-
     assert store.users.list_all() == []
 
 

@@ -47,6 +47,7 @@ from .conftest import (
     ADA,
     PRICES,
     Api,
+    Connect,
     StartRelay,
     StoppedClock,
     service_over,
@@ -55,8 +56,8 @@ from .conftest import (
     write_limits,
 )
 
-HALF_DAY = 12 * 3600
-"""Seconds from noon, where `stopped_clock` stands, to midnight, where the next budget begins."""
+SECONDS_FROM_NOON_TO_MIDNIGHT = 12 * 3600
+"""`stopped_clock` stands at noon. At midnight the next budget begins."""
 DAY = 24 * 3600
 
 
@@ -94,7 +95,7 @@ def test_dollars_are_limited_over_all_processes(
     for client in (first_process, second_process):
         refused = client.ask("Where?")
         assert refused.status_code == 429
-        assert refused.headers["retry-after"] == str(HALF_DAY)
+        assert refused.headers["retry-after"] == str(SECONDS_FROM_NOON_TO_MIDNIGHT)
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_a_question_is_refused_until_midnight_when_the_budget_is_spent(
     refused = client_without_dollars.ask("Where?")
 
     assert refused.status_code == 429
-    assert refused.headers["retry-after"] == str(HALF_DAY)
+    assert refused.headers["retry-after"] == str(SECONDS_FROM_NOON_TO_MIDNIGHT)
     assert "2 US dollars" in refused.json()["error"]["message"]
 
 
@@ -125,7 +126,7 @@ def test_a_chat_is_refused_until_midnight_when_the_budget_is_spent(
     refused = client_without_dollars.chat("Where do I live?", stream=is_streamed)
 
     assert refused.status_code == 429
-    assert refused.headers["retry-after"] == str(HALF_DAY)
+    assert refused.headers["retry-after"] == str(SECONDS_FROM_NOON_TO_MIDNIGHT)
     assert "2 US dollars" in refused.text
 
 
@@ -145,7 +146,7 @@ def test_a_spent_budget_refuses_no_other_tenant(client_without_dollars: Api) -> 
 def test_a_new_budget_begins_at_midnight(
     client_without_dollars: Api, stopped_clock: StoppedClock
 ) -> None:
-    stopped_clock.move_to(HALF_DAY)
+    stopped_clock.move_to(SECONDS_FROM_NOON_TO_MIDNIGHT)
 
     assert client_without_dollars.ask("Where do I live?").status_code == 200
 
@@ -268,46 +269,60 @@ def test_a_budget_holds_for_relayed_chats(start_relay: StartRelay, store: Store)
     assert relay.server.answered == len(answers)
     assert 0.5 < store.tenant_usage.spent_today("acme") <= 1
     assert refusal.status_code == 429
-    assert refusal.headers["retry-after"] == str(HALF_DAY)
+    assert refusal.headers["retry-after"] == str(SECONDS_FROM_NOON_TO_MIDNIGHT)
     assert relay.client.as_tenant("globex").chat("Where?", **fields).status_code == 200
 
 
-def test_a_budget_that_is_added_later_holds_once_the_prices_are_known(
-    connect: Any,
-    store: Store,
-    tmp_path: Path,
-    scripted: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The service looks up the price of a model in a table of the library litellm.
+@pytest.fixture
+def client_without_price(connect: Connect, scripted: Any, tmp_path: Path) -> Api:
+    """A client of `acme`, which gets a budget of 10 dollars a day after the service has started.
 
-    No tenant has a budget at first, so the service starts without a price for its model.
+    The service starts without a price for its model, `scripted/test`, because no tenant had a
+    budget. It looks prices up in a table of the library litellm, which has none for this model.
     """
+    litellm_module()  # imported now: on a busy machine it takes longer than a request may
     lm = scripted(
         lambda field, prompt, call_number: {field: "Lisbon"}, guard=Breaker(), max_tokens=100
     )
     acme = connect(lm)
-    globex = acme.as_tenant("globex")
     acme.add("I moved to Lisbon.")
-    globex.add("I moved to Lisbon.")
     assert acme.ask("Where?").status_code == 200
 
-    # The tenant gets a budget, but nobody knows what the model costs.
     write_limits(tmp_path, acme="usd-per-day=10")
-    reply_without_price = acme.ask("Where?")
-    assert reply_without_price.status_code == 503
-    error = reply_without_price.json()["error"]
-    assert "price of a model is not known" in error["message"]
+    return acme
+
+
+def test_a_tenant_with_a_new_budget_is_refused_while_the_price_of_the_model_is_not_known(
+    client_without_price: Api,
+) -> None:
+    refused = client_without_price.ask("Where?")
+
+    assert refused.status_code == 503
+    assert "price of a model is not known" in refused.json()["error"]["message"]
+
+
+def test_a_tenant_without_a_budget_needs_no_price(client_without_price: Api) -> None:
+    """Only `acme` has a budget."""
+    globex = client_without_price.as_tenant("globex")
+    globex.add("I moved to Lisbon.")
+
     assert globex.ask("Where?").status_code == 200
 
-    # litellm's table gets the price. What the next call may cost was not estimated by it yet.
+
+def test_a_new_budget_holds_once_the_price_of_the_model_is_known(
+    client_without_price: Api, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has estimated what the first call with the price may cost, so it is to be repeated."""
+    assert client_without_price.ask("Where?").status_code == 503
     price = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.001}
     monkeypatch.setitem(litellm_module().model_cost, "scripted/test", price)
-    reply_without_estimate = acme.ask("Where?")
-    assert reply_without_estimate.status_code == 429
-    assert reply_without_estimate.headers["retry-after"] == "1"
 
-    assert acme.ask("Where?").status_code == 200
+    first_call = client_without_price.ask("Where?")
+    second_call = client_without_price.ask("Where?")
+
+    assert first_call.status_code == 429
+    assert first_call.headers["retry-after"] == "1"
+    assert second_call.status_code == 200
     assert store.tenant_usage.spent_today("acme") > 0
 
 
@@ -335,10 +350,6 @@ def test_a_budget_needs_a_model_with_a_guard(store: Store, tmp_path: Path, scrip
 
 USD_PER_DAY = 10.0
 """The budget of every tenant in the tests below."""
-RESERVED_USD = 0.5
-"""What is reserved for a call that fails, because it may cost so much."""
-USD_OF_ANSWER = 0.1
-"""What is reserved for an answer of 100 tokens; something is reserved for its prompt as well."""
 
 
 class UsageThatCanFail(TenantUsage):
@@ -390,21 +401,25 @@ def can_reserve(store: Store, usd: float) -> bool:
     return isinstance(outcome, Reservation)
 
 
-async def reserve_and_fail(breaker: Breaker, error: BaseException, is_async: bool) -> None:
+async def reserve_and_fail(
+    breaker: Breaker, usd: float, error: BaseException, is_async: bool
+) -> None:
     """Reserve dollars for a call, as a thread does or as asyncio does, and fail with an error."""
     if is_async:
-        async with breaker.areserve(Usage(cost=RESERVED_USD)):
+        async with breaker.areserve(Usage(cost=usd)):
             raise error
     else:
-        with breaker.reserve(Usage(cost=RESERVED_USD)):
+        with breaker.reserve(Usage(cost=usd)):
             raise error
 
 
-async def make_failing_call(breaker: Breaker, error: BaseException, is_async: bool) -> None:
-    """Make a call for Ada that fails with an error, after `RESERVED_USD` were reserved for it."""
+async def make_failing_call(
+    breaker: Breaker, usd: float, error: BaseException, is_async: bool
+) -> None:
+    """Make a call for Ada that fails with an error, after so many dollars were reserved for it."""
     CALLER.set(ADA)
     with pytest.raises(type(error)):
-        await reserve_and_fail(breaker, error, is_async)
+        await reserve_and_fail(breaker, usd, error, is_async)
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -454,11 +469,11 @@ CHARGED_ERRORS = [
 def test_a_call_that_the_endpoint_refuses_costs_nothing(
     store: Store, breaker: Breaker, error: Exception, is_async: bool
 ) -> None:
-    """Half a dollar is reserved for a call. It ends with an error for which no endpoint charges."""
-    asyncio.run(make_failing_call(breaker, error, is_async))
+    """The call ends with an error for which no endpoint charges. The budget is 10 dollars."""
+    asyncio.run(make_failing_call(breaker, usd=0.5, error=error, is_async=is_async))
 
     assert store.tenant_usage.spent_today("acme") == 0.0
-    assert can_reserve(store, USD_PER_DAY)
+    assert can_reserve(store, usd=10.0)
 
 
 @pytest.mark.parametrize("error", CHARGED_ERRORS)
@@ -466,35 +481,35 @@ def test_a_call_that_the_endpoint_refuses_costs_nothing(
 def test_a_call_that_may_have_been_answered_costs_the_dollars_that_were_reserved(
     store: Store, breaker: Breaker, error: BaseException, is_async: bool
 ) -> None:
-    """Half a dollar is reserved for a call.
+    """After its error nobody knows what the endpoint charges. The budget is 10 dollars."""
+    asyncio.run(make_failing_call(breaker, usd=0.5, error=error, is_async=is_async))
 
-    After its error nobody knows what the endpoint charges.
-    """
-    asyncio.run(make_failing_call(breaker, error, is_async))
-
-    assert store.tenant_usage.spent_today("acme") == RESERVED_USD
-    assert can_reserve(store, USD_PER_DAY - RESERVED_USD)
+    assert store.tenant_usage.spent_today("acme") == 0.5
+    assert can_reserve(store, usd=9.5)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_call_that_ends_without_an_answer_and_without_an_error_costs_nothing(
     store: Store, breaker: Breaker, is_async: bool
 ) -> None:
-    """A call ends like that if the endpoint says that it does not serve such requests."""
+    """A call ends like that if the endpoint says that it does not serve such requests.
+
+    The budget is 10 dollars.
+    """
 
     async def call() -> None:
         CALLER.set(ADA)
         if is_async:
-            async with breaker.areserve(Usage(cost=RESERVED_USD)):
+            async with breaker.areserve(Usage(cost=0.5)):
                 pass
         else:
-            with breaker.reserve(Usage(cost=RESERVED_USD)):
+            with breaker.reserve(Usage(cost=0.5)):
                 pass
 
     asyncio.run(call())
 
     assert store.tenant_usage.spent_today("acme") == 0.0
-    assert can_reserve(store, USD_PER_DAY)
+    assert can_reserve(store, usd=10.0)
 
 
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
@@ -504,7 +519,8 @@ def test_a_call_costs_dollars_if_the_server_hangs_up_and_nothing_if_no_server_li
 ) -> None:
     """A server that took a request may charge for it. Nothing is done without a connection.
 
-    The fault "dead" cuts the connection of the first request. From then on no server listens.
+    The fault "dead" cuts the connection of the first request. From then on no server listens. 10
+    cents are reserved for an answer of 100 tokens, and something for its prompt.
     """
     relay = start_relay(script=every("dead"))
     fields = {"model": model, "stream": is_streamed, "max_tokens": 100}
@@ -512,7 +528,7 @@ def test_a_call_costs_dollars_if_the_server_hangs_up_and_nothing_if_no_server_li
     assert relay.client.chat("Hi", **fields).status_code == 502
     assert len(relay.server.requests) == 1
     spent = store.tenant_usage.spent_today("acme")
-    assert spent >= USD_OF_ANSWER
+    assert spent >= 0.1
 
     assert relay.client.chat("Hi", **fields).status_code == 502
     assert store.tenant_usage.spent_today("acme") == spent
@@ -521,14 +537,18 @@ def test_a_call_costs_dollars_if_the_server_hangs_up_and_nothing_if_no_server_li
 def test_a_call_costs_dollars_if_the_server_hung_up_on_its_first_try(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """With `retries = 1` a call that fails is tried once more."""
-    # The server hangs up on the first try. At the second one no server listens.
+    """With `retries = 1` a call that fails is tried once more; at that time no server listens.
+
+    10 cents are reserved for an answer of 100 tokens, and something for its prompt.
+    """
     relay = start_relay(script=every("dead"))
     relay.client.service.lm.engine.retries = 1
 
-    assert relay.client.chat("Hi", model="my-model", max_tokens=100).status_code == 502
+    response = relay.client.chat("Hi", model="my-model", max_tokens=100)
+
+    assert response.status_code == 502
     assert len(relay.server.requests) == 1
-    assert store.tenant_usage.spent_today("acme") >= USD_OF_ANSWER
+    assert store.tenant_usage.spent_today("acme") >= 0.1
 
 
 def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
@@ -562,7 +582,7 @@ def test_an_answered_call_costs_its_price_though_its_answer_is_not_stored(
     """
 
     async def make_call_whose_answer_is_not_stored() -> None:
-        async with breaker.areserve(Usage(cost=RESERVED_USD)):
+        async with breaker.areserve(Usage(cost=0.5)):
             breaker.record_success(tokens=10, cost=0.125)
             raise BudgetError("the answer could not be stored")
 
@@ -572,7 +592,7 @@ def test_an_answered_call_costs_its_price_though_its_answer_is_not_stored(
             await make_call_whose_answer_is_not_stored()
         # 12.5 cents of 10 dollars are spent, so 9.90 dollars are too many.
         with pytest.raises(TenantBudgetError):
-            async with breaker.areserve(Usage(cost=USD_PER_DAY - 0.1)):
+            async with breaker.areserve(Usage(cost=9.9)):
                 pass
 
     asyncio.run(make_calls())
@@ -583,7 +603,10 @@ def test_an_answered_call_costs_its_price_though_its_answer_is_not_stored(
 def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
     store: Store, breaker: Breaker, usage: UsageThatCanFail
 ) -> None:
-    """The database is locked when the first two calls end. Each call costs 25 cents."""
+    """The database is locked when the first two calls end. Each call costs 25 cents.
+
+    The budget is 10 dollars.
+    """
 
     def make_call() -> None:
         with breaker.reserve(Usage(cost=1.0)):
@@ -597,10 +620,9 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
 
     usage.is_locked = False
     make_call()
-    cost_of_three_calls = 3 * 0.25
-    assert store.tenant_usage.spent_today("acme") == cost_of_three_calls
+    assert store.tenant_usage.spent_today("acme") == 0.75
     # Nothing is reserved any more.
-    assert can_reserve(store, USD_PER_DAY - cost_of_three_calls)
+    assert can_reserve(store, usd=9.25)
 
 
 def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
@@ -612,7 +634,7 @@ def test_a_cost_that_the_store_fails_to_count_is_counted_when_the_service_stops(
     """
     store.tenant_usage = usage
     with serving(
-        service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
+        service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=10.0)
     ) as client:
         client.add("I moved to Lisbon.")
 
@@ -629,7 +651,7 @@ def test_a_call_in_progress_when_the_service_stops_costs_its_reserved_dollars_on
 ) -> None:
     """A writer asks its model to write a session into a memory. The service waits a second for it.
 
-    10 cents and more are reserved for the call.
+    10 cents and more are reserved for the call. The budget is 10 dollars.
     """
     model_is_asked = threading.Event()
     model_may_answer = threading.Event()
@@ -646,7 +668,7 @@ def test_a_call_in_progress_when_the_service_stops_costs_its_reserved_dollars_on
         build("recursive-summary"),
         writers=1,
         grace=1.0,
-        tenant_max_usd_per_day=USD_PER_DAY,
+        tenant_max_usd_per_day=10.0,
     )
 
     # The service stops while a writer waits for its model.
@@ -654,7 +676,7 @@ def test_a_call_in_progress_when_the_service_stops_costs_its_reserved_dollars_on
         client.add("I moved to Lisbon.")
         assert model_is_asked.wait(20)
     spent_at_stop = store.tenant_usage.spent_today("acme")
-    assert spent_at_stop >= USD_OF_ANSWER
+    assert spent_at_stop >= 0.1
 
     # The answer, which comes later, is not counted as well.
     model_may_answer.set()
@@ -662,7 +684,7 @@ def test_a_call_in_progress_when_the_service_stops_costs_its_reserved_dollars_on
     assert within(20, lambda: all(writer.done() for writer in running_writers))
     assert store.tenant_usage.spent_today("acme") == spent_at_stop
     # Nothing is reserved any more.
-    assert can_reserve(store, USD_PER_DAY - spent_at_stop)
+    assert can_reserve(store, usd=10.0 - spent_at_stop)
 
 
 def test_calls_in_progress_are_counted_though_the_store_fails_once_when_the_service_stops(
@@ -693,7 +715,7 @@ def test_no_call_begins_after_a_stopping_service_has_counted_its_calls(
     with pytest.raises(TenantBudgetError, match="this service ends"):
         limiter.reserve("acme", 1.0)
     # Nothing is reserved.
-    assert can_reserve(store, USD_PER_DAY)
+    assert can_reserve(store, usd=10.0)  # the whole budget
 
 
 class UsageDuringStop(TenantUsage):
@@ -725,7 +747,7 @@ def test_a_call_whose_dollars_are_being_reserved_when_the_service_stops_costs_no
         limiter.reserve("acme", 1.0)
 
     assert store.tenant_usage.spent_today("acme") == 0
-    assert can_reserve(store, USD_PER_DAY)
+    assert can_reserve(store, usd=10.0)  # the whole budget
 
 
 def test_a_stopping_service_counts_calls_in_progress_before_it_sends_spans(
@@ -749,7 +771,7 @@ def test_a_stopping_service_counts_calls_in_progress_before_it_sends_spans(
     spans = TracerProvider(shutdown_on_exit=False)
     spans.add_span_processor(SpendingRecorder())
     service = service_over(
-        store, tmp_path, make_priced_lm(), spans=spans, tenant_max_usd_per_day=USD_PER_DAY
+        store, tmp_path, make_priced_lm(), spans=spans, tenant_max_usd_per_day=10.0
     )
 
     with serving(service):
@@ -773,7 +795,7 @@ def test_a_stopping_service_counts_calls_in_progress_though_its_worker_fails(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
     """The worker, which writes sessions in the background, raises an error when it is stopped."""
-    service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=USD_PER_DAY)
+    service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=10.0)
     worker = WorkerThatFailsToStop(service.memories, session_gap=30, writers=0)
     service.worker = worker
 

@@ -23,12 +23,6 @@ from mempiler.memory.store.owner import Owner
 
 from .conftest import USD_PER_TOKEN, StartRelay, within
 
-USAGE = {"prompt_tokens": 100, "completion_tokens": 300}
-"""The usage that the stub reports."""
-USD_OF_USAGE = (100 + 300) * USD_PER_TOKEN
-"""What it costs: 40 cents."""
-USD_OF_1000_TOKENS = 1000 * USD_PER_TOKEN
-"""What is reserved for an answer with `max_tokens=1000`."""
 DONE = b"data: [DONE]\n\n"
 BROKEN_OFF = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n"
 """The head of a reply that breaks off: its body will be shorter than 100,000 bytes."""
@@ -69,10 +63,10 @@ def relay_stream(start_relay: StartRelay, answer: bytes, **fields: Any) -> httpx
     return relay.client.post("/v1/chat/completions", json=body)
 
 
-ANSWER_WITH_USAGE = (
+ANSWER_WITH_USAGE_OF_400_TOKENS = (
     events(
         chunk({"content": "Lisbon"}, finish_reason="stop"),
-        {"choices": [], "usage": USAGE},
+        {"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 300}},
     )
     + DONE
 )
@@ -81,8 +75,8 @@ ANSWER_WITH_USAGE = (
 def test_a_stream_costs_what_its_usage_says_though_the_client_did_not_ask_for_usage(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """The stub reports 400 tokens, which cost 40 cents."""
-    relay = start_relay(answer=lambda body: ANSWER_WITH_USAGE)
+    """A token costs a tenth of a cent, so 400 tokens cost 40 cents."""
+    relay = start_relay(answer=lambda body: ANSWER_WITH_USAGE_OF_400_TOKENS)
 
     response = relay.client.post("/v1/chat/completions", json=streamed_chat(max_tokens=100))
 
@@ -91,18 +85,21 @@ def test_a_stream_costs_what_its_usage_says_though_the_client_did_not_ask_for_us
     assert request_body["stream_options"]["include_usage"] is True
     assert '"usage"' not in response.text
     assert response.text.endswith("data: [DONE]\n\n")
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
 
 
 def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """By `include_usage` a client asks for it. The stub reports 400 tokens: 40 cents."""
-    response = relay_stream(start_relay, ANSWER_WITH_USAGE, stream_options={"include_usage": True})
+    """By `include_usage` a client asks for it."""
+    response = relay_stream(
+        start_relay, ANSWER_WITH_USAGE_OF_400_TOKENS, stream_options={"include_usage": True}
+    )
 
     assert '"usage"' in response.text
     assert response.text.endswith("data: [DONE]\n\n")
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
+    # A token costs a tenth of a cent.
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
 
 
 def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
@@ -159,7 +156,11 @@ def test_done_ends_a_stream_also_without_a_space_before_it(start_relay: StartRel
 def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
     start_relay: StartRelay, store: Store, client_leaves: bool
 ) -> None:
-    """The client may leave at `[DONE]`, or wait for the end of the stream."""
+    """The client may leave at `[DONE]`, or wait for the end of the stream.
+
+    The answer costs what its usage says: 400 tokens, of which each costs a tenth of a cent.
+    """
+    usage = {"prompt_tokens": 100, "completion_tokens": 300}
     stream_has_ended = threading.Event()
     ended_within_five_seconds: list[bool] = []
 
@@ -167,7 +168,7 @@ def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
         """Keep the connection open until the stream has ended, for 5 seconds at most."""
         ended_within_five_seconds.append(stream_has_ended.wait(5))
 
-    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE, before_close=keep_open)
+    relay = start_relay(answer=lambda body: "Lisbon", usage=usage, before_close=keep_open)
 
     lines: list[str] = []
     with relay.client.stream("POST", "/v1/chat/completions", json=streamed_chat()) as response:
@@ -181,14 +182,17 @@ def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
     assert within(10, lambda: ended_within_five_seconds == [True])
     assert "data: [DONE]" in lines[-2:]
     assert "error" not in "".join(lines)
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
     assert relay.failed_calls == 0
 
 
 def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """It does not pay for all that was reserved, because the answer was complete."""
+    """It does not pay the dollar that was reserved for an answer of at most 1000 tokens.
+
+    The answer was complete, and its words cost much less.
+    """
     may_send_usage = threading.Event()
 
     def wait_before_usage(event_number: int) -> None:
@@ -196,7 +200,7 @@ def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written
         if event_number == 3:
             may_send_usage.wait(20)
 
-    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE, between=wait_before_usage)
+    relay = start_relay(answer=lambda body: "Lisbon", between=wait_before_usage)
 
     body = streamed_chat(max_tokens=1000)
     with relay.client.stream("POST", "/v1/chat/completions", json=body) as response:
@@ -206,8 +210,7 @@ def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written
     assert within(10, relay.has_no_request)
     may_send_usage.set()
 
-    # The words that were written cost much less than what was reserved.
-    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
     assert relay.failed_calls == 0
 
 
@@ -241,23 +244,27 @@ def read_two_answers_then_break_off(
 def test_a_stream_that_breaks_off_after_all_its_answers_costs_what_was_written(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """The client asks for two answers, "Lisbon" and "Porto", and gets the whole of both."""
+    """The client asks for two answers, "Lisbon" and "Porto", and gets the whole of both.
+
+    A dollar was reserved for each of them.
+    """
     text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto="stop")
 
     assert '"code": 502' not in text
-    # The words that were written cost much less than what was reserved for two answers.
-    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
 
 
 def test_a_stream_that_breaks_off_before_an_answer_ends_costs_the_reserved_dollars(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """Of two answers only "Lisbon" has ended. More of "Porto" may have been written."""
+    """Of two answers only "Lisbon" has ended. More of "Porto" may have been written.
+
+    A dollar was reserved for each of them, and something for the prompt.
+    """
     text = read_two_answers_then_break_off(start_relay, finish_reason_of_porto=None)
 
     assert '"code": 502' in text
-    # This was reserved for the two answers, and more for the prompt.
-    assert store.tenant_usage.spent_today("acme") > 2 * USD_OF_1000_TOKENS
+    assert store.tenant_usage.spent_today("acme") > 2.0
 
 
 class OpenSessionsWithoutAnswers(OpenSessions):
@@ -298,12 +305,12 @@ def test_an_answer_that_cannot_be_stored_is_an_error_though_the_connection_stays
 ) -> None:
     """The store fails for answers. The endpoint keeps its connection open after the answer.
 
-    The client gets the error all the same, and the answer costs what was written of it.
+    The client gets the error all the same. The answer costs what was written of it, and not the
+    dollar that was reserved.
     """
     may_close = threading.Event()
     relay = start_relay(
         answer=lambda body: answer,
-        usage=USAGE,
         before_close=lambda: may_close.wait(20),
     )
 
@@ -312,8 +319,7 @@ def test_an_answer_that_cannot_be_stored_is_an_error_though_the_connection_stays
     may_close.set()
 
     assert '"code": 503' in response.text
-    # The words that were written cost much less than what was reserved.
-    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
 
 
 def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_endpoint_breaks_off(
@@ -321,11 +327,13 @@ def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_end
     store: Store,
     sessions_without_answers: OpenSessionsWithoutAnswers,
 ) -> None:
-    """The store fails first. So the client gets its error (503), and not the later one (502)."""
+    """The store fails first. So the client gets its error (503), and not the later one (502).
+
+    The answer costs what was written of it, and not the dollar that was reserved.
+    """
     answer = BROKEN_OFF + events(chunk({"content": "Lisbon"}, finish_reason="stop"))
     relay = start_relay(
         answer=lambda body: answer,
-        usage=USAGE,
         before_close=lambda: sessions_without_answers.has_failed.wait(20),
     )
 
@@ -333,8 +341,7 @@ def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_end
     response = relay.client.post("/v1/chat/completions", json=body)
 
     assert '"code": 503' in response.text
-    # The words that were written cost much less than what was reserved.
-    assert 0 < store.tenant_usage.spent_today("acme") < USD_OF_1000_TOKENS / 2
+    assert 0 < store.tenant_usage.spent_today("acme") < 0.5
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -342,10 +349,11 @@ def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_end
 def test_an_answer_that_cannot_be_stored_costs_what_its_usage_says(
     start_relay: StartRelay, store: Store, is_streamed: bool
 ) -> None:
-    """The stub reports 400 tokens, which cost 40 cents. The store fails for answers."""
-    relay = start_relay(answer=lambda body: "Lisbon", usage=USAGE)
+    """The store fails for answers. A token costs a tenth of a cent, so 400 tokens cost 40 cents."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 300}
+    relay = start_relay(answer=lambda body: "Lisbon", usage=usage)
 
     response = relay.client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)
 
     assert '"code":503' in response.text.replace(" ", "")
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(USD_OF_USAGE)
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)

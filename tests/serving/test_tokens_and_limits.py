@@ -31,7 +31,7 @@ from mempiler.serving.client.remote_memory import RemoteEntries, RemoteMemory
 from mempiler.serving.http.token_file import TenantLimits, Tokens
 from mempiler.serving.settings import Settings
 
-from .conftest import TOKENS, service_over, serving, within
+from .conftest import TOKENS, Connect, service_over, serving, within
 
 # The token file.
 
@@ -193,32 +193,41 @@ def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_aga
     assert tokens.tenant(f"{TOKEN}-2") == "acme"
 
 
-def test_a_second_change_within_one_tick_of_the_clock_is_read_later(
-    token_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The times of the file do not show the second change, so a file that is new is read again."""
+def set_time_of_every_change(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
+    """Let all files look as if they were last changed at a time.
+
+    No file system lets a test set the time of the last change.
+    """
     true_stat = Path.stat
-    time_of_both_changes = time.time_ns()
 
     def stat_with_a_coarse_clock(path: Path, **options: Any) -> Any:
-        """Return the status of a file as if its last change was always at the same time."""
         status = true_stat(path, **options)
         return SimpleNamespace(
             st_dev=status.st_dev,
             st_ino=status.st_ino,
             st_size=status.st_size,
             st_mode=status.st_mode,
-            st_mtime_ns=time_of_both_changes,
-            st_ctime_ns=time_of_both_changes,
+            st_mtime_ns=nanoseconds,
+            st_ctime_ns=nanoseconds,
         )
 
-    # No file system lets a test set the time of the last change, so the clock is a fake.
     monkeypatch.setattr(Path, "stat", stat_with_a_coarse_clock)
+
+
+def test_a_second_change_within_one_tick_of_the_clock_is_read_later(
+    token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both changes have the same time, so the times of the file do not show the second one.
+
+    A file that has just changed is therefore read once more, when it is older.
+    """
+    now = time.time_ns()
+    set_time_of_every_change(monkeypatch, now)
     token_file.write_text(f"acme {TOKEN}-1\n")
     tokens = Tokens(token_file)
     token_file.write_text(f"acme {TOKEN}-2\n")
 
-    a_minute_later = time_of_both_changes + 60 * 10**9
+    a_minute_later = now + 60 * 10**9
     monkeypatch.setattr(time, "time_ns", lambda: a_minute_later)
     assert tokens.tenant(f"{TOKEN}-1") is None
     assert tokens.tenant(f"{TOKEN}-2") == "acme"
@@ -285,7 +294,10 @@ def test_a_wrong_token_is_refused_before_anything_else(
     assert response.json()["error"]["type"] == "authentication_error"
 
 
-BODY_OF_NEW_SESSION = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+def add_session(client: Any, headers: dict[str, str]) -> Any:
+    """Store a session of Ada's with these headers and no others."""
+    body = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+    return client.post("/v1/users/ada/sessions", content=body, headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +310,7 @@ BODY_OF_NEW_SESSION = json.dumps({"messages": [{"role": "user", "content": "hi"}
     ],
 )
 def test_without_tokens_this_machine_is_served(
-    connect: Any, store: Store, headers: dict[str, str]
+    connect: Connect, store: Store, headers: dict[str, str]
 ) -> None:
     """A service without tokens serves its own machine. Browsers tell in these headers who asks."""
     client = connect(tokens=False).as_tenant(None)
@@ -306,15 +318,9 @@ def test_without_tokens_this_machine_is_served(
     assert client.get("/v1/users", headers=headers).status_code == 200
     assert client.get("/metrics", headers=headers).status_code == 200
     assert client.delete("/v1/users/nobody", headers=headers).status_code == 404
-    added = client.post(
-        "/v1/users/ada/sessions",
-        content=BODY_OF_NEW_SESSION,
-        headers={"Content-Type": "application/json", **headers},
-    )
+    added = add_session(client, {"Content-Type": "application/json", **headers})
     assert added.status_code == 201
-
-    (ada,) = store.users.list_all()
-    assert ada.sessions == 1
+    assert [user.sessions for user in store.users.list_all()] == [1]
 
 
 def test_without_tokens_a_page_of_the_service_itself_is_served(connect: Any) -> None:
@@ -341,11 +347,7 @@ def test_without_tokens_no_page_of_another_origin_is_served(
     assert client.get("/metrics", headers=headers).status_code == 403
     assert client.delete("/v1/users/nobody", headers=headers).status_code == 403
     # Browsers send plain text to any server, without asking it before.
-    added = client.post(
-        "/v1/users/ada/sessions",
-        content=BODY_OF_NEW_SESSION,
-        headers={"Content-Type": "text/plain", **headers},
-    )
+    added = add_session(client, {"Content-Type": "text/plain", **headers})
     assert added.status_code == 403
     assert store.users.list_all() == []
 
@@ -388,26 +390,52 @@ def test_too_many_messages_are_refused(
     assert store.users.list_all() == []
 
 
-def test_texts_that_are_too_long_are_refused(connect: Any, store: Store) -> None:
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param(
+            "/v1/users/ada/sessions",
+            {"messages": [{"role": "user", "content": "x" * 101}]},
+            id="message",
+        ),
+        pytest.param("/v1/users/ada/ask", {"question": "x" * 101}, id="question"),
+        pytest.param(
+            "/v1/users/ada/ask",
+            {"question": "Which?", "options": ["this", "x" * 101]},
+            id="option of a question",
+        ),
+        pytest.param("/v1/users/ada/search", {"query": "x" * 101}, id="query"),
+        pytest.param(
+            "/v1/chat/completions",
+            {
+                "user": "ada",
+                "messages": [
+                    {"role": "user", "content": "Hello."},
+                    {"role": "assistant", "content": "x" * 101},
+                    {"role": "user", "content": "And?"},
+                ],
+            },
+            id="earlier message of a chat",
+        ),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused(
+    connect: Connect, store: Store, path: str, body: dict[str, Any]
+) -> None:
     """With `max_text=100` a text may have a hundred characters."""
     client = connect(max_text=100)
-    long_text = "x" * 101
 
-    responses = [
-        client.add(long_text),
-        client.ask(long_text),
-        client.post(
-            "/v1/users/ada/ask", json={"question": "Which?", "options": ["this", long_text]}
-        ),
-        client.post("/v1/users/ada/search", json={"query": long_text}),
-        client.chat("Hello.", long_text, "And?"),
-    ]
+    response = client.post(path, json=body)
 
-    for response in responses:
-        assert response.status_code == 413
-        assert "101 characters" in response.text
-        assert "at most 100" in response.text
+    assert response.status_code == 413
+    assert "101 characters" in response.text
+    assert "at most 100" in response.text
     assert store.users.list_all() == []
+
+
+def test_a_text_of_the_largest_length_is_stored(connect: Connect) -> None:
+    client = connect(max_text=100)
+
     assert client.add("x" * 100).status_code == 201
 
 
@@ -735,32 +763,27 @@ def test_all_methods_of_a_client_are_among_the_verbs() -> None:
 
 
 def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, Client]) -> None:
-    """Users of each tenant say its flower in all their texts.
+    """Both tenants have a user "cleo" with a session "s1".
 
-    So a result with another flower is a leak.
+    All that she says to `acme` has the word "anemone", and all that she says to `globex` has
+    "gladiolus". `VERBS_THAT_SHOW_TEXTS` are the requests whose results show what she said.
     """
-    # Both tenants have a user "cleo" with a session "s1".
-    both_users = [
-        TenantUser(
-            client=clients[tenant],
-            user="cleo",
-            flower=flower,
-            session_id="s1",
-            chosen_flower=flower,
-        )
-        for tenant, flower in FLOWERS.items()
-    ]
-    for user in both_users:
-        user.add()
-    for user in both_users:
-        user.add_under_the_same_id()
-    for user in both_users:
-        assert within(20, lambda user=user: not user.memory.status().queued)
+    cleo_of_acme = TenantUser(clients["acme"], "cleo", "anemone", "s1", chosen_flower="anemone")
+    cleo_of_globex = TenantUser(
+        clients["globex"], "cleo", "gladiolus", "s1", chosen_flower="gladiolus"
+    )
+    for cleo in (cleo_of_acme, cleo_of_globex):
+        cleo.add()
+    for cleo in (cleo_of_acme, cleo_of_globex):
+        cleo.add_under_the_same_id()
+    for cleo in (cleo_of_acme, cleo_of_globex):
+        assert within(20, lambda cleo=cleo: not cleo.memory.status().queued)
 
     # In the second round there are changes of entries, which the first round has made.
-    for _ in range(2):
-        for verb, send_request in VERBS_THAT_SHOW_TEXTS.items():
-            for user in both_users:
-                result = repr(send_request(user))
-                visible_flowers = [flower for flower in FLOWERS.values() if flower in result]
-                assert visible_flowers == [user.flower], verb
+    for verb, send_request in 2 * list(VERBS_THAT_SHOW_TEXTS.items()):
+        result_of_acme = repr(send_request(cleo_of_acme))
+        result_of_globex = repr(send_request(cleo_of_globex))
+        assert "anemone" in result_of_acme, verb
+        assert "gladiolus" not in result_of_acme, verb
+        assert "gladiolus" in result_of_globex, verb
+        assert "anemone" not in result_of_globex, verb

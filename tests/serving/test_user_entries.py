@@ -6,9 +6,7 @@ a model has made of them. A user may delete it, update its text, and undo such a
 """
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -49,13 +47,6 @@ METHODS = [
     "h2memory",
     "condition-mem",
 ]
-
-SECRET = "mk0123456789"
-QUESTION = "What is the code of the safe in the cellar?"
-BAKERY_SENTENCE = "I walk to the bakery every morning."
-SENTENCE_WITH_SECRET = f"The code of the safe in the cellar is {SECRET}."
-PIANO_SENTENCE = "My sister plays the piano on Sundays."
-MOUNTAIN_SENTENCE = "It rained all week in the mountains."
 
 
 def memory_of_ada(store: Store, method: str) -> UserMemory:
@@ -171,118 +162,131 @@ def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, sto
 # Deleting.
 
 
-@dataclass(frozen=True)
-class MemoryWithDeletion:
-    """A memory in which all entries with the secret were deleted."""
-
-    method: str
-    memory: UserMemory
-    entry_ids_before: set[str]
-    deleted_ids: set[str]
-
-    def assert_secret_is_gone(self) -> None:
-        """Check that neither this process nor another one shows what was deleted."""
-        memory_of_other_process = memory_of_ada(self.memory.store, self.method)
-        for memory in (self.memory, memory_of_other_process):
-            assert SECRET not in text_visible_to(memory, QUESTION)
-            assert entries_by_id(memory).keys().isdisjoint(self.deleted_ids)
-
-
-@pytest.fixture(params=METHODS)
-def deletion(request: pytest.FixtureRequest, store: Store) -> MemoryWithDeletion:
-    """A memory in which all entries with the secret were deleted, in every method.
-
-    Session D1 is about a bakery and the secret code of a safe, session D2 about a piano.
-    """
-    memory = memory_of_ada(store, request.param)
-    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
-    add_session(memory, "D2", PIANO_SENTENCE)
-    assert SECRET in text_visible_to(memory, QUESTION)
-    assert SECRET in exported_text(memory)
-    entry_ids_before = set(entries_by_id(memory))
+def delete_entries_with(memory: UserMemory, word: str) -> None:
+    """Delete all entries whose texts hold a word; there must be one at least."""
+    entry_ids = ids_of_entries_with(memory, word)
+    assert entry_ids
 
     # One by one, because a deletion may hide other entries as well.
-    ids_of_secret = ids_of_entries_with(memory, SECRET)
-    while ids_of_secret:
-        change = memory.entries.delete(ids_of_secret[-1], by="Ada")
+    while entry_ids:
+        change = memory.entries.delete(entry_ids[-1], by="Ada")
         assert change is not None
         assert change.what == "delete"
-        ids_of_secret = ids_of_entries_with(memory, SECRET)
-
-    deleted_ids = {amendment.entry for amendment in store.amendments.list_all(memory.owner)}
-    return MemoryWithDeletion(request.param, memory, entry_ids_before, deleted_ids)
+        entry_ids = ids_of_entries_with(memory, word)
 
 
-def test_a_deleted_entry_is_gone_in_every_method(deletion: MemoryWithDeletion) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_deleted_entry_is_gone_in_every_method_and_process(method: str, store: Store) -> None:
     """An export, which shows all that is stored of a user, has "(deleted)" in its place."""
-    deletion.assert_secret_is_gone()
+    memory = memory_of_ada(store, method)
+    add_session(
+        memory,
+        "D1",
+        "I walk to the bakery every morning.",
+        "The code of the safe in the cellar is mk0123456789.",
+    )
+    question = "What is the code of the safe in the cellar?"
+    assert "mk0123456789" in text_visible_to(memory, question)
+    assert "mk0123456789" in exported_text(memory)
 
-    exported = exported_text(deletion.memory)
-    assert SECRET not in exported
-    assert "(deleted)" in exported
+    delete_entries_with(memory, "mk0123456789")
+
+    memory_of_other_process = memory_of_ada(store, method)
+    assert "mk0123456789" not in text_visible_to(memory, question)
+    assert "mk0123456789" not in text_visible_to(memory_of_other_process, question)
+    assert "mk0123456789" not in exported_text(memory)
+    assert "(deleted)" in exported_text(memory)
 
 
-def test_nothing_is_deleted_but_the_entry(deletion: MemoryWithDeletion) -> None:
-    """`deletion` has deleted the entries with the secret. The bakery and the piano are left."""
-    entry_ids = set(entries_by_id(deletion.memory))
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_deleted_but_the_entry(method: str, store: Store) -> None:
+    memory = memory_of_ada(store, method)
+    add_session(
+        memory,
+        "D1",
+        "I walk to the bakery every morning.",
+        "The code of the safe in the cellar is mk0123456789.",
+    )
+    add_session(memory, "D2", "My sister plays the piano on Sundays.")
+    ids_before = set(entries_by_id(memory))
 
-    assert deletion.entry_ids_before - entry_ids == deletion.deleted_ids
-    exported = exported_text(deletion.memory)
+    delete_entries_with(memory, "mk0123456789")
+
+    # Each deletion is stored as an amendment of the memory.
+    deleted_ids = {amendment.entry for amendment in store.amendments.list_all(memory.owner)}
+    assert set(entries_by_id(memory)) == ids_before - deleted_ids
+    exported = exported_text(memory)
     assert "piano" in exported
     assert "bakery" in exported
 
 
+@pytest.mark.parametrize("method", METHODS)
 def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
-    deletion: MemoryWithDeletion,
+    method: str, store: Store
 ) -> None:
-    """To rebuild a memory is to write it anew from all sessions, also the one with the secret."""
-    add_session(deletion.memory, "D4", MOUNTAIN_SENTENCE)
-    deletion.assert_secret_is_gone()
-    deletion.memory.rebuild(force=True)
+    """To rebuild a memory is to write it anew from all sessions, also the one with the code."""
+    memory = memory_of_ada(store, method)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
+    add_session(memory, "D2", "My sister plays the piano on Sundays.")
+    delete_entries_with(memory, "mk0123456789")
+    question = "What is the code of the safe in the cellar?"
 
-    assert SECRET not in text_visible_to(deletion.memory, QUESTION)
-    assert SECRET not in exported_text(deletion.memory)
-    assert "piano" in text_visible_to(deletion.memory, "piano")
-    assert "piano" in exported_text(deletion.memory)
+    add_session(memory, "D4", "It rained all week in the mountains.")
+    assert "mk0123456789" not in text_visible_to(memory, question)
+
+    memory.rebuild(force=True)
+    assert "mk0123456789" not in text_visible_to(memory, question)
+    assert "mk0123456789" not in exported_text(memory)
+    assert "piano" in text_visible_to(memory, "piano")
 
 
-def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(
-    deletion: MemoryWithDeletion, store: Store
-) -> None:
-    """Each deletion is stored beside the sessions, as an amendment.
+@pytest.mark.parametrize("method", METHODS)
+def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(method: str, store: Store) -> None:
+    """Each deletion is stored beside the sessions, as an amendment, and survives a rebuild."""
+    memory = memory_of_ada(store, method)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
+    delete_entries_with(memory, "mk0123456789")
+    memory.rebuild(force=True)
+    question = "What is the code of the safe in the cellar?"
+    assert "mk0123456789" not in text_visible_to(memory, question)
 
-    So it can be undone at any time.
-    """
-    add_session(deletion.memory, "D4", MOUNTAIN_SENTENCE)
-    deletion.memory.rebuild(force=True)
-    assert SECRET not in text_visible_to(deletion.memory, QUESTION)
+    for amendment in reversed(store.amendments.list_all(memory.owner)):
+        memory.entries.undo(amendment.entry)
 
-    for amendment in reversed(store.amendments.list_all(deletion.memory.owner)):
-        deletion.memory.entries.undo(amendment.entry)
-
-    assert SECRET in text_visible_to(deletion.memory, QUESTION)
+    assert "mk0123456789" in text_visible_to(memory, question)
 
 
 def test_a_turn_that_is_deleted_while_it_waits_is_found_neither_then_nor_later(
     store: Store,
 ) -> None:
-    """A turn that waits is searched as it was said. Later a model makes facts of it."""
+    """A turn that waits is searched as it was said. Later Memory-R2 makes facts of it."""
     memory = memory_of_ada(store, "memory-r2")
-    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET, remember=False)
+    add_session(memory, "D1", "I bake.", "The code of the safe is mk4711.", remember=False)
     waiting_entry = memory.entries.get("D1:2")
     assert waiting_entry is not None
     assert waiting_entry.waiting
 
-    assert memory.entries.delete("D1:2")
+    memory.entries.delete("D1:2")
     assert memory.entries.get("D1:2") is None
-    assert SECRET not in text_visible_to(memory, QUESTION)
+    assert "mk4711" not in text_visible_to(memory, "What is the code of the safe?")
 
     memory.remember()
-    assert SECRET not in text_visible_to(memory, QUESTION)
-    assert "bakery" in text_visible_to(memory, "bakery")
+    assert "mk4711" not in text_visible_to(memory, "What is the code of the safe?")
+    assert "bake" in text_visible_to(memory, "bake")
+
+
+def test_a_turn_that_was_deleted_while_it_waited_comes_back_when_that_is_undone(
+    store: Store,
+) -> None:
+    """With `remember=False` a turn waits. By `remember` Memory-R2 makes facts of it, by a model."""
+    memory = memory_of_ada(store, "memory-r2")
+    add_session(memory, "D1", "I bake.", "The code of the safe is mk4711.", remember=False)
+    memory.entries.delete("D1:2")
+    memory.remember()
 
     memory.entries.undo("D1:2")
-    assert SECRET in text_visible_to(memory, QUESTION)
+
+    assert "mk4711" in text_visible_to(memory, "What is the code of the safe?")
 
 
 def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
@@ -306,43 +310,47 @@ def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_updated_entry_has_its_new_text_and_no_longer_its_old_one(
+def test_an_entry_is_updated_and_its_update_undone_in_every_method(
     method: str, store: Store
 ) -> None:
-    """The new text of each entry with the secret is that the code is mk-new."""
+    """Every entry with the code mk0123456789 gets a text with the code mk-new."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
-    add_session(memory, "D2", PIANO_SENTENCE)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
+    add_session(memory, "D2", "My sister plays the piano on Sundays.")
+    question = "What is the code of the safe in the cellar?"
     # The text of a session is that of its turns, and cannot be updated.
-    ids_of_secret = [
-        entry.id
-        for entry in all_entries(memory)
-        if SECRET in entry.text and entry.kind != "session"
-    ]
+    entries = [entry for entry in all_entries(memory) if entry.kind != "session"]
+    entry_ids = [entry.id for entry in entries if "mk0123456789" in entry.text]
 
-    for entry_id in reversed(ids_of_secret):
-        entry = memory.entries.get(entry_id)
+    for entry_id in reversed(entry_ids):
         # An update also reaches other entries with equal words.
-        if entry is not None and SECRET in entry.text:
-            assert memory.entries.update(entry_id, "The code of the safe is mk-new.", by="Ada")
-            assert "mk-new" in memory.entries.get(entry_id).text
-    assert SECRET not in text_visible_to(memory, QUESTION)
+        if "mk0123456789" in memory.entries.get(entry_id).text:
+            memory.entries.update(entry_id, "The code of the safe is mk-new.")
+        assert "mk-new" in memory.entries.get(entry_id).text
 
-    # Another process sees it, also after the next session.
-    add_session(memory, "D3", "I bought a bicycle in Porto.")
-    assert "mk-new" in text_visible_to(memory_of_ada(store, method), QUESTION)
+    # The old text is not shown any more; another process shows the new one.
+    assert "mk0123456789" not in text_visible_to(memory, question)
+    assert "mk-new" in text_visible_to(memory_of_ada(store, method), question)
 
     # The old text is in the history, and comes back when the update is undone.
-    first_id = ids_of_secret[0]
-    history = memory.entries.history(first_id)
-    assert [change.what for change in history] == ["written", "update"]
-    assert SECRET in history[0].text
-    assert memory.entries.undo(first_id).what == "undo"
-    assert SECRET in memory.entries.get(first_id).text
-    assert memory.entries.undo(first_id) is None
+    written, update = memory.entries.history(entry_ids[0])
+    assert update.what == "update"
+    assert "mk0123456789" in written.text
+    assert memory.entries.undo(entry_ids[0]).what == "undo"
+    assert "mk0123456789" in memory.entries.get(entry_ids[0]).text
 
 
-@pytest.mark.parametrize("text", ["", " ", "x" * 10_001, "a\0b", "\ud800", 7])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param(" ", id="a blank"),
+        pytest.param("x" * 10_001, id="too long"),
+        pytest.param("a\0b", id="a zero byte"),
+        pytest.param("\ud800", id="half a character"),
+        pytest.param(7, id="a number"),
+    ],
+)
 def test_an_entry_gets_no_text_that_a_store_could_not_hold(store: Store, text: Any) -> None:
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", "I like tea.")
@@ -387,7 +395,7 @@ def test_the_entry_of_a_session_loses_the_text_of_a_deleted_turn(store: Store) -
 
 
 class MemoriesBeforeForgetting(Memories):
-    """Memories of a process that reads a memory right before another one forgets a session."""
+    """Memories in which session D1 is forgotten right after a memory was read."""
 
     def view(self, owner: Owner) -> Any:
         view = super().view(owner)
@@ -398,16 +406,16 @@ class MemoriesBeforeForgetting(Memories):
 def test_deleting_an_entry_stores_nothing_if_its_session_is_forgotten_meanwhile(
     store: Store,
 ) -> None:
-    """Another process forgets the session after the entry was read.
+    """A deletion quotes its entry, so it would bring back what was forgotten.
 
-    A deletion quotes the entry, so it would bring back what was forgotten.
+    Here the session D1 is forgotten after its entry D1:1 was read, as by another process.
     """
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
-    add_session(memory, "D2", PIANO_SENTENCE)
+    add_session(memory, "D1", "The code of the safe is mk4711.")
+    add_session(memory, "D2", "My sister plays the piano.")
     memories = MemoriesBeforeForgetting(build("turn-rag"), store, language_model("offline"))
 
-    assert UserMemory(memories, memory.owner).entries.delete("D1:2") is None
+    assert UserMemory(memories, memory.owner).entries.delete("D1:1") is None
 
     assert [item.id for item in memory.items()] == ["D2"]
     assert store.amendments.list_all(memory.owner) == []
@@ -421,8 +429,8 @@ def test_an_entry_is_deleted_though_another_session_was_forgotten_meanwhile(
     The entry of D2 is read after that, so its deletion quotes nothing of D1.
     """
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, "D1", BAKERY_SENTENCE, SENTENCE_WITH_SECRET)
-    add_session(memory, "D2", PIANO_SENTENCE)
+    add_session(memory, "D1", "The code of the safe is mk4711.")
+    add_session(memory, "D2", "My sister plays the piano.")
     memory_of_request = memory_of_ada(store, "turn-rag").bind_view()
     memory.forget_session("D1")
 
@@ -451,47 +459,79 @@ def memory_of_a_year(store: Store) -> UserMemory:
         metadata: dict[str, Any] = {"n": number}
         if number in (1, 4, 7, 10):
             metadata["channel"] = "phone"
-        store.items.add(memory.owner, session, f"digest {number}", metadata=metadata)
+        memory.add(session, metadata=metadata, remember=False)
         if number == 8:
             memory.remember()
     return memory
 
 
-@pytest.mark.parametrize("limit", [1, 5, 30])
 @pytest.mark.parametrize(
-    ("choice", "numbers"),
+    ("choice", "expected_ids"),
     [
-        pytest.param({}, range(1, 13), id="all"),
-        pytest.param({"where": {"channel": "phone"}}, [1, 4, 7, 10], id="one condition"),
         pytest.param(
-            {"where": {"channel": "phone", "n": {"gte": 7}}}, [7, 10], id="two conditions"
+            {"where": {"channel": "phone"}},
+            ["D1:1", "D4:1", "D7:1", "D10:1"],
+            id="one condition",
         ),
-        # What has no time is in no span of time.
         pytest.param(
+            {"where": {"channel": "phone", "n": {"gte": 7}}},
+            ["D7:1", "D10:1"],
+            id="two conditions",
+        ),
+        pytest.param(
+            # D10 has the channel, but no time, and what has no time is in no span of time.
             {"where": {"channel": {"in": ["phone", "fax"]}}, "since": datetime(2024, 4, 1)},
-            [4, 7],
+            ["D4:1", "D7:1"],
             id="a condition and a time",
         ),
         pytest.param(
-            {"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)}, [4], id="a span of time"
+            # D5 has no time.
+            {"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)},
+            ["D4:1"],
+            id="a span of time",
         ),
-        # A text is no number.
-        pytest.param({"where": {"n": "7"}}, [], id="nothing"),
+        pytest.param({"where": {"n": "7"}}, [], id="a text is no number"),
     ],
 )
-def test_the_pages_of_a_choice_have_all_chosen_entries_in_order(
-    memory_of_a_year: UserMemory, choice: dict[str, Any], numbers: Any, limit: int
+def test_entries_are_chosen_by_metadata_and_time(
+    memory_of_a_year: UserMemory, choice: dict[str, Any], expected_ids: list[str]
 ) -> None:
-    """A page has at most `limit` entries.
+    """Session D1 is of January 2024, D2 of February and so on, and their `n` is 1, 2 and so on.
 
-    Conditions on metadata and time choose among twelve sessions.
+    D1, D4, D7 and D10 have the channel "phone". D5 and D10 have no time. Each has one entry.
     """
-    pages = pages_of_entries(memory_of_a_year, limit, **choice)
+    page = memory_of_a_year.entries.list(limit=30, **choice)
 
-    for full_page in pages[:-1]:
-        assert len(full_page) == limit
-    ids = [entry.id for entry in all_entries(memory_of_a_year, limit, **choice)]
-    assert ids == [f"D{number}:1" for number in numbers]
+    assert [entry.id for entry in page.entries] == expected_ids
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected_page_sizes"),
+    [
+        (1, [1] * 12),
+        (5, [5, 5, 2]),
+        (30, [12]),
+    ],
+)
+def test_pages_have_all_entries_in_order(
+    memory_of_a_year: UserMemory, limit: int, expected_page_sizes: list[int]
+) -> None:
+    """Sessions D1 to D12 have one entry each. The last four sessions wait to be written."""
+    pages = pages_of_entries(memory_of_a_year, limit)
+
+    assert [len(page) for page in pages] == expected_page_sizes
+    ids = [entry.id for page in pages for entry in page]
+    assert ids == [f"D{number}:1" for number in range(1, 13)]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_the_pages_of_a_choice_have_all_chosen_entries(
+    memory_of_a_year: UserMemory, limit: int
+) -> None:
+    """Of the sessions D1 to D12, these four have the channel "phone"."""
+    entries = all_entries(memory_of_a_year, limit, where={"channel": "phone"})
+
+    assert [entry.id for entry in entries] == ["D1:1", "D4:1", "D7:1", "D10:1"]
 
 
 # memory-bank forgets the older session by itself.
@@ -534,18 +574,17 @@ def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
 def test_malformed_conditions_and_metadata_are_refused(
     store: Store, where: Any, message: str
 ) -> None:
-    """Also as metadata of a session these values are refused."""
+    """What is no condition (`where`) is refused as metadata of a session, too."""
     memory = memory_of_ada(store, "turn-rag")
 
-    reading_methods: list[Callable[..., object]] = [
-        memory.search,
-        memory.recall,
-        memory.ask,
-        memory.entries.list,
-    ]
-    for read in reading_methods:
-        with pytest.raises(UserError, match=message):
-            read("boat", where=where)
+    with pytest.raises(UserError, match=message):
+        memory.search("boat", where=where)
+    with pytest.raises(UserError, match=message):
+        memory.recall("boat", where=where)
+    with pytest.raises(UserError, match=message):
+        memory.ask("boat", where=where)
+    with pytest.raises(UserError, match=message):
+        memory.entries.list(where=where)
     with pytest.raises(UserError):
         add_session(memory, "D1", "x", metadata=where)
 

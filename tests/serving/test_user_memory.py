@@ -79,13 +79,15 @@ METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 def test_sessions_that_arrive_one_by_one_give_the_memory_of_the_whole_history(
     method: str, store: Store, make_history: Any
 ) -> None:
-    """A benchmark writes a whole history at once (`program.remember`). The memory is the same."""
+    """A benchmark writes a whole history at once (`program.remember`). The memory is the same.
+
+    Of four sessions, one arrives alone, two at once, and one after another was forgotten.
+    """
     lm = language_model("offline")
     program = build_program(method)
     memory = program.memory(store, "ada", lm=lm)
-    first, second, third, fourth = make_history(4).items
+    first, second, third, fourth = make_history(sessions=4).items  # D1 to D4
 
-    # The sessions arrive one at a time, several at once, and after another one was forgotten.
     asyncio.run(memory.aadd(first))
     memory.add(second, remember=False)
     memory.add(third, remember=False)
@@ -97,29 +99,49 @@ def test_sessions_that_arrive_one_by_one_give_the_memory_of_the_whole_history(
     with dspy.context(lm=lm):
         remembered = program.remember(history)
     assert memory.read() == remembered.memory
-    assert program.memory(store, "ada", lm=lm).read() is memory.read()
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_search_asks_no_model_and_is_the_same_under_asyncio(
-    method: str, store: Store, make_history: Any
-) -> None:
+def test_a_memory_that_is_read_again_is_the_same_object(method: str, store: Store) -> None:
+    """Memories are kept, so that they need not be read from the store for each question."""
+    lm = language_model("offline")
+    program = build_program(method)
+    memory = program.memory(store, "ada", lm=lm)
+    memory.add([message("I moved to Lisbon.")])
+
+    same_memory = program.memory(store, "ada", lm=lm)
+
+    assert same_memory.read() is memory.read()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_asks_no_model_and_is_the_same_under_asyncio(method: str, store: Store) -> None:
     lm = language_model("offline")
     memory = build_program(method).memory(store, "ada", lm=lm)
-    items = make_history(4).items
-    for item in items:
-        memory.add(item)
-    query = items[0].turns[0].text
+    memory.add([message("I moved to Lisbon."), message("Lisbon is warm.")])
     usage_before = lm.meter.read()
 
-    search_result = memory.search(query, k=3)
+    search_result = memory.search("Lisbon", k=1)
 
     assert lm.meter.read() == usage_before
     # A summary is a note, and not an entry that a search finds.
-    assert len(search_result.entries) == (0 if method == "recursive-summary" else 3)
-    # A search for more hits begins with the same ones.
-    assert search_result.entries == memory.search(query, k=9).entries[:3]
-    assert search_result == asyncio.run(memory.asearch(query, k=3))
+    assert len(search_result.entries) == (0 if method == "recursive-summary" else 1)
+    assert search_result == asyncio.run(memory.asearch("Lisbon", k=1))
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "pgr"])
+def test_a_search_for_more_hits_begins_with_the_same_ones(
+    method: str, store: Store, make_history: Any
+) -> None:
+    memory = build_program(method).memory(store, "ada", lm=language_model("offline"))
+    for session in make_history(sessions=4).items:  # in each turn somebody says "friends"
+        memory.add(session)
+
+    three_hits = memory.search("friends", k=3).entries
+    nine_hits = memory.search("friends", k=9).entries
+
+    assert len(three_hits) == 3
+    assert nine_hits[:3] == three_hits
 
 
 def test_a_model_may_be_an_object_of_dspy_whose_calls_are_counted(store: Store, stub: Any) -> None:
@@ -190,7 +212,7 @@ def test_messages_keep_their_time_in_utc(ada: UserMemory, time: str, stored_time
 def test_turns_that_are_not_in_the_memory_yet_are_found_as_they_were_said(
     method: str, store: Store
 ) -> None:
-    """D2 waits to be written into the memory.
+    """D2 waits to be written into the memory by the method. A program without a memory writes none.
 
     The session "chat" goes on, so it is not written either.
     """
@@ -208,7 +230,10 @@ def test_turns_that_are_not_in_the_memory_yet_are_found_as_they_were_said(
 def test_turns_that_a_model_failed_to_write_are_found_as_those_that_wait(
     store: Store, scripted: Any
 ) -> None:
-    """The model's answer to D1 could not be read, so nothing of D1 is in the memory. D2 waits."""
+    """With the method PGR a model writes each session into the memory.
+
+    Its answer to D1 could not be read, so nothing of D1 is in the memory. D2 waits.
+    """
     unreadable = scripted(lambda field, prompt, call_number: "I cannot help with that.")
     memory = build_program("pgr").memory(store, "ada", lm=unreadable)
     memory.add([message("I moved to Lisbon.")])
@@ -244,61 +269,62 @@ def test_a_fact_is_recalled_after_its_question_was_asked_ten_times(
     assert "D1:1" in memory.recall(question).sources
 
 
-NOTHING = ((), ())
-"""The result of a search that finds neither entries nor turns that wait.
-
-With `fallback=True` a search without hits finds what a question would be answered from instead.
-"""
-
-
 def test_a_search_without_hits_falls_back_on_the_newest_entries(ada: UserMemory) -> None:
-    """No turn shares a word with the question.
+    """No turn shares a word with the question, so a search finds nothing.
 
-    With `fallback=True` a search finds something all the same.
+    With `fallback=True` it finds what a question would be answered from instead.
     """
-    ada.add([message("I moved to Lisbon.")], metadata={"year": 2024})
-    ada.add([message("My cat is called Momo.")], metadata={"year": 2025})
-    assert ada.search("Where do I live?") == NOTHING
+    ada.add([message("I moved to Lisbon.")], id="first")
+    ada.add([message("My cat is called Momo.")], id="second")
+    assert ada.search("Where do I live?").entries == ()
 
-    # The newest entries are shown.
     fallback = ada.search("Where do I live?", fallback=True)
-    assert [hit.id for hit in fallback.entries] == ["D2:1", "D1:1"]
+
+    assert [hit.id for hit in fallback.entries] == ["second:1", "first:1"]
     assert [hit.score for hit in fallback.entries] == [0.0, 0.0]
     assert fallback.entries == ada.recall("Where do I live?").hits
 
-    earlier = ada.search("Where do I live?", fallback=True, where={"year": 2024})
-    assert [hit.id for hit in earlier.entries] == ["D1:1"]
+
+def test_the_fallback_of_a_search_keeps_to_its_condition(ada: UserMemory) -> None:
+    ada.add([message("I moved to Lisbon.")], id="first", metadata={"year": 2024})
+    ada.add([message("My cat is called Momo.")], id="second", metadata={"year": 2025})
+
+    fallback = ada.search("Where do I live?", fallback=True, where={"year": 2024})
+
+    assert [hit.id for hit in fallback.entries] == ["first:1"]
 
 
 def test_a_search_that_finds_something_needs_no_fallback(ada: UserMemory) -> None:
-    ada.add([message("I moved to Lisbon.")])
-    ada.add([message("My cat is called Momo.")])
+    ada.add([message("I moved to Lisbon.")], id="first")
+    ada.add([message("My cat is called Momo.")], id="second")
 
     search_result = ada.search("Momo?", fallback=True)
 
-    assert [hit.id for hit in search_result.entries] == ["D2:1"]
+    assert [hit.id for hit in search_result.entries] == ["second:1"]
 
 
 def test_the_fallback_of_a_search_leaves_out_the_question_itself(ada: UserMemory) -> None:
-    """The turns D3:1 and chat:1 are the question, and D3:2 and chat:2 are the replies to it."""
-    ada.add([message("I moved to Lisbon.")])
-    ada.add([message("My cat is called Momo.")])
-    # The question and what was replied to it are stored by the time it is asked again.
-    ada.add(unanswered_question("Where do I live?", "You have not told me."))
+    """The question and the reply to it were stored before it is asked again, in two sessions.
+
+    The first one is written into the memory; the other one goes on, so its turns wait.
+    """
+    ada.add([message("I moved to Lisbon.")], id="fact")
+    ada.add(unanswered_question("Where do I live?", "You have not told me."), id="asked")
     ada.say("chat", unanswered_question("Where do I live?", "I do not know yet."))
 
     fallback = ada.search("Where do I live?", fallback=True)
 
-    assert [hit.id for hit in fallback.entries] == ["D3:2", "D2:1", "D1:1"]
+    # The turns asked:1 and chat:1 are the question.
+    assert [hit.id for hit in fallback.entries] == ["asked:2", "fact:1"]
     assert [hit.id for hit in fallback.pending] == ["chat:2"]
 
 
 @pytest.fixture
-def memory_of_a_month(ada: UserMemory) -> UserMemory:
-    """A memory of a session on each day of a month; the last one waits.
+def memory_of_march(ada: UserMemory) -> UserMemory:
+    """A memory with a session on each of 28 days of March 2025; the last one waits.
 
-    Later sessions are shorter, and so nearer to the query "rye bread". The first days of the month
-    are the last that a search finds.
+    The turn of 2 March is "s2:1". Each session is about rye bread. The later ones are shorter, and
+    so nearer to the query "rye bread": a search finds those of the first days last.
     """
     for day in range(1, 29):
         text = "rye bread " + "of the baker " * (30 - day)
@@ -308,32 +334,43 @@ def memory_of_a_month(ada: UserMemory) -> UserMemory:
     return ada
 
 
-def test_all_entries_in_a_span_of_time_are_found(memory_of_a_month: UserMemory) -> None:
-    """Entries of later days are nearer to the query, but take no place among the five hits."""
+def test_all_entries_in_a_span_of_time_are_found(memory_of_march: UserMemory) -> None:
+    """There is an entry of each day, "s2:1" of 2 March and so on.
+
+    Entries of later days are nearer to the query, but take no place among the five hits.
+    """
     second_of_march = datetime(2025, 3, 2)
     fourth_of_march = datetime(2025, 3, 4)
 
-    search_result = memory_of_a_month.search(
+    search_result = memory_of_march.search(
         "rye bread", k=5, since=second_of_march, until=fourth_of_march
     )
 
     assert {hit.id for hit in search_result.entries} == {"s2:1", "s3:1"}
 
 
-def test_nothing_is_found_in_an_empty_span_of_time(memory_of_a_month: UserMemory) -> None:
+def test_nothing_is_found_in_an_empty_span_of_time(memory_of_march: UserMemory) -> None:
+    """There is an entry of each day. A span of time ends before its second date."""
     second_of_march = datetime(2025, 3, 2)
 
-    search_result = memory_of_a_month.search(
+    search_result = memory_of_march.search(
         "rye bread", k=5, since=second_of_march, until=second_of_march
     )
 
-    assert search_result == NOTHING
+    assert search_result.entries == ()
+    assert search_result.pending == ()
 
 
-def test_turns_that_wait_are_found_in_a_span_of_time(memory_of_a_month: UserMemory) -> None:
-    search_result = memory_of_a_month.search("rye bread", k=5, since=datetime(2025, 3, 28))
+def test_turns_that_wait_are_found_in_a_span_of_time(ada: UserMemory) -> None:
+    """With `remember=False` a session waits to be written into the memory."""
+    bread_in_march = {**message("I bake rye bread."), "time": "2025-03-28T10:00:00"}
+    bread_in_april = {**message("I bought rye bread."), "time": "2025-04-02T10:00:00"}
+    ada.add([bread_in_march], id="march", remember=False)
+    ada.add([bread_in_april], id="april", remember=False)
 
-    assert [hit.id for hit in search_result.pending] == ["s28:1"]
+    search_result = ada.search("rye bread", since=datetime(2025, 4, 1))
+
+    assert [hit.id for hit in search_result.pending] == ["april:1"]
 
 
 @pytest.mark.parametrize("k", [0, 1001])
@@ -414,36 +451,56 @@ def test_a_request_stores_nothing_for_a_user_who_was_forgotten_meanwhile(
 # Other programs and versions.
 
 
-def test_a_memory_that_another_prompt_wrote_is_refused_until_it_is_rebuilt(
-    store: Store, scripted: Any
+@pytest.fixture
+def memory_of_another_prompt(store: Store, scripted: Any) -> UserMemory:
+    """A memory with one session, which a program with another prompt has written.
+
+    The method is a summary that a model writes. The setting `max_words` changes its prompt.
+    """
+    lm = scripted(lambda field, prompt, call_number: {field: "Ada moved."})
+    writing_program = build_program("recursive-summary", max_words=200)
+    writing_program.memory(store, "ada", lm=lm).add([message("I moved to Lisbon.")])
+
+    reading_program = build_program("recursive-summary", max_words=50)
+    return reading_program.memory(store, "ada", lm=lm)
+
+
+def test_a_memory_that_another_prompt_wrote_is_not_read(
+    memory_of_another_prompt: UserMemory,
 ) -> None:
-    """To rebuild a memory is to write it anew from all that was said."""
-
-    def summarize(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        return {field: "summary of notes" if "in notes" in prompt else "summary"}
-
-    lm = scripted(summarize)
-    earlier_program = build_program("recursive-summary")
-    earlier_program.memory(store, "ada", lm=lm).add([message("I moved to Lisbon.")])
-
-    # This setting changes the prompt that writes.
-    program = build_program("recursive-summary", max_words=50)
-    memory = program.memory(store, "ada", lm=lm)
     with pytest.raises(
         ProgramError, match=r"^the memory of user 'ada' was written by another program .*; run: "
     ):
-        memory.ask("Where?")
-    memory.add([message("I like tea.")], remember=False)
+        memory_of_another_prompt.ask("Where?")
+
+
+def test_a_memory_that_another_prompt_wrote_is_not_written_on(
+    memory_of_another_prompt: UserMemory,
+) -> None:
+    """A session may be stored, but not be written into the memory (`remember`)."""
+    memory_of_another_prompt.add([message("I like tea.")], remember=False)
+
     with pytest.raises(
         ProgramError, match=r"mempiler memories rebuild PROGRAM --store \S+ --user 'ada'$"
     ):
-        memory.remember()
+        memory_of_another_prompt.remember()
 
-    assert memory.rebuild().items == 2
-    # There is nothing left to rebuild, unless that is forced.
-    assert memory.rebuild().items == 0
-    memory.ask("Where?")
-    assert memory.rebuild(force=True).items == 2
+
+def test_a_memory_that_another_prompt_wrote_is_read_after_it_was_rebuilt(
+    memory_of_another_prompt: UserMemory,
+) -> None:
+    """To rebuild a memory is to write it anew from all that was said: here from one session."""
+    assert memory_of_another_prompt.rebuild().items == 1
+
+    assert memory_of_another_prompt.ask("Where?").answer
+
+
+def test_a_memory_of_this_prompt_is_rebuilt_only_if_that_is_forced(ada: UserMemory) -> None:
+    ada.add([message("I moved to Lisbon.")])
+    ada.add([message("I like tea.")])
+
+    assert ada.rebuild().items == 0
+    assert ada.rebuild(force=True).items == 2
 
 
 @pytest.fixture

@@ -3,19 +3,20 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 from mempiler import build
 from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import DIMENSION, TextEmbedder
 from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.lm import language_model
-from mempiler.engines.offline.hashed_vectors import hashed_vectors
 
 from ..async_engines import MAX_NEW_THREADS, awaited_lm, run_within
-from .conftest import TOKENS, Api, Connect
+from .conftest import TOKENS, Api, Connect, HangingEmbedding
 
 QUESTIONS = 200
 """How many questions wait at the same time."""
@@ -63,89 +64,112 @@ def async_client(api: Api, tenant: str = "acme") -> httpx.AsyncClient:
     )
 
 
-def test_more_questions_than_threads_wait_for_the_model_and_others_are_served(
-    connect: Connect,
-) -> None:
-    """A question takes no thread while it waits, but it takes one of the places of the service."""
-    engine = PatientEngine()
-    # There are as many places (`threads`) as questions, and no place to queue for them.
-    api = connect(awaited_lm(engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
-    for number in range(USERS):
-        api.add("I moved to Lisbon.", user=f"user-{number}")
+@asynccontextmanager
+async def waiting_questions(api: Api, engine: PatientEngine) -> AsyncIterator[None]:
+    """Ask `QUESTIONS` questions of four users; the block begins when all wait for the engine.
+
+    At its end the engine answers, and every question must have been answered.
+    """
 
     def ask(client: httpx.AsyncClient, number: int) -> Awaitable[httpx.Response]:
         path = f"/v1/users/user-{number % USERS}/ask"
         return client.post(path, json={"question": f"Where is place {number}?"})
 
-    async def ask_all() -> None:
-        threads_before = threading.active_count()
-        async with async_client(api) as asking_client, async_client(api) as other_client:
-            questions = [
-                asyncio.ensure_future(ask(asking_client, number)) for number in range(QUESTIONS)
-            ]
+    async with async_client(api) as client:
+        questions = [asyncio.ensure_future(ask(client, number)) for number in range(QUESTIONS)]
+        try:
             await wait_until(lambda: engine.waiting_calls == QUESTIONS)
-            assert api.service.model_pool.running == QUESTIONS
-            new_threads = threading.active_count() - threads_before
-            assert new_threads <= MAX_NEW_THREADS
-            # Otherwise the assertion before this one would show nothing.
-            assert MAX_NEW_THREADS < QUESTIONS
-
-            # No further question is taken, and everything else is answered at once.
-            assert await seconds_until_status(ask(other_client, number=0), 503) < 2
-            assert await seconds_until_status(other_client.get("/health"), 200) < 2
-            assert await seconds_until_status(other_client.get("/ready"), 503) < 2
-            assert await seconds_until_status(other_client.get("/v1/users"), 200) < 2
-
+            yield
+        finally:
             engine.may_answer.set()
-            responses = await asyncio.gather(*questions)
-        assert {response.status_code for response in responses} == {200}
-
-    try:
-        run_within(60, ask_all())
-    finally:
-        engine.may_answer.set()
-    assert api.service.model_pool.held.total() == 0
+        responses = await asyncio.gather(*questions)
+    assert {response.status_code for response in responses} == {200}
 
 
-def test_one_tenant_cannot_take_up_the_threads_of_all(connect: Connect) -> None:
+@pytest.fixture
+def patient_engine() -> PatientEngine:
+    return PatientEngine()
+
+
+@pytest.fixture
+def busy_api(connect: Connect, patient_engine: PatientEngine) -> Api:
+    """A service with the engine that waits; each of four users has one session.
+
+    There are as many places (`threads`) as questions, and no place to queue for them.
+    """
+    api = connect(awaited_lm(patient_engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
+    for number in range(USERS):
+        api.add("I moved to Lisbon.", user=f"user-{number}")
+    return api
+
+
+def test_a_question_takes_a_place_and_no_thread_while_it_waits_for_the_model(
+    busy_api: Api, patient_engine: PatientEngine
+) -> None:
+    """Two hundred questions wait. A few threads come for other things, such as event loops."""
+    assert QUESTIONS == 200
+    assert MAX_NEW_THREADS < QUESTIONS
+
+    async def count_new_threads() -> int:
+        threads_before = threading.active_count()
+        async with waiting_questions(busy_api, patient_engine):
+            assert busy_api.service.model_pool.running == QUESTIONS
+            return threading.active_count() - threads_before
+
+    new_threads = run_within(60, count_new_threads())
+
+    assert new_threads <= MAX_NEW_THREADS
+    # The questions have given their places back.
+    assert busy_api.service.model_pool.held.total() == 0
+
+
+def test_other_requests_are_answered_at_once_while_questions_take_all_places(
+    busy_api: Api, patient_engine: PatientEngine
+) -> None:
+    """A further question is refused (503), and the service says that it has no room for one."""
+
+    async def send_other_requests() -> None:
+        question = {"question": "Where do I live?"}
+        async with waiting_questions(busy_api, patient_engine), async_client(busy_api) as client:
+            one_more_question = client.post("/v1/users/user-0/ask", json=question)
+            assert await seconds_until_status(one_more_question, 503) < 2
+            assert await seconds_until_status(client.get("/ready"), 503) < 2
+            assert await seconds_until_status(client.get("/health"), 200) < 2
+            assert await seconds_until_status(client.get("/v1/users"), 200) < 2
+
+    run_within(60, send_other_requests())
+
+
+def test_one_tenant_cannot_take_up_the_threads_of_all(
+    connect: Connect, hanging_embedding: HangingEmbedding
+) -> None:
     """An embedder turns texts into vectors, by which they are found. It is called in a thread.
 
     Here it hangs at texts with the word "hang", which only one of the two tenants sends.
     """
-    may_embed = threading.Event()
-    hanging_texts: list[str] = []
-
-    def embed(texts: Any) -> Any:
-        if "hang" in texts[0]:
-            hanging_texts.append(texts[0])
-            may_embed.wait(60)
-        return hashed_vectors(texts)
-
-    program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
+    program = build("turn-rag", embedder=TextEmbedder("stub", hanging_embedding, DIMENSION))
     api = connect(program=program, threads=4 * MAX_THREADS)
     # So many slots for embedding that only threads are scarce.
     api.service.memories.lane = FairSemaphore(10 * MAX_THREADS)
-    api.add("I moved to Lisbon.", user="user-0")
-    api.as_tenant("globex").add("I moved to Lisbon.", user="user-0")
-    path = "/v1/users/user-0/ask"
+    api.add("I moved to Lisbon.")
+    api.as_tenant("globex").add("I moved to Lisbon.")
 
-    async def ask_all() -> None:
+    def ask(client: httpx.AsyncClient, question: str) -> Awaitable[httpx.Response]:
+        return client.post("/v1/users/ada/ask", json={"question": question})
+
+    async def ask_as_both_tenants() -> None:
         async with async_client(api) as acme, async_client(api, "globex") as globex:
             hanging_questions = [
-                asyncio.ensure_future(acme.post(path, json={"question": f"Does {number} hang?"}))
+                asyncio.ensure_future(ask(acme, f"Does {number} hang?"))
                 for number in range(MAX_THREADS)
             ]
             # One of two tenants may have half of the threads.
-            await wait_until(lambda: len(hanging_texts) == MAX_THREADS // 2)
-            question_of_globex = globex.post(path, json={"question": "Where is place 0?"})
-            assert await seconds_until_status(question_of_globex, 200) < 5
-            assert len(hanging_texts) == MAX_THREADS // 2
+            await wait_until(lambda: len(hanging_embedding.hanging_texts) == MAX_THREADS // 2)
+            assert await seconds_until_status(ask(globex, "Where do I live?"), 200) < 5
+            assert len(hanging_embedding.hanging_texts) == MAX_THREADS // 2
 
-            may_embed.set()
+            hanging_embedding.may_go_on.set()
             responses = await asyncio.gather(*hanging_questions)
         assert {response.status_code for response in responses} == {200}
 
-    try:
-        run_within(60, ask_all())
-    finally:
-        may_embed.set()
+    run_within(60, ask_as_both_tenants())

@@ -16,8 +16,6 @@ from mempiler.systems.process import System
 Start = Callable[..., System]
 """The fixture `start`: `start("def add(self, session): ...")` starts a system with this method."""
 
-ITEM = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon."),))
-"""The session that tests add to a system; it has one turn."""
 PLAIN_SYSTEM = """
 import contextlib, json, os, pathlib, signal, subprocess, sys, time, urllib.request
 
@@ -55,6 +53,11 @@ class Plain:
 What it prints, by Python and into the file of the standard output, must not be taken for answers of
 the worker.
 """
+
+
+def session_of_ann(text: str) -> Session:
+    """Return the session "D1" of one turn, "D1:1", in which Ann says a text."""
+    return Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text=text),))
 
 
 def write_system(folder: Path, methods: str = "") -> Path:

@@ -19,7 +19,17 @@ from mempiler.systems.process import System
 
 from .conftest import write_system
 
-ADAPTER = """
+
+def declaration_of(adapter: str, folder: Path) -> Declaration:
+    """Return what an adapter declares, given as Python code; it runs under this interpreter."""
+    file = folder / "adapter.py"
+    file.write_text(adapter, encoding="utf-8")
+    return read_declaration("scripted", Path(sys.executable), file)
+
+
+def test_texts_numbers_and_export_are_read_from_the_adapter(tmp_path: Path) -> None:
+    """`EXPORT` is code that uses the package with the texts, without Mempiler."""
+    adapter = """
 print("a package greets")
 
 DEFAULT = "Keep names."
@@ -28,16 +38,7 @@ NUMBERS = {"limit": {"default": 5, "low": 1, "high": 30}}
 EXPORT = "memory = configure(rules=$rules)"
 """
 
-
-def read(folder: Path, adapter: str) -> Declaration:
-    """Return what an adapter declares; it runs under this interpreter."""
-    file = folder / "adapter.py"
-    file.write_text(adapter, encoding="utf-8")
-    return read_declaration("scripted", Path(sys.executable), file)
-
-
-def test_texts_numbers_and_export_are_read_from_the_adapter(tmp_path: Path) -> None:
-    declaration = read(tmp_path, ADAPTER)
+    declaration = declaration_of(adapter, tmp_path)
 
     assert declaration.texts == {"rules": "Keep names."}
     assert declaration.numbers == {"limit": {"default": 5, "low": 1, "high": 30}}
@@ -47,7 +48,7 @@ def test_texts_numbers_and_export_are_read_from_the_adapter(tmp_path: Path) -> N
 
 def test_a_package_that_cannot_be_imported_is_to_be_installed_anew(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        read(tmp_path, "import no_such_package")
+        declaration_of("import no_such_package", tmp_path)
 
     message = str(caught.value)
     assert "the system scripted cannot be imported" in message
@@ -60,7 +61,7 @@ def test_an_adapter_gets_no_key_of_the_user(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
 
-    declaration = read(tmp_path, "import os\nTEXTS = dict(os.environ)")
+    declaration = declaration_of("import os\nTEXTS = dict(os.environ)", tmp_path)
 
     assert declaration.texts["OPENAI_API_KEY"] == "none"
 

@@ -44,7 +44,7 @@ from mempiler.systems.proxy import Proxy
 
 from ..conftest import within
 from ..run_inputs import run_inputs
-from .conftest import ITEM, Start, write_system
+from .conftest import Start, session_of_ann, write_system
 
 # One system.
 
@@ -52,7 +52,7 @@ from .conftest import ITEM, Start, write_system
 def test_a_system_finds_an_added_session(start: Start) -> None:
     system = start()
 
-    system.add(ITEM)  # in which Ann says "I moved to Lisbon."
+    system.add(session_of_ann("I moved to Lisbon."))
 
     assert system.search("Where does Ann live?", k=5) == [
         {"text": "I moved to Lisbon.", "ids": ["D1:1"]}
@@ -76,11 +76,12 @@ def test_what_a_system_prints_goes_to_its_log_alone(
     The plain system prints "greetings" and "garbage" when it starts.
     """
     system = start(PRINTING)
-    system.add(ITEM)
-    # A printed "{}" is not taken for an answer of the worker.
-    assert len(system.search("Where does Ann live?", k=5)) == 1
+    system.add(session_of_ann("I moved to Lisbon."))
+    entries = system.search("Where does Ann live?", k=5)
     system.close()
 
+    # A printed "{}" was not taken for an answer of the worker.
+    assert entries == [{"text": "I moved to Lisbon.", "ids": ["D1:1"]}]
     out, err = capfd.readouterr()
     assert out == ""
     assert err == ""
@@ -117,7 +118,7 @@ def test_an_error_of_a_system_fails_one_call_alone(
     system = start(f"def add(self, session): {statement}")
 
     with pytest.raises(SystemFailedError, match=f"^scripted: add: {reason}"):
-        system.add(ITEM)
+        system.add(session_of_ann("I moved to Lisbon."))
 
     # The next call works; nothing was added.
     assert system.search("x", k=1) == []
@@ -164,7 +165,7 @@ def test_a_crash_fails_the_call_and_every_call_after_it_with_one_reason(
     system = start(methods)
 
     with pytest.raises(SystemFailedError, match=f"^scripted: .*{reason}"):
-        system.add(ITEM)
+        system.add(session_of_ann("I moved to Lisbon."))
     with pytest.raises(SystemFailedError, match=reason):
         system.search("x", k=1)
 
@@ -212,7 +213,7 @@ def test_a_system_that_hangs_can_be_killed_together_with_the_processes_it_starte
     killing_thread = threading.Thread(target=kill_when_it_hangs)
     killing_thread.start()
     with pytest.raises(SystemFailedError, match="ended"):
-        system.add(ITEM)
+        system.add(session_of_ann("I moved to Lisbon."))
     killing_thread.join()
 
     worker_number, child_number = process_numbers(system.folder, seconds=0)
@@ -403,9 +404,8 @@ def test_a_resumed_run_writes_anew_what_was_half_written_and_asks_no_model_again
     stopped_folder = RunFolder.open(str(stopped_run.run_id)).path
     resumed_run = evaluate_system(ADD_THAT_ASKS_AND_STORES, resume=str(stopped_folder))
 
-    for resumed_row, undisturbed_row in zip(resumed_run.rows, undisturbed_run.rows, strict=True):
-        assert resumed_row.answer == undisturbed_row.answer
-        assert resumed_row.hits == undisturbed_row.hits
+    assert [row.answer for row in resumed_run.rows] == [row.answer for row in undisturbed_run.rows]
+    assert [row.hits for row in resumed_run.rows] == [row.hits for row in undisturbed_run.rows]
     calls_of_both_parts = stopped_run.calls["task"] + resumed_run.calls["task"]
     assert calls_of_both_parts == undisturbed_run.calls["task"]
 
@@ -434,10 +434,11 @@ def test_a_system_that_asks_a_model_gets_an_answer_of_the_model_of_the_run(start
     system = start(ADD_THAT_ASKS)
 
     with dspy.context(lm=language_model("offline")):
-        system.add(ITEM)
+        system.add(session_of_ann("I moved to Lisbon."))
 
     [answer] = answers_of_model(system)
-    assert "Lisbon" in answer["choices"][0]["message"]["content"]
+    # The offline model answers with a sentence of the prompt.
+    assert answer["choices"][0]["message"]["content"] == "Ann moved to Lisbon."
 
 
 def test_a_model_call_of_a_system_is_counted_by_the_meter_of_the_run(start: Start) -> None:
@@ -446,7 +447,7 @@ def test_a_model_call_of_a_system_is_counted_by_the_meter_of_the_run(start: Star
     system = start(ADD_THAT_ASKS)
 
     with dspy.context(lm=language_model("offline", meter=meter)):
-        system.add(ITEM)
+        system.add(session_of_ann("I moved to Lisbon."))
 
     usage_of_run = meter.read()
     assert usage_of_run.calls["task"] == 1
@@ -465,7 +466,7 @@ def test_a_model_call_of_a_system_is_part_of_the_usage_of_the_block_that_asks_it
     system = start(ADD_THAT_ASKS)
 
     with dspy.context(lm=language_model("offline")), measure_usage() as measurement:
-        system.add(ITEM)
+        system.add(session_of_ann("I moved to Lisbon."))
 
     assert measurement.usage.calls == 1
     [answer] = answers_of_model(system)
@@ -478,9 +479,9 @@ def test_a_system_whose_run_is_out_of_calls_gets_a_refusal_and_the_run_ends(star
     guard = BudgetGuard(Limits(max_calls=1))
 
     with dspy.context(lm=language_model("offline", guard=guard)):
-        system.add(ITEM)
+        system.add(session_of_ann("I moved to Lisbon."))
         with pytest.raises(BudgetError, match="max-calls 1"):
-            system.add(ITEM)
+            system.add(session_of_ann("I moved to Lisbon."))
 
     # The system itself got a refusal, and went on.
     _, second_answer = answers_of_model(system)
@@ -490,7 +491,7 @@ def test_a_system_whose_run_is_out_of_calls_gets_a_refusal_and_the_run_ends(star
 def test_a_system_that_asks_without_a_model_is_told_that_there_is_none(start: Start) -> None:
     system = start(ADD_THAT_ASKS)
 
-    system.add(ITEM)
+    system.add(session_of_ann("I moved to Lisbon."))
 
     assert "no language model was given" in system.search("x", k=1)[0]["text"]
 
@@ -529,8 +530,11 @@ def test_a_client_of_openai_gets_embeddings(openai_client: openai.OpenAI) -> Non
 def test_a_client_of_openai_gets_a_chat_completion(openai_client: openai.OpenAI) -> None:
     settings: dict[str, Any] = {"temperature": 0.1, "max_tokens": 9}
 
-    # `CHAT` asks "Ann moved to Lisbon. Where did Ann move?"
-    response = openai_client.chat.completions.create(model="any", **settings, **CHAT)
+    question = "Ann moved to Lisbon. Where did Ann move?"
+
+    response = openai_client.chat.completions.create(
+        model="any", messages=[{"role": "user", "content": question}], **settings
+    )
 
     [choice] = response.choices
     assert "Lisbon" in str(choice.message.content)
@@ -592,26 +596,38 @@ def systems_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "systems"
 
 
-@pytest.mark.slow
-def test_a_half_installed_environment_is_installed_again_and_a_complete_one_is_not(
-    systems_folder: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def no_packages(systems_folder: Path, tmp_path: Path) -> Environment:
+    """An environment without packages, which is not installed yet."""
     pins = tmp_path / "none.txt"
     pins.write_text("")
-    no_packages = Environment("none", pins)
+    return Environment("none", pins)
+
+
+@pytest.mark.slow
+def test_a_half_installed_environment_is_installed_again(no_packages: Environment) -> None:
+    """An installation that was killed leaves files, but not the stamp, which is written last."""
     leftover = no_packages.path / "half"
     leftover.parent.mkdir(parents=True)
     leftover.touch()
 
     no_packages.install()
+
     assert no_packages.is_installed
     assert no_packages.python().exists()
     assert not leftover.exists()
 
-    # The stamp is written at the end of an installation.
-    time_of_stamp = (no_packages.path / STAMP).stat().st_mtime_ns
+
+@pytest.mark.slow
+def test_a_complete_environment_is_not_installed_again(no_packages: Environment) -> None:
+    """The stamp is written at the end of an installation."""
     no_packages.install()
-    assert (no_packages.path / STAMP).stat().st_mtime_ns == time_of_stamp
+    stamp = no_packages.path / STAMP
+    time_of_stamp = stamp.stat().st_mtime_ns
+
+    no_packages.install()
+
+    assert stamp.stat().st_mtime_ns == time_of_stamp
 
 
 def test_a_system_with_other_package_versions_has_another_environment(

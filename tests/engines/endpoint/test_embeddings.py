@@ -19,8 +19,6 @@ from mempiler.errors import EndpointError, UserError
 
 from ...stub_server import Reply, StubServer
 
-KEY = "sk-0123456789-of-the-operator"
-
 
 class EmbeddingServer(StubServer):
     """A server that gives each text a vector of three numbers: the length of the text, 3, and 4.
@@ -334,30 +332,31 @@ def test_usage_that_is_no_object_does_not_spoil_the_answer(
 def test_an_error_hides_the_key_that_the_endpoint_repeats(
     is_asked_by_litellm: bool, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("HOSTED_VLLM_API_KEY", KEY)
+    """The message of the server repeats the headers of the request, with the key."""
+    key = "sk-0123456789-of-the-operator"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    monkeypatch.setenv("HOSTED_VLLM_API_KEY", key)
+    guard = BudgetGuard()
+
     with StubServer(embedding_fault=lambda: f"echo {status}") as echoing_server:
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", echoing_server.url)
         if is_asked_by_litellm:
             remote_embedder = embedder("hosted_vllm/m")
         else:
             remote_embedder = embedder("m", echoing_server.url)
-        guard = BudgetGuard()
         account_of(remote_embedder).waits = Waits(retries=0)
         account_of(remote_embedder).open(Meter(), guard)
-
         with pytest.raises((UserError, EndpointError)) as caught:
             remote_embedder.embed(["a"])
 
-        assert f"Bearer {KEY}" in echoing_server.requests[0].headers.values()
-        part_of_key = "0123456789"
-        assert part_of_key in KEY
-        assert part_of_key not in str(caught.value)
-        assert part_of_key not in str(caught.value.__cause__)
-        assert part_of_key not in str(guard.fatal_error)
+    assert f"Bearer {key}" in echoing_server.requests[0].headers.values()
+    assert "0123456789" not in str(caught.value)
+    assert "0123456789" not in str(caught.value.__cause__)
+    assert "0123456789" not in str(guard.fatal_error)
 
 
 def test_an_error_hides_the_password_of_the_address() -> None:
+    """The message of the server repeats the headers of the request, with the password."""
     with StubServer(embedding_fault=lambda: "echo 500") as echoing_server:
         address = echoing_server.url.replace("http://", "http://ann:hunter2-and-more@")
         remote_embedder = embedder("m", address)
@@ -375,12 +374,13 @@ def test_an_error_hides_the_password_of_the_address() -> None:
 def test_an_error_hides_a_key_in_the_place_of_a_number(
     server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    rows = [{"index": 0, "embedding": [KEY]}]
+    key = "sk-0123456789-of-the-operator"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    rows = [{"index": 0, "embedding": [key]}]
     server.replies = [(200, {"object": "list", "data": rows})]
     with pytest.raises(EndpointError, match=r"answered no list of vectors: .*\[secret\]") as caught:
         embedder("m", server.url).embed(["a"])
-    assert KEY not in str(caught.value)
+    assert key not in str(caught.value)
 
 
 # Cached vectors.

@@ -122,32 +122,43 @@ def test_usage_of_a_relayed_call_is_estimated_if_the_report_cannot_be_true(
     assert text_and_image_tokens < usage.input_tokens < text_and_image_tokens + 20
 
 
-def test_everything_that_a_model_writes_is_in_the_output_whatever_its_form() -> None:
-    first_half_of_call = {"index": 0, "function": {"name": "f", "arguments": '{"a"'}}
-    second_half_of_call = {"index": 0, "function": {"arguments": ": 1}"}}
-    invalid_call = 5
+def choice(index: int, **delta: Any) -> dict[str, Any]:
+    """Return a piece of the answer with a number, as an event of a stream has it."""
+    return {"choices": [{"index": index, "delta": delta}]}
+
+
+def test_the_pieces_of_each_answer_are_put_together() -> None:
+    """Two answers were asked for: the first one is "Lisbon", and the second one refuses."""
     output = RelayedOutput()
 
-    # Two pieces of the first answer, each with a half of a call of a tool.
-    output.add(
-        {"choices": [{"index": 0, "delta": {"content": "Lis", "tool_calls": [first_half_of_call]}}]}
-    )
-    # A second answer, which refuses.
-    output.add({"choices": [{"index": 1, "delta": {"refusal": "No."}}]})
-    output.add(
-        {
-            "choices": [
-                {
-                    "index": 0,
-                    "delta": {"content": "bon", "tool_calls": [second_half_of_call, invalid_call]},
-                }
-            ]
-        }
-    )
-    # Choices that are no objects, have no object as delta, and have no number as index.
-    output.add({"choices": [7, {"delta": "x"}, {"index": [2], "message": {"content": "odd"}}]})
+    output.add(choice(0, content="Lis"))
+    output.add(choice(1, refusal="No."))
+    output.add(choice(0, content="bon"))
 
-    assert output.text().splitlines() == ["Lisbon", "f", '{"a": 1}', "No.", "odd"]
+    assert output.text().splitlines() == ["Lisbon", "No."]
+
+
+def test_the_pieces_of_a_call_of_a_tool_are_put_together() -> None:
+    """The model calls the tool `f` with the argument `a`."""
+    output = RelayedOutput()
+
+    output.add(choice(0, tool_calls=[{"index": 0, "function": {"name": "f", "arguments": '{"a"'}}]))
+    output.add(choice(0, tool_calls=[{"index": 0, "function": {"arguments": ": 1}"}}]))
+
+    assert output.text().splitlines() == ["f", '{"a": 1}']
+
+
+def test_parts_of_an_event_that_cannot_be_read_do_not_hide_the_others() -> None:
+    no_choice = 7
+    no_delta = {"delta": "x"}
+    no_index = {"index": [2], "message": {"content": "Lisbon"}}
+    no_call = 5
+    output = RelayedOutput()
+
+    output.add({"choices": [no_choice, no_delta, no_index]})
+    output.add(choice(0, content="Oslo", tool_calls=[no_call]))
+
+    assert sorted(output.text().splitlines()) == ["Lisbon", "Oslo"]
 
 
 # Replies that do not end, and replies that nobody reads to the end.

@@ -22,11 +22,6 @@ from mempiler.errors import BudgetError
 from ...stub_server import StubServer
 from .helpers import model_at, record_pieces
 
-QUESTION = "word " * 1600
-"""A prompt of 8,000 characters, about 2,000 tokens."""
-ANSWER = "words " * 200
-"""An answer of 1,200 characters, about 300 tokens."""
-
 UNDER_REPORTED = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 IMPOSSIBLE_REPORTS = [
     pytest.param(UNDER_REPORTED, id="too few"),
@@ -42,16 +37,17 @@ IMPOSSIBLE_REPORTS = [
 
 @pytest.mark.parametrize("report", IMPOSSIBLE_REPORTS)
 def test_usage_that_cannot_be_true_is_estimated(ask: Callable[..., Any], report: Any) -> None:
-    with StubServer(answer=lambda body: ANSWER, usage=report) as server:
+    """Four characters are a token. There are a few tokens more for what is around the texts."""
+    question_of_2000_tokens = "word " * 1600
+    answer_of_300_tokens = "words " * 200
+    with StubServer(answer=lambda body: answer_of_300_tokens, usage=report) as server:
         lm = model_at(server)
-        assert ask(lm, QUESTION) == [ANSWER]
+        ask(lm, question_of_2000_tokens)
 
     usage = lm.meter.read()
     assert usage.calls == {"task": 1}
     assert usage.failed == 0
     assert usage.estimated == 1
-    # The question has 8,000 characters and the answer 1,200, of which four are a token. There are a
-    # few tokens more for what is around them.
     assert 2000 <= usage.input_tokens < 2100
     assert 300 <= usage.output_tokens < 330
 
@@ -70,6 +66,7 @@ def test_usage_that_cannot_be_true_does_not_break_a_stream(
 
 
 def test_odd_details_of_a_report_do_not_spoil_its_other_numbers(ask: Callable[..., Any]) -> None:
+    """The numbers of tokens are near to the estimates, 2,000 and 300, so they are believed."""
     report = {
         "prompt_tokens": 1900,
         "completion_tokens": 290,
@@ -77,9 +74,9 @@ def test_odd_details_of_a_report_do_not_spoil_its_other_numbers(ask: Callable[..
         "prompt_tokens_details": {"cached_tokens": "most"},
         "completion_tokens_details": ["none"],
     }
-    with StubServer(answer=lambda body: ANSWER, usage=report) as server:
+    with StubServer(answer=lambda body: "words " * 200, usage=report) as server:
         lm = model_at(server)
-        ask(lm, QUESTION)
+        ask(lm, "word " * 1600)
 
     usage = lm.meter.read()
     assert usage.input_tokens == 1900
@@ -94,9 +91,9 @@ def test_no_more_tokens_count_as_cached_than_were_sent(ask: Callable[..., Any]) 
         "completion_tokens": 290,
         "prompt_tokens_details": {"cached_tokens": 10**9},
     }
-    with StubServer(answer=lambda body: ANSWER, usage=report) as server:
+    with StubServer(answer=lambda body: "words " * 200, usage=report) as server:
         lm = model_at(server)
-        ask(lm, QUESTION)
+        ask(lm, "word " * 1600)
 
     assert lm.meter.read().cache_reported_tokens == 1900
     assert lm.meter.read().cached_tokens == 1900
@@ -126,46 +123,49 @@ def test_a_tokenizer_that_needs_few_tokens_is_believed(
     assert lm.meter.read().estimated == 0
 
 
-TOKENS_OF_A_CALL = 2000 + 300
-"""Those of `QUESTION` and `ANSWER`."""
-TOKEN_LIMIT = 20_000
 PRICE_PER_TOKEN = 4e-7
 
 
 @pytest.mark.parametrize(
     "limits",
     [
-        pytest.param(Limits(max_tokens=TOKEN_LIMIT), id="tokens"),
-        pytest.param(Limits(max_usd=TOKEN_LIMIT * PRICE_PER_TOKEN), id="cost of as many tokens"),
+        pytest.param(Limits(max_tokens=20_000), id="tokens"),
+        pytest.param(Limits(max_usd=20_000 * PRICE_PER_TOKEN), id="cost of as many tokens"),
     ],
 )
 def test_a_budget_holds_where_usage_is_under_reported(
     ask: Callable[..., Any], limits: Limits
 ) -> None:
-    """By the reported two tokens of a call, the budget would allow all forty calls."""
+    """By the reported two tokens of a call, a budget of 20,000 tokens would allow all forty calls.
+
+    By estimate a call has 2,300 tokens. So the ninth call reaches the limit, and is still answered.
+    """
+    question_of_2000_tokens = "word " * 1600
+    answer_of_300_tokens = "words " * 200
     prices = TokenPrices(input=PRICE_PER_TOKEN, output=PRICE_PER_TOKEN)
-    with StubServer(answer=lambda body: ANSWER, usage=UNDER_REPORTED) as server:
+    with StubServer(answer=lambda body: answer_of_300_tokens, usage=UNDER_REPORTED) as server:
         lm = model_at(server, guard=BudgetGuard(limits), prices=prices)
         for _ in range(40):
             with suppress(BudgetError):
-                ask(lm, QUESTION)
+                ask(lm, question_of_2000_tokens)
 
-        # The call that reaches the limit is still answered.
-        most_calls = math.ceil(TOKEN_LIMIT / TOKENS_OF_A_CALL)
-        assert most_calls == 9
-        assert 1 <= server.answered <= most_calls
+        assert 1 <= server.answered <= 9
 
 
 def test_a_cached_answer_counts_as_the_same_work_as_the_call_that_it_saves() -> None:
-    """The work for a question is reported alike, whether or not an earlier run has asked it."""
+    """The work for a question is reported alike, whether or not an earlier run has asked it.
+
+    The question has 2,000 tokens, and counts once for each of the four candidates.
+    """
+    question = "word " * 1600
 
     def usage_of_a_call(lm: Any) -> list[Usage]:
         """Ask for four candidates, and return what the call used."""
         with measure_usage() as work:
-            assert lm(QUESTION, n=4, temperature=1.0) == [ANSWER] * 4
+            assert lm(question, n=4, temperature=1.0) == ["Lisbon"] * 4
         return list(work.calls)
 
-    with StubServer(answer=lambda body: ANSWER) as server:
+    with StubServer(answer=lambda body: "Lisbon") as server:
         asking_lm = model_at(server, cache=True)
         usage_of_asking = usage_of_a_call(asking_lm)
         reading_lm = model_at(server, cache=True)
@@ -173,8 +173,7 @@ def test_a_cached_answer_counts_as_the_same_work_as_the_call_that_it_saves() -> 
 
     assert reading_lm.meter.read().cached == 1
     assert usage_of_reading == usage_of_asking
-    # The question has 2,000 tokens, and counts once for each candidate.
-    assert usage_of_asking[0].input_tokens > 4 * 1000
+    assert usage_of_asking[0].input_tokens >= 4 * 2000
 
 
 # DSPy shows the arguments of a tool as ASCII, which takes six characters for a Chinese one.

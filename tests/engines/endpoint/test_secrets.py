@@ -39,42 +39,47 @@ def shows_half_of_key(text: str) -> bool:
     return any(KEY[start : start + half] in text for start in starts)
 
 
-def assert_error_hides_key(server: StubServer, lm: Any, error: BaseException) -> None:
-    """Assert that the key was sent, and that neither an error nor the guard of a model shows it.
+def server_that_repeats_the_key(status: int) -> StubServer:
+    """Return a server that answers with a status; its message repeats the headers of the request.
 
-    The guard keeps an error that ends the run as its `fatal_error`.
+    So the message has the key, which is in the header `Authorization`.
     """
-    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
-    assert not shows_half_of_key(logged_text(error))
-    assert not shows_half_of_key(str(lm.guard.fatal_error))
+    return StubServer(every(f"echo {status}"))
 
 
 STATUSES = [200, 400, 401, 403, 404, 429, 500]
-"""What the server answers with; its message repeats the headers of the request, with the key."""
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_an_error_hides_the_key_that_the_endpoint_repeats(
     ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    """The guard of a model keeps an error that ends the run as its `fatal_error`."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with StubServer(every(f"echo {status}")) as server:
+    with server_that_repeats_the_key(status) as server:
         lm = model_at(server)
         with pytest.raises((LMError, UserError)) as caught:
             ask(lm)
-        assert_error_hides_key(server, lm, caught.value)
+
+    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert not shows_half_of_key(logged_text(caught.value))
+    assert not shows_half_of_key(str(lm.guard.fatal_error))
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_an_error_hides_the_key_that_the_endpoint_repeats_if_a_stream_was_asked_for(
     ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    """In a block of `record_pieces` models ask for streams."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with StubServer(every(f"echo {status}")) as server:
+    with server_that_repeats_the_key(status) as server:
         lm = model_at(server)
         with record_pieces(), pytest.raises((LMError, UserError)) as caught:
             ask(lm)
-        assert_error_hides_key(server, lm, caught.value)
+
+    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert not shows_half_of_key(logged_text(caught.value))
+    assert not shows_half_of_key(str(lm.guard.fatal_error))
 
 
 def test_an_error_within_a_stream_hides_the_key(
@@ -110,7 +115,7 @@ def test_an_error_hides_a_key_of_which_it_would_show_the_beginning(
     ids=["as api_key", "as a header"],
 )
 def test_an_error_hides_the_key_of_a_model_that_the_user_made(settings: dict[str, Any]) -> None:
-    with StubServer(every("echo 500")) as server:
+    with server_that_repeats_the_key(status=500) as server:
         lm = dspy.LM(server.model, api_base=server.url, num_retries=0, cache=False, **settings)
         with pytest.raises(LMError) as caught:
             language_model(lm, retries=0)("question: Where?")
@@ -124,7 +129,7 @@ def test_an_error_hides_the_key_of_a_provider_that_litellm_asks(
     ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", KEY)
-    with StubServer(every("echo 500")) as server:
+    with server_that_repeats_the_key(status=500) as server:
         lm = language_model("mistral/any", api_base=server.url, cache=False, retries=0)
         with pytest.raises(LMError) as caught:
             ask(lm)

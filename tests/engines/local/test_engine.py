@@ -30,8 +30,6 @@ from mempiler.programs.threads import gather
 from tests.conftest import values_below
 from tests.engines.local.groups import record_samples
 
-QUESTIONS = [f"w{number % 7} w3" for number in range(40)]
-
 
 def ask(lm: Any, text: str = "w1 w2") -> str:
     """Return the completion of a model."""
@@ -43,6 +41,7 @@ def ask(lm: Any, text: str = "w1 w2") -> str:
 
 def test_answers_do_not_depend_on_how_calls_are_batched(model: Any) -> None:
     """Calls that come at about the same time are sampled in one batch."""
+    questions = [f"w{number % 7} w3" for number in range(40)]
 
     def answers_of_threads(thread_count: int, window: float) -> list[str]:
         """Ask all questions; a batch waits `window` seconds for a further call."""
@@ -57,7 +56,7 @@ def test_answers_do_not_depend_on_how_calls_are_batched(model: Any) -> None:
         with ThreadPoolExecutor(thread_count) as pool:
             calls = [
                 pool.submit(ask, lm.copy(rollout_id=number, seed=number), question)
-                for number, question in enumerate(QUESTIONS)
+                for number, question in enumerate(questions)
             ]
         return [call.result() for call in calls]
 
@@ -89,27 +88,35 @@ def test_without_rollout_ids_the_number_of_repetitions_decides_what_is_sampled(m
     assert len(set(answers)) > 1
 
 
-def test_every_sample_is_reported_with_its_tokens_and_counted(model: Any) -> None:
-    lm = local_lm(model, Metering(role="judge"), temperature=1.0, max_tokens=8)
+def test_every_sample_is_reported_with_its_tokens(model: Any) -> None:
+    """Whoever trains the model needs them. `record_samples` lists what models report of calls."""
+    lm = local_lm(model, temperature=1.0, max_tokens=8)
 
     with record_samples() as samples:
-        answers = gather([partial(ask, lm, question) for question in QUESTIONS])
-        answers += asyncio.run(lm.acall("w1 w2"))
+        answers = gather([partial(ask, lm, "w1 w2"), partial(ask, lm, "w3")])
+        answers += asyncio.run(lm.acall("w4"))
 
     assert sorted(sample.text for sample in samples) == sorted(answers)
-    expected_prompts: set[tuple[int, ...]] = set()
-    for question in [*QUESTIONS, "w1 w2"]:
-        messages = [{"role": "user", "content": question}]
-        expected_prompts.add(tuple(model.encode(messages)))
-    assert {sample.prompt_ids for sample in samples} == expected_prompts
+    expected_prompts = [
+        tuple(model.encode([{"role": "user", "content": question}]))
+        for question in ("w1 w2", "w3", "w4")
+    ]
+    assert sorted(sample.prompt_ids for sample in samples) == sorted(expected_prompts)
     for sample in samples:
         assert len(sample.logprobs) == len(sample.completion_ids)
 
+
+def test_calls_and_tokens_are_counted_under_the_role_of_the_model(model: Any) -> None:
+    """A word is a token here. The prompt for "w1 w2" is "user: w1 w2 assistant:"."""
+    lm = local_lm(model, Metering(role="judge"), temperature=1.0, max_tokens=8)
+
+    with record_samples() as samples:
+        for _ in range(3):
+            ask(lm, "w1 w2")
+
     usage = lm.meter.read()
-    call_count = len(QUESTIONS) + 1
-    assert usage.calls == {"judge": call_count}
-    # Each prompt has four words, such as "user: w1 w2 assistant:".
-    assert usage.input_tokens == 4 * call_count
+    assert usage.calls == {"judge": 3}
+    assert usage.input_tokens == 3 * 4
     assert usage.output_tokens == sum(len(sample.completion_ids) for sample in samples)
 
 
@@ -131,23 +138,23 @@ def test_a_prompt_that_fills_the_context_raises_the_error_that_adapters_know(
         ask(lm, prompt_of_twenty_words)
 
 
+def key_of_a_call(lm: Any) -> str:
+    return Call(lm, prompt="Hi", messages=None, kwargs={}).key
+
+
 def test_a_call_has_another_key_after_the_weights_have_changed(model: Any) -> None:
     """A run keeps answers by this key, so it never takes those of other weights."""
     lm = local_lm(model)
-
-    def key_of_a_call() -> str:
-        return Call(lm, prompt="Hi", messages=None, kwargs={}).key
-
     original_weights = model.state()
-    original_key = key_of_a_call()
+    original_key = key_of_a_call(lm)
 
     with torch.no_grad():
         model.model.lm_head.weight[3, 0] += 0.01
     model.updated()
-    assert key_of_a_call() != original_key
+    assert key_of_a_call(lm) != original_key
 
     model.load_state(original_weights)
-    assert key_of_a_call() == original_key
+    assert key_of_a_call(lm) == original_key
 
 
 # Forgetting.
@@ -162,17 +169,13 @@ def token_sequences(root: Any) -> list[tuple[int, ...]]:
     return sequences
 
 
-SECRET = "w11 w5 w13 w7"
-"""What the user says: four words that the model knows."""
-
-
-def holds_secret(lm: Any) -> bool:
-    """Tell whether the tokens of the secret are anywhere in the engine or the model of an LM."""
-    secret_ids = tuple(lm.engine.model.tokenizer(SECRET)["input_ids"])
-    length = len(secret_ids)
+def holds_words(lm: Any, words: str) -> bool:
+    """Tell whether the tokens of some words are anywhere in the engine or the model of an LM."""
+    word_ids = tuple(lm.engine.model.tokenizer(words)["input_ids"])
+    length = len(word_ids)
     for sequence in token_sequences(lm.engine):
         for start in range(len(sequence) - length + 1):
-            if sequence[start : start + length] == secret_ids:
+            if sequence[start : start + length] == word_ids:
                 return True
     return False
 
@@ -192,14 +195,14 @@ def test_forgetting_a_user_leaves_no_token_of_theirs_in_a_local_model(
     """
     with Store(tmp_path / "memories.sqlite") as store:
         memory = build("turn-rag").memory(store, "ada", "acme", forgetful_lm)
-        memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
+        memory.add([{"role": "user", "content": "I like w11 w5 w13 w7 ."}])
         with suppress(Exception):  # random weights answer nothing that can be read
             memory.ask("What do I like?")
-        assert holds_secret(forgetful_lm)
+        assert holds_words(forgetful_lm, "w11 w5 w13 w7")
 
         memory.forget()
 
-        assert not holds_secret(forgetful_lm)
+        assert not holds_words(forgetful_lm, "w11 w5 w13 w7")
 
 
 def test_forgetting_reaches_a_model_that_was_asked_but_is_not_set_any_more(
@@ -207,15 +210,15 @@ def test_forgetting_reaches_a_model_that_was_asked_but_is_not_set_any_more(
 ) -> None:
     with Store(tmp_path / "memories.sqlite") as store:
         memory = build("turn-rag").memory(store, "ada", "acme")
-        memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
+        memory.add([{"role": "user", "content": "I like w11 w5 w13 w7 ."}])
         # The model is set for this question alone.
         with dspy.context(lm=forgetful_lm), suppress(Exception):
             memory.ask("What do I like?")
-        assert holds_secret(forgetful_lm)
+        assert holds_words(forgetful_lm, "w11 w5 w13 w7")
 
         memory.forget()
 
-        assert not holds_secret(forgetful_lm)
+        assert not holds_words(forgetful_lm, "w11 w5 w13 w7")
 
 
 def test_clearing_an_engine_drops_the_words_that_its_tokenizer_keeps(model: Any) -> None:

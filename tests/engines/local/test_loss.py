@@ -37,8 +37,13 @@ from mempiler.errors import UserError
 def test_advantages_are_rewards_less_their_mean(
     rewards: list[float], expected_advantages: list[float]
 ) -> None:
-    """Unless they are scaled: then they are divided by the deviation of the rewards, too."""
-    assert advantages(rewards, Reinforcement(scale_rewards=False)) == expected_advantages
+    settings = Reinforcement(scale_rewards=False)
+    assert advantages(rewards, settings) == expected_advantages
+
+
+def test_scaled_advantages_are_divided_by_the_deviation_of_the_rewards() -> None:
+    """This is the default. The deviation of 1 and 0 is .7071 (with n - 1)."""
+    assert advantages([1.0, 0.0], Reinforcement()) == pytest.approx([0.7071, -0.7071], abs=1e-4)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
@@ -128,17 +133,14 @@ def test_a_kind_of_fault_without_a_weight_changes_no_advantage() -> None:
 #            1           1        .5      .5
 #            2          -1        .5     -.8
 #
-# The terms of the loss are these numbers with the other sign.
+# The terms of the loss are these numbers with the other sign: -1.28, -.5 and .8.
 
-TERMS_OF_FIRST_COMPLETION = [-1.28, -0.5]
-TERM_OF_SECOND_COMPLETION = 0.8
-SUM_OF_TERMS = sum(TERMS_OF_FIRST_COMPLETION) + TERM_OF_SECOND_COMPLETION
-
-OLD_LOGPROBS = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
 RATIOS = torch.tensor([[1.5, 0.5], [0.5, 1.0]])
+ADVANTAGES = torch.tensor([1.0, -1.0])
 MASK = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
 """0 where a row has no token: the second completion is padded to the length of the first one."""
-ADVANTAGES = torch.tensor([1.0, -1.0])
+OLD_LOGPROBS = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
+"""Any numbers: the loss depends on the ratios."""
 
 PLAIN_SETTINGS: dict[str, Any] = {
     "loss_type": "dapo",
@@ -148,10 +150,6 @@ PLAIN_SETTINGS: dict[str, Any] = {
     "log_ratio_clip": 0.0,
 }
 """A mean over all tokens, of token ratios that are clipped as above; the bounds of 0 are off."""
-
-MEAN_OVER_TOKENS = SUM_OF_TERMS / 3
-SUM_OF_ROW_MEANS = sum(TERMS_OF_FIRST_COMPLETION) / 2 + TERM_OF_SECOND_COMPLETION
-MEAN_OVER_ROWS = SUM_OF_ROW_MEANS / 2
 
 
 def loss_of_two_completions(
@@ -184,76 +182,104 @@ def loss_of_two_completions(
 
 
 def test_the_loss_is_a_mean_over_tokens() -> None:
-    # The first completion has two tokens, with the terms -1.28 and -.5. The second one has one
-    # token, with the term .8.
+    """The first completion has the terms -1.28 and -.5, one for each token, the second one .8."""
+    loss = loss_of_two_completions()
+
     mean_over_tokens = (-1.28 - 0.5 + 0.8) / 3
-    assert loss_of_two_completions() == pytest.approx(mean_over_tokens, abs=1e-6)
+    assert loss == pytest.approx(mean_over_tokens, abs=1e-6)
 
 
 def test_the_loss_of_grpo_is_a_mean_over_rows() -> None:
+    """The first completion has the terms -1.28 and -.5, one for each token, the second one .8."""
+    loss = loss_of_two_completions(loss_type="grpo")
+
     mean_of_first_completion = (-1.28 - 0.5) / 2
     mean_over_rows = (mean_of_first_completion + 0.8) / 2
-    assert loss_of_two_completions(loss_type="grpo") == pytest.approx(mean_over_rows, abs=1e-6)
+    assert loss == pytest.approx(mean_over_rows, abs=1e-6)
 
 
-def test_the_loss_of_a_part_is_its_share_of_the_mean_over_the_batch() -> None:
-    """So the losses of the parts of a batch add up to the loss of the batch."""
-    batch_size = BatchSize(rows=4, tokens=6)
+def test_the_loss_of_a_part_of_a_batch_is_divided_by_the_tokens_of_the_whole_batch() -> None:
+    """So the losses of the parts add up to that of the batch. The terms are -1.28, -.5 and .8."""
+    loss = loss_of_two_completions(BatchSize(rows=4, tokens=6))
 
-    mean_over_tokens = loss_of_two_completions(batch_size)
-    mean_over_rows = loss_of_two_completions(batch_size, loss_type="grpo")
+    assert loss == pytest.approx((-1.28 - 0.5 + 0.8) / 6, abs=1e-6)
 
-    assert mean_over_tokens == pytest.approx(SUM_OF_TERMS / 6, abs=1e-6)
-    assert mean_over_rows == pytest.approx(SUM_OF_ROW_MEANS / 4, abs=1e-6)
+
+def test_the_loss_of_grpo_of_a_part_of_a_batch_is_divided_by_the_rows_of_the_whole_batch() -> None:
+    """The first completion has the terms -1.28 and -.5, one for each token, the second one .8."""
+    loss = loss_of_two_completions(BatchSize(rows=4, tokens=6), loss_type="grpo")
+
+    mean_of_first_completion = (-1.28 - 0.5) / 2
+    assert loss == pytest.approx((mean_of_first_completion + 0.8) / 4, abs=1e-6)
 
 
 def test_a_wider_clip_leaves_more_ratios_as_they_are() -> None:
-    # The range begins at 1 - .6 = .4. So the ratio .5 of the second completion is not raised to .8.
-    unclipped_term = 0.5
-    expected_loss = (sum(TERMS_OF_FIRST_COMPLETION) + unclipped_term) / 3
-    assert loss_of_two_completions(clip_low=0.6) == pytest.approx(expected_loss, abs=1e-6)
+    """The ratio of the second completion is .5. A clip that begins at .8 raises it to .8.
+
+    This one begins at 1 - .6 = .4, so the last of the terms -1.28, -.5 and .8 becomes .5.
+    """
+    loss = loss_of_two_completions(clip_low=0.6)
+
+    assert loss == pytest.approx((-1.28 - 0.5 + 0.5) / 3, abs=1e-6)
 
 
 # The reference is the model before the training. The loss also keeps the trained model near to it:
 # k3, the estimate of how far it has come, is r - log(r) - 1 for r = reference / new.
-K3_OF_TWO = 2 - math.log(2) - 1
 
 
 def test_the_divergence_from_the_reference_is_added_with_the_weight_beta() -> None:
+    """The divergence of a token is r - log(r) - 1, where r is the ratio of reference and model.
+
+    Here r is 2 at each token.
+    """
     loss = loss_of_two_completions(log_ratio_of_reference=math.log(2), beta=0.1)
-    # It is the same at all tokens, so its mean is that of one token.
-    assert loss == pytest.approx(MEAN_OVER_TOKENS + 0.1 * K3_OF_TWO, abs=1e-6)
+
+    divergence_of_each_token = 2 - math.log(2) - 1
+    loss_without_reference = (-1.28 - 0.5 + 0.8) / 3
+    expected_loss = loss_without_reference + 0.1 * divergence_of_each_token
+    assert loss == pytest.approx(expected_loss, abs=1e-6)
 
 
 def test_the_divergence_is_a_mean_over_tokens_even_in_grpo() -> None:
-    # log 2 at the two tokens of the first completion, and 0 at the token of the second one.
+    """The divergence of a token is r - log(r) - 1, where r is the ratio of reference and model.
+
+    Here r is 2 at the two tokens of the first completion, and 1 at that of the second one.
+    """
     log_ratio = torch.tensor([[math.log(2), math.log(2)], [0.0, 0.0]])
+
     loss = loss_of_two_completions(log_ratio_of_reference=log_ratio, beta=0.1, loss_type="grpo")
-    mean_divergence = 2 * K3_OF_TWO / 3
-    assert loss == pytest.approx(MEAN_OVER_ROWS + 0.1 * mean_divergence, abs=1e-6)
+
+    mean_of_first_completion = (-1.28 - 0.5) / 2
+    loss_without_reference = (mean_of_first_completion + 0.8) / 2
+    divergence_at_two = 2 - math.log(2) - 1
+    mean_divergence = (divergence_at_two + divergence_at_two + 0.0) / 3
+    assert loss == pytest.approx(loss_without_reference + 0.1 * mean_divergence, abs=1e-6)
 
 
 # Extreme ratios.
 
 
 @pytest.mark.parametrize(
-    ("log_ratio", "expected_ratio"),
+    ("log_ratio", "expected_log_ratio"),
     [
-        pytest.param(5.0, math.exp(3.0), id="from above"),
+        pytest.param(5.0, 3.0, id="bounded from above"),
         # With a bound at -3, a turn that has become unlikely would count e^2 times as much.
-        pytest.param(-5.0, math.exp(-5.0), id="not from below"),
+        pytest.param(-5.0, -5.0, id="not bounded from below"),
     ],
 )
-def test_the_log_ratio_is_bounded_from_above_only(log_ratio: float, expected_ratio: float) -> None:
-    """By default at 3; a row of two tokens gets the ratio of both."""
-    old_logprobs = torch.full((1, 2), -1.0)
-    bounded_ratios = ratios(
+def test_the_log_ratio_is_bounded_by_3_from_above_only(
+    log_ratio: float, expected_log_ratio: float
+) -> None:
+    old_logprobs = torch.tensor([[-1.0]])  # one completion of one token
+
+    (token_ratio,) = ratios(
         logprobs=old_logprobs + log_ratio,
         old_logprobs=old_logprobs,
-        mask=torch.ones(1, 2),
+        mask=torch.tensor([[1.0]]),
         settings=Reinforcement(),
     )
-    assert bounded_ratios.tolist() == [pytest.approx([expected_ratio, expected_ratio])]
+
+    assert token_ratio.tolist() == pytest.approx([math.exp(expected_log_ratio)])
 
 
 @pytest.mark.parametrize(

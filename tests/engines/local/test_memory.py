@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -94,64 +94,80 @@ def logprobs_of_each_row_alone(model: Any, temperature: float) -> torch.Tensor:
     return torch.stack(values)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "changes", "lora", "has_plain_logits"),
-    [
-        pytest.param("Llama", {"tie_word_embeddings": True}, None, True, id="tied embeddings"),
-        pytest.param(
-            "Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, True, id="adapted head"
-        ),
-        pytest.param("Gemma2", {"final_logit_softcapping": 2.0}, None, False, id="capped logits"),
-    ],
-)
-def test_logits_in_chunks_give_the_numbers_and_gradients_of_all_logits_at_once(
-    architecture: str,
-    changes: dict[str, Any],
-    lora: dict[str, Any] | None,
-    has_plain_logits: bool,
+def assert_same_logprobs_and_gradients(
+    model: Any, logprobs: torch.Tensor, expected_logprobs: torch.Tensor
 ) -> None:
-    """A logit is the score of one word of the vocabulary as the next token.
+    """Compare log-probabilities of all completion tokens, and the gradients that they give."""
+    assert torch.allclose(logprobs, expected_logprobs, atol=1e-6)
 
-    All logits of a batch take much memory. A model with a plain head computes those of a few
-    tokens at a time. Gemma 2 changes the logits after its head, so it computes all at once.
-    """
-    temperature = 0.7
-    model = make_transformers_model(architecture, lora, **changes)
-    assert scoring.has_plain_logits(model) is has_plain_logits
-    expected_logprobs = logprobs_of_each_row_alone(model, temperature)
+    gradients = gradients_of(model, logprobs)
     expected_gradients = gradients_of(model, expected_logprobs)
-
-    # Only a model whose logits are those of its head can compute them in chunks. The hook records
-    # how many logits the head computes at a time.
-    max_logits = 3 * VOCABULARY
-    transformers_model = model.get_base_model() if lora else model
-    chunk_sizes: list[int] = []
-    hook = transformers_model.lm_head.register_forward_hook(
-        lambda head, inputs, logits: chunk_sizes.append(logits.numel())
-    )
-    logprobs, mask = scoring.token_logprobs(
-        model,
-        PROMPTS,
-        COMPLETIONS,
-        temperature,
-        pad_id=0,
-        max_logits=max_logits if has_plain_logits else None,
-    )
-    hook.remove()
-
-    if has_plain_logits:
-        assert max(chunk_sizes) <= max_logits
-    else:
-        assert max(chunk_sizes) > max_logits
-    assert torch.allclose(logprobs[mask > 0], expected_logprobs, atol=1e-6)
-    assert (logprobs[mask == 0] == 0).all()
-
-    gradients = gradients_of(model, logprobs[mask > 0])
     assert gradients.keys() == expected_gradients.keys()
     for name, expected_gradient in expected_gradients.items():
         # The numbers are sums of single precision in another order. If the weight of a token were
         # wrong, the second digit would show it.
         assert torch.allclose(gradients[name], expected_gradient, atol=1e-5, rtol=1e-4), name
+
+
+def record_logit_counts(lm_head: torch.nn.Module) -> list[int]:
+    """Return a list to which a head adds how many logits it computes, each time that it is used."""
+    counts: list[int] = []
+    lm_head.register_forward_hook(lambda head, inputs, logits: counts.append(logits.numel()))
+    return counts
+
+
+MODELS_WITH_PLAIN_LOGITS = pytest.mark.parametrize(
+    ("architecture", "changes", "lora"),
+    [
+        pytest.param("Llama", {"tie_word_embeddings": True}, None, id="tied embeddings"),
+        pytest.param("Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, id="adapter"),
+    ],
+)
+"""Their logits are what the last layer, the head, gives."""
+
+
+@MODELS_WITH_PLAIN_LOGITS
+def test_logits_in_chunks_give_the_numbers_and_gradients_of_all_logits_at_once(
+    architecture: str, changes: dict[str, Any], lora: dict[str, Any] | None
+) -> None:
+    """A logit is the score of one word of the vocabulary as the next token.
+
+    All logits of a batch take much memory, so the head computes those of three tokens at a time.
+    """
+    model = make_transformers_model(architecture, lora, **changes)
+    assert scoring.has_plain_logits(model)
+    expected_logprobs = logprobs_of_each_row_alone(model, temperature=0.7)
+    logits_of_three_tokens = 3 * VOCABULARY
+    logit_counts = record_logit_counts(model.get_output_embeddings())
+
+    logprobs, mask = scoring.token_logprobs(
+        model,
+        PROMPTS,
+        COMPLETIONS,
+        temperature=0.7,
+        pad_id=0,
+        max_logits=logits_of_three_tokens,
+    )
+
+    assert max(logit_counts) <= logits_of_three_tokens
+    assert_same_logprobs_and_gradients(model, logprobs[mask > 0], expected_logprobs)
+    assert (logprobs[mask == 0] == 0).all()
+
+
+def test_a_model_that_changes_its_logits_after_its_head_computes_all_at_once() -> None:
+    """Gemma 2 makes large logits smaller after its head, so chunks of the head's would be wrong."""
+    model = make_transformers_model("Gemma2", final_logit_softcapping=2.0)
+    assert not scoring.has_plain_logits(model)
+    expected_logprobs = logprobs_of_each_row_alone(model, temperature=0.7)
+    logit_counts = record_logit_counts(model.get_output_embeddings())
+
+    logprobs, mask = scoring.token_logprobs(
+        model, PROMPTS, COMPLETIONS, temperature=0.7, pad_id=0, max_logits=None
+    )
+
+    assert len(logit_counts) == 1
+    assert_same_logprobs_and_gradients(model, logprobs[mask > 0], expected_logprobs)
+    assert (logprobs[mask == 0] == 0).all()
 
 
 # Layers computed again.
@@ -185,12 +201,12 @@ def forward_methods(model: Any) -> dict[str, Any]:
     return methods
 
 
-class GradientsAndMemory(NamedTuple):
-    """What a forward and a backward pass give, and what they take."""
-
-    gradients: dict[str, torch.Tensor]
-    kept_numbers: int
-    """Numbers that the forward pass kept for the backward pass."""
+def logprobs_of_completions(model: Any) -> torch.Tensor:
+    """Return the log-probabilities of all tokens of `COMPLETIONS`."""
+    logprobs, mask = scoring.token_logprobs(
+        model, PROMPTS, COMPLETIONS, temperature=1.0, pad_id=0, max_logits=scoring.MAX_LOGITS
+    )
+    return logprobs[mask > 0]
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
@@ -203,26 +219,15 @@ def test_layers_that_are_computed_again_give_the_same_gradients_and_keep_less(
     layers = checkpointing_layers(SimpleNamespace(model=model), settings)
     original_methods = forward_methods(model)
 
-    def train(recomputed_layers: Sequence[Any]) -> GradientsAndMemory:
-        with KeptNumbers() as kept_numbers, recompute(recomputed_layers):
-            logprobs, mask = scoring.token_logprobs(
-                model,
-                PROMPTS,
-                COMPLETIONS,
-                temperature=1.0,
-                pad_id=0,
-                max_logits=scoring.MAX_LOGITS,
-            )
-        count = kept_numbers.count
-        return GradientsAndMemory(gradients_of(model, logprobs[mask > 0]), count)
+    with KeptNumbers() as kept_numbers:
+        gradients = gradients_of(model, logprobs_of_completions(model))
+    with KeptNumbers() as kept_numbers_of_recomputing, recompute(layers):
+        recomputed_gradients = gradients_of(model, logprobs_of_completions(model))
 
-    plain = train(recomputed_layers=[])
-    recomputed = train(recomputed_layers=layers)
-
-    assert recomputed.kept_numbers < plain.kept_numbers / 2
-    assert recomputed.gradients.keys() == plain.gradients.keys()
-    for name, gradient in plain.gradients.items():
-        assert torch.allclose(recomputed.gradients[name], gradient, atol=1e-7), name
+    assert kept_numbers_of_recomputing.count < kept_numbers.count / 2
+    assert recomputed_gradients.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        assert torch.allclose(recomputed_gradients[name], gradient, atol=1e-7), name
     # The model is as it was before.
     assert forward_methods(model) == original_methods
 
@@ -230,6 +235,7 @@ def test_layers_that_are_computed_again_give_the_same_gradients_and_keep_less(
 def test_a_model_without_layers_to_compute_again_is_refused() -> None:
     model: Any = SimpleNamespace(model=torch.nn.Linear(1, 1))
     message = "gradient_checkpointing: Linear has no layers for it; leave it off"
+
     with pytest.raises(UserError, match=message):
         checkpointing_layers(model, Training(gradient_checkpointing=True))
 
@@ -265,7 +271,8 @@ def test_memory_that_runs_out_halves_the_rows_of_a_pass_and_changes_no_gradient(
     train_one_step(model, row_count=7)
     weights = train_one_step(model_with_little_memory, row_count=7)
 
-    # Passes of seven rows and of three fail. Their half, one row, succeeds, seven times.
+    # Memory suffices for two rows, so passes of seven rows and of three fail. Their half, one row,
+    # succeeds, seven times.
     assert row_counts == [7, 3, 1, 1, 1, 1, 1, 1, 1]
     assert weights.micro_batch == 1
     expected_state = model.state()
@@ -327,9 +334,11 @@ def test_memory_that_does_not_suffice_to_score_one_row_is_a_user_error(
 def test_padding_takes_at_most_as_much_as_the_text(lengths: list[int]) -> None:
     """Rows of one pass are padded to the longest, so rows of similar length are put together.
 
-    `buckets` returns the places of the rows of each pass in the list.
+    `buckets` takes the number of tokens of each row. For each pass it returns the places of its
+    rows in the list.
     """
     max_rows = 8
+
     parts = buckets(lengths, max_rows)
 
     all_places = sorted(place for part in parts for place in part)

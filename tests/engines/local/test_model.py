@@ -24,8 +24,6 @@ from tests.engines.local.groups import draw
 
 # Prompts.
 
-MESSAGES = [{"role": "system", "content": "w1"}, {"role": "user", "content": "w2 w3"}]
-
 PLAIN_TEMPLATE = (
     "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + ' ' }}{% endfor %}"
     "{% if add_generation_prompt %}w0{% endif %}"
@@ -63,7 +61,10 @@ def test_the_text_of_the_system_message_reaches_the_model_whatever_its_template_
     Then the text of the system message goes to the beginning of the user's message.
     """
     model = make_model(template=template)
-    words = model.tokenizer.convert_ids_to_tokens(model.encode(MESSAGES))
+    messages = [{"role": "system", "content": "w1"}, {"role": "user", "content": "w2 w3"}]
+
+    words = model.tokenizer.convert_ids_to_tokens(model.encode(messages))
+
     assert words == expected_prompt.split()
 
 
@@ -137,31 +138,43 @@ def test_the_weights_of_a_new_adapter_depend_on_its_seed_alone(model: Any, tmp_p
 
 # The frozen reference: the weights from before a training, with which those of now are compared.
 
-PROMPT_OF_W0 = [6]
-COMPLETION_OF_W1 = [7]
-
 
 @pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
 def test_the_reference_keeps_the_weights_of_the_moment_when_it_was_frozen(
     request: pytest.FixtureRequest, fixture_name: str
 ) -> None:
+    """The prompt is the word w0 (token 6), and the completion is w1 (token 7)."""
     model = request.getfixturevalue(fixture_name)
-    original_logprobs = model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1])
+    original_logprobs = model.logprobs(prompts=[[6]], completions=[[7]])
 
     model.freeze_reference()
-    with torch.no_grad():  # as a training would change them
+    change_all_weights(model)
+
+    assert model.logprobs(prompts=[[6]], completions=[[7]], reference=True) == original_logprobs
+    assert model.logprobs(prompts=[[6]], completions=[[7]]) != original_logprobs
+
+
+@pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
+def test_scoring_by_the_reference_does_not_change_the_present_weights(
+    request: pytest.FixtureRequest, fixture_name: str
+) -> None:
+    model = request.getfixturevalue(fixture_name)
+    model.freeze_reference()
+    change_all_weights(model)
+    fingerprint = model.fingerprint
+
+    model.logprobs(prompts=[[6]], completions=[[7]], reference=True)
+
+    model.updated()  # has the fingerprint computed anew
+    assert model.fingerprint == fingerprint
+
+
+def change_all_weights(model: LocalModel) -> None:
+    """Change the weights that are trained, as a training would."""
+    with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape))
     model.updated()
-    fingerprint = model.fingerprint
-
-    logprobs_of_reference = model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1], reference=True)
-    assert logprobs_of_reference == original_logprobs
-
-    # Scoring by the reference has not changed the present weights.
-    assert model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1]) != original_logprobs
-    model.updated()  # has the fingerprint computed anew
-    assert model.fingerprint == fingerprint
 
 
 @pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
@@ -170,7 +183,7 @@ def test_without_a_reference_there_is_nothing_to_score_by(
 ) -> None:
     model = request.getfixturevalue(fixture_name)
     with pytest.raises(UserError, match="freeze_reference"):
-        model.logprobs([PROMPT_OF_W0], [COMPLETION_OF_W1], reference=True)
+        model.logprobs(prompts=[[6]], completions=[[7]], reference=True)
 
 
 # Fingerprints.
@@ -305,23 +318,24 @@ def test_weights_are_loaded_as_bfloat16_only_where_that_is_asked_for(
     assert full_model.half is False
 
 
-SHORT_PROMPTS = [[6, 7, 8], [9]]
-SHORT_COMPLETIONS = [[8, 9, 1], [10]]
-"""Token ids of two rows."""
-
-
 def test_a_model_of_bfloat16_computes_nearly_the_same_log_probabilities(
     half_model: LocalModel, full_model: LocalModel
 ) -> None:
-    half_rows = half_model.logprobs(SHORT_PROMPTS, SHORT_COMPLETIONS)
-    full_rows = full_model.logprobs(SHORT_PROMPTS, SHORT_COMPLETIONS)
+    """bfloat16 and float32 are numbers of two and of four bytes. The prompts are token ids."""
+    prompts = [[6, 7, 8], [9]]
+    completions = [[8, 9, 1], [10]]
+
+    half_rows = half_model.logprobs(prompts, completions)
+    full_rows = full_model.logprobs(prompts, completions)
+
     for half_row, full_row in zip(half_rows, full_rows, strict=True):
         assert half_row == pytest.approx(full_row, abs=0.1)
         assert half_row != full_row
 
 
 def test_an_adapter_of_a_bfloat16_model_learns_as_float32(half_model: LocalModel) -> None:
-    logprobs, _ = half_model.token_logprobs(SHORT_PROMPTS, SHORT_COMPLETIONS)
+    """The parameters of a model with an adapter are those that are trained: the adapter's."""
+    logprobs, _ = half_model.token_logprobs(prompts=[[6, 7, 8]], completions=[[8, 9, 1]])
     logprobs.sum().backward()
 
     assert logprobs.dtype == torch.float32
@@ -413,9 +427,6 @@ def test_code_that_comes_with_a_model_is_neither_run_nor_asked_about(
 
 # Log-probabilities and samples.
 
-PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
-"""Token ids of four prompts of different lengths."""
-
 
 def next_token_logits(model: Any, ids: list[int]) -> torch.Tensor:
     """Return the logits of the token that follows some token ids."""
@@ -438,54 +449,75 @@ def logprobs_token_by_token(model: Any, sample: Any, temperature: float) -> list
 def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(
     model: Any, temperature: float
 ) -> None:
-    samples = draw(model, PROMPTS, temperature, max_tokens=12, seed=3)
+    """Rows of a batch are padded to the longest. The sampler gives log-probabilities as well."""
+    prompts_of_different_lengths = [[3, 7, 8, 9, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+    samples = draw(model, prompts_of_different_lengths, temperature, max_tokens=12, seed=3)
+
     scores = model.logprobs(
         [sample.prompt_ids for sample in samples],
         [sample.completion_ids for sample in samples],
         temperature,
     )
+
     for sample, values in zip(samples, scores, strict=True):
-        expected_values = pytest.approx(
-            logprobs_token_by_token(model, sample, temperature), abs=1e-5
-        )
-        assert list(sample.logprobs) == expected_values
-        assert values == expected_values
+        expected_values = logprobs_token_by_token(model, sample, temperature)
+        assert values == pytest.approx(expected_values, abs=1e-5)
+        assert list(sample.logprobs) == pytest.approx(expected_values, abs=1e-5)
 
 
 def test_an_empty_completion_has_no_logprobs(model: Any) -> None:
     assert model.logprobs(prompts=[[6]], completions=[[]]) == [[]]
 
+
+def test_an_empty_completion_beside_another_one_has_no_logprobs(model: Any) -> None:
     values_of_empty_one, values_of_other_one = model.logprobs(
         prompts=[[6, 7], [6]], completions=[[], [8]]
     )
+
     assert values_of_empty_one == []
     assert len(values_of_other_one) == 1
 
 
-def test_a_row_gets_the_same_tokens_alone_and_beside_rows_with_other_limits(model: Any) -> None:
-    """A row is a prompt in a batch. Each has a seed of its own, and a limit of new tokens."""
-    limits = [1, 16, 0, 4]
-    equal_requests: list[SampleRequest] = []
-    limited_requests: list[SampleRequest] = []
-    for prompt, limit in zip(PROMPTS, limits, strict=True):
-        seed = row_seed(5, prompt, occurrence=0)
-        request = SampleRequest(prompt, temperature=1.0, max_tokens=16, seed=seed)
-        equal_requests.append(request)
-        limited_requests.append(request._replace(max_tokens=limit))
+def request_for_16_tokens(prompt: list[int]) -> SampleRequest:
+    """Return a request for a sample of 16 new tokens; its seed depends on the prompt."""
+    seed = row_seed(5, prompt, occurrence=0)
+    return SampleRequest(prompt, temperature=1.0, max_tokens=16, seed=seed)
 
-    samples = model.sample(equal_requests)
-    limited_samples = model.sample(limited_requests)
 
-    for request, sample in zip(equal_requests, samples, strict=True):
+def test_a_row_gets_the_same_tokens_alone_and_beside_others(model: Any) -> None:
+    """A row is a prompt in a batch; each has a seed of its own."""
+    requests = [
+        request_for_16_tokens([3, 7, 8, 9, 5]),
+        request_for_16_tokens([6]),
+        request_for_16_tokens([3, 10, 11, 12, 13, 14, 15, 5]),
+    ]
+
+    samples = model.sample(requests)
+
+    for request, sample in zip(requests, samples, strict=True):
         (sample_alone,) = model.sample([request])
         assert sample_alone.completion_ids == sample.completion_ids
+
+
+def test_a_row_gets_the_same_tokens_beside_rows_with_other_limits(model: Any) -> None:
+    """The limit of new tokens of a row ends its completion earlier, and changes nothing else."""
+    prompts = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+    limits = [1, 16, 0, 4]
+    requests = [request_for_16_tokens(prompt) for prompt in prompts]
+    limited_requests = [
+        request._replace(max_tokens=limit) for request, limit in zip(requests, limits, strict=True)
+    ]
+
+    samples = model.sample(requests)
+    limited_samples = model.sample(limited_requests)
+
     for limit, sample, limited_sample in zip(limits, samples, limited_samples, strict=True):
         assert limited_sample.completion_ids == sample.completion_ids[:limit]
 
 
 def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
     draw_count = 4000
-    prompt = PROMPTS[1]
+    prompt = [3, 6, 5]
     probabilities = next_token_logits(model, prompt).softmax(-1).tolist()
 
     samples = draw(model, [prompt] * draw_count, temperature=1.0, max_tokens=1, seed=11)
@@ -499,7 +531,7 @@ def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
 
 
 def test_at_temperature_0_the_likeliest_token_is_taken(model: Any) -> None:
-    prompt = PROMPTS[1]
+    prompt = [3, 6, 5]
     logits = next_token_logits(model, prompt)
 
     (sample,) = draw(model, [prompt], temperature=0.0, max_tokens=1)
@@ -514,7 +546,7 @@ def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[
     with torch.no_grad():  # makes the end likely
         model.model.lm_head.weight[end_token] = 50 * model.model.lm_head.weight[6]
 
-    samples = draw(model, [PROMPTS[0]] * 32, temperature=1.0, max_tokens=8)
+    samples = draw(model, [[3, 7, 8, 9, 5]] * 32, temperature=1.0, max_tokens=8)
 
     ended_samples = [sample for sample in samples if sample.finished]
     assert len(ended_samples) > 0

@@ -47,24 +47,30 @@ def reward_for_w7(sample: Any) -> float:
 
 
 def test_a_rewarded_answer_becomes_likelier(model: Any) -> None:
+    """Of 64 answers that the model gives in each step, those that are "w7" get a reward."""
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
-    probability_before = probability(model, "w7")
+    assert probability(model, "w7") < 0.5
 
-    steps: list[Any] = []
     for _ in range(12):
-        group = sampled_group(lm, count=64, reward=reward_for_w7)
-        steps.append(job.step([group]))
+        job.step([sampled_group(lm, count=64, reward=reward_for_w7)])
 
-    assert probability(model, "w7") > max(0.8, probability_before)
-    assert steps[-1].reward > steps[0].reward
-    # Every step that trains makes a new version. A step without any reward, or with all of them,
-    # trains nothing.
-    trained_steps = [step for step in steps if step.rows > 0]
-    assert model.version == len(trained_steps)
+    assert probability(model, "w7") > 0.8
+
+
+def test_every_step_that_trains_makes_a_new_version(model: Any) -> None:
+    """A group with equal rewards trains nothing."""
+    job = make_job(model)
+
+    job.step([text_group(model, "w7", "w8", rewards=[1.0, 0.0])])
+    job.step([text_group(model, "w7", "w8", rewards=[0.5, 0.5])])
+    job.step([text_group(model, "w7", "w8", rewards=[1.0, 0.0])])
+
+    assert model.version == 2
 
 
 def test_the_first_step_on_samples_of_the_model_itself_has_a_loss_of_0(model: Any) -> None:
+    """All ratios are 1, so the loss is minus the mean advantage, which is 0 within a group."""
     lm = local_lm(model, temperature=1.0, max_tokens=1)
     job = lm.reinforce({"learning_rate": 1e-2, "batch_size": 64})
 
@@ -72,7 +78,6 @@ def test_the_first_step_on_samples_of_the_model_itself_has_a_loss_of_0(model: An
 
     assert step.rows == 64
     assert step.tokens == 64  # one for each completion
-    # All ratios are 1, so the loss is minus the mean advantage, which is 0 within a group.
     assert step.loss == pytest.approx(0, abs=1e-5)
 
 
@@ -190,17 +195,27 @@ def loss_of_one_step(make_model: Callable[..., Any], **settings: Any) -> float:
     return make_job(make_model(), **settings).step([group]).loss
 
 
-@pytest.mark.parametrize("settings", [{"ratio": "token"}, {"leave_one_out": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"ratio": "token"}, id="ratios of tokens, not of turns"),
+        pytest.param({"leave_one_out": True}, id="rewards less the mean of the others"),
+    ],
+)
 def test_settings_change_the_loss(make_model: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """Ratios of tokens, not of turns; rewards that are compared with those of the others alone."""
     usual_loss = loss_of_one_step(make_model)
-    assert loss_of_one_step(make_model, **settings) != pytest.approx(usual_loss)
+    other_loss = loss_of_one_step(make_model, **settings)
+
+    assert other_loss != pytest.approx(usual_loss)
 
 
 def test_the_lower_bound_of_the_clip_does_not_matter_where_all_ratios_are_above_1(
     make_model: Callable[..., Any],
 ) -> None:
-    assert loss_of_one_step(make_model, clip_low=0.9) == loss_of_one_step(make_model)
+    usual_loss = loss_of_one_step(make_model)
+    loss_with_other_bound = loss_of_one_step(make_model, clip_low=0.9)
+
+    assert loss_with_other_bound == usual_loss
 
 
 def weights_differ(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool:

@@ -3,13 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
 import torch
 from mempiler import DataError, UserError, build
-from mempiler.cli import main
 from mempiler.data.catalog import benchmark
 from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.model import LocalModel
@@ -22,6 +21,7 @@ from mempiler.runs.manifest import read_manifest
 
 from tests.engines.local.groups import draw
 
+from ...command_line import RunCommand
 from ...run_inputs import run_inputs
 
 Example = tuple[list[dict[str, str]], str]
@@ -33,8 +33,6 @@ def example(question: str, answer: str) -> Example:
 
 
 EXAMPLES = [example("w1", "w5 w6"), example("w2", "w7"), example("w3 w4", "w8 w9 w10")]
-TOO_LONG_EXAMPLE = example("w1 " * 20, "w2")
-"""Too long for a context of twelve tokens."""
 
 
 def fit_with(model: Any, examples: list[Example], **settings: Any) -> list[float]:
@@ -46,18 +44,25 @@ def fit_with(model: Any, examples: list[Example], **settings: Any) -> list[float
 
 
 def test_a_model_learns_its_examples(model: Any) -> None:
-    losses = fit_with(model, EXAMPLES, steps=60, learning_rate=2e-2, batch_size=3)
+    """Asked for the likeliest tokens, the model answers what it has learned, and then ends."""
+    examples = [example("w1", "w5 w6"), example("w2", "w7"), example("w3 w4", "w8 w9 w10")]
 
-    assert len(losses) == 60
-    assert losses[0] > 0.1
-    assert losses[-1] < 0.1
-    assert model.version == 60  # counts the steps
+    fit_with(model, examples, steps=60, learning_rate=2e-2, batch_size=3)
 
-    # Asked for the likeliest tokens, the model answers what it has learned, and then ends.
-    prompts = [model.encode(messages) for messages, _ in EXAMPLES]
+    prompts = [model.encode(messages) for messages, _ in examples]
     samples = draw(model, prompts, temperature=0.0, max_tokens=8)
     assert [sample.text for sample in samples] == ["w5 w6", "w7", "w8 w9 w10"]
     assert all(sample.finished for sample in samples)
+
+
+def test_the_loss_falls_from_step_to_step(model: Any) -> None:
+    examples = [example("w1", "w5 w6"), example("w2", "w7")]
+
+    losses = fit_with(model, examples, steps=30, learning_rate=2e-2, batch_size=2)
+
+    assert len(losses) == 30  # one of each step
+    assert losses[-1] < 0.1 < losses[0]
+    assert model.version == 30  # counts the steps
 
 
 def test_the_loss_is_a_mean_over_the_tokens_of_completions(make_model: Callable[..., Any]) -> None:
@@ -85,10 +90,11 @@ def test_the_seed_decides_the_order_of_the_examples(make_model: Callable[..., An
 
 def test_the_learning_rate_falls_along_a_cosine(make_model: Callable[..., Any]) -> None:
     """So the last of ten steps changes the weights less than with a constant rate."""
+    examples = [example("w1", "w5 w6")]
 
     def weights_after(steps: int, cosine: bool) -> torch.Tensor:
         model = make_model()
-        fit_with(model, EXAMPLES[:1], steps=steps, learning_rate=1e-2, batch_size=1, cosine=cosine)
+        fit_with(model, examples, steps=steps, learning_rate=1e-2, batch_size=1, cosine=cosine)
         return model.state()["lm_head.weight"]
 
     def change_of_last_step(cosine: bool) -> float:
@@ -127,16 +133,21 @@ def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Callable[..., An
 def test_an_example_that_does_not_fit_the_context_is_left_out(
     make_model: Callable[..., Any],
 ) -> None:
-    model = make_model(context=12)
-    losses = fit_with(model, [*EXAMPLES, TOO_LONG_EXAMPLE], epochs=1, batch_size=1)
-    assert len(losses) == len(EXAMPLES)
+    model = make_model(context=12)  # in tokens
+    short_examples = [example("w1", "w5 w6"), example("w2", "w7")]
+    long_example = example("w1 " * 20, "w2")
+
+    losses = fit_with(model, [*short_examples, long_example], epochs=1, batch_size=1)
+
+    assert len(losses) == 2  # one for each example that was learned
 
 
 def test_examples_of_which_none_fits_the_context_are_refused(
     make_model: Callable[..., Any],
 ) -> None:
+    long_example = example("w1 " * 20, "w2")
     with pytest.raises(DataError, match="no example fits the 12 tokens"):
-        fit_with(make_model(context=12), [TOO_LONG_EXAMPLE])
+        fit_with(make_model(context=12), [long_example])
 
 
 def test_an_empty_list_of_examples_is_refused(model: Any) -> None:
@@ -147,20 +158,27 @@ def test_an_empty_list_of_examples_is_refused(model: Any) -> None:
 # By DSPy's protocol.
 
 CHATS = [
-    {"messages": [*messages, {"role": "assistant", "content": answer}]}
-    for messages, answer in EXAMPLES
+    {
+        "messages": [
+            {"role": "user", "content": "w2"},
+            {"role": "assistant", "content": "w7"},
+        ]
+    }
 ]
 
 
 def test_finetune_gives_a_model_over_a_trained_copy(model: Any, tmp_path: Path) -> None:
-    """`finetune` is DSPy's method of a model; its job gives a new model, and leaves the old one."""
+    """`finetune` is DSPy's method of a model; its job gives a new model, and leaves the old one.
+
+    In the only chat of `CHATS`, the user says "w2", and the assistant answers "w7".
+    """
     lm = local_lm(model, max_tokens=6)
     fingerprint = model.fingerprint
     settings = {"steps": 60, "learning_rate": 2e-2, "output_dir": str(tmp_path / "tuned")}
 
     tuned_lm = lm.finetune(CHATS, "chat", settings).result()
 
-    assert tuned_lm("w2") == ["w7"]  # one of the chats that it has learned
+    assert tuned_lm("w2") == ["w7"]
     assert tuned_lm.model == f"local/{tmp_path / 'tuned'}"
     assert tuned_lm.model != lm.model
     assert tuned_lm.meter is lm.meter
@@ -317,9 +335,14 @@ def model_folder(questions: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return model.save(tmp_path_factory.mktemp("models") / "start")
 
 
-@pytest.fixture
-def inputs(questions: Path, model_folder: Path) -> Any:
-    """The inputs of a run over the benchmark with this model."""
+@pytest.fixture(scope="module")
+def first_fingerprint(model_folder: Path) -> str:
+    """The fingerprint of the model in `model_folder`, before any training."""
+    return LocalModel.load(model_folder).fingerprint
+
+
+def inputs_of_run(questions: Path, model_folder: Path) -> Any:
+    """Return the inputs of a run over the benchmark with this model."""
     return run_inputs(
         "jsonl",
         data=str(questions),
@@ -331,52 +354,87 @@ def inputs(questions: Path, model_folder: Path) -> Any:
     )
 
 
-def test_compile_fine_tunes_a_copy_of_the_model_and_names_it_in_the_saved_program(
-    inputs: Any, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fingerprint = LocalModel.load(model_folder).fingerprint
-    settings = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 2}
+@pytest.fixture
+def inputs(questions: Path, model_folder: Path) -> Any:
+    return inputs_of_run(questions, model_folder)
 
+
+class FineTuning(NamedTuple):
+    """A compilation by fine-tuning, and where it saved its program."""
+
+    outcome: Any
+    program: Path
+
+
+@pytest.fixture(scope="module")
+def fine_tuning(
+    questions: Path, model_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> FineTuning:
+    """A program that was compiled by fine-tuning its model, which was in `model_folder`."""
+    program = tmp_path_factory.mktemp("fine-tuning") / "program"
+    settings = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 2}
     outcome = run_compile(
         "turn-rag",
-        inputs,
+        inputs_of_run(questions, model_folder),
         CompileConfig("finetune", settings=settings),
-        KeepOptions(tmp_path / "program", force=True),
+        KeepOptions(program, force=True),
     )
+    return FineTuning(outcome, program)
 
-    # The trained model is in the folder of the run; the first one is as it was.
+
+def test_compile_trains_a_copy_of_the_model_in_the_folder_of_the_run(
+    first_fingerprint: str, fine_tuning: FineTuning, model_folder: Path
+) -> None:
+    """A fingerprint names the weights of a model."""
+    outcome = fine_tuning.outcome
     trained_model_folder = outcome.run / "model"
+
     assert outcome.model == f"local:{trained_model_folder}"
     assert outcome.to_dict()["model"] == outcome.model
-    assert LocalModel.load(trained_model_folder).fingerprint != fingerprint
-    assert LocalModel.load(model_folder).fingerprint == fingerprint
+    assert LocalModel.load(trained_model_folder).fingerprint != first_fingerprint
+    assert LocalModel.load(model_folder).fingerprint == first_fingerprint
 
-    # The saved program names both.
-    manifest = read_manifest(tmp_path / "program")
-    assert manifest.lms == {"task": outcome.model, "prompt": f"local:{model_folder}"}
+
+def test_the_saved_program_names_the_trained_model_and_the_one_at_the_start(
+    fine_tuning: FineTuning, model_folder: Path
+) -> None:
+    """The trained model does the task. A model that writes prompts is asked as it was before."""
+    manifest = read_manifest(fine_tuning.program)
+
+    trained_model = f"local:{fine_tuning.outcome.run / 'model'}"
+    assert manifest.lms == {"task": trained_model, "prompt": f"local:{model_folder}"}
     assert manifest.optimizer["name"] == "finetune"
 
-    # The start was scored with the weights of the start, the result with the trained ones.
-    assert outcome.before.lm == f"local/{model_folder}"
-    assert outcome.after.lm.startswith(f"local/{model_folder}+")
 
-    # The command line asks the trained model by its name.
+def test_a_fine_tuning_is_scored_before_with_the_first_weights_and_after_with_the_trained_ones(
+    fine_tuning: FineTuning, model_folder: Path
+) -> None:
+    """The name of a trained model is that of the first one, and a mark behind a "+"."""
+    assert fine_tuning.outcome.before.lm == f"local/{model_folder}"
+    assert fine_tuning.outcome.after.lm.startswith(f"local/{model_folder}+")
+
+
+def test_the_command_line_asks_the_trained_model_by_its_name(
+    fine_tuning: FineTuning, tmp_path: Path, cli: RunCommand
+) -> None:
     history_file = tmp_path / "history.json"
     message = {"role": "user", "content": "I am Gus, I live in Oslo."}
     history_file.write_text(json.dumps([message]))
-    capsys.readouterr()
-    arguments = [
+    trained_model = str(fine_tuning.outcome.model)
+
+    exit_code, output, _ = cli(
         "ask",
-        str(tmp_path / "program"),
+        fine_tuning.program,
         "Where does Gus live?",
         "--history",
-        str(history_file),
+        history_file,
         "--json",
         "--lm",
-        str(outcome.model),
-    ]
-    main(arguments)
-    assert json.loads(capsys.readouterr().out)["lm"] == outcome.model
+        trained_model,
+    )
+
+    assert exit_code == 0
+    assert json.loads(output)["lm"] == trained_model
 
 
 def test_wrong_training_settings_are_refused_before_anything_runs(inputs: Any) -> None:

@@ -27,8 +27,6 @@ from tests.engines.local.torchrun import run_in_two_processes
 from tests.engines.local.training_runs import (
     RELEASED_LOSSES,
     RESULTS_FILE,
-    REWARDS,
-    TEXTS,
     TRAINERS,
     TRAINING_CASES,
     largest_difference,
@@ -55,7 +53,8 @@ def model_folder(make_model: Callable[..., Any], tmp_path: Path) -> Path:
 def test_both_trainers_take_the_same_steps(model_folder: Path, case: Any) -> None:
     """A training takes two steps on seven short texts, of all weights or of an adapter.
 
-    Its second step begins from a checkpoint that was saved after the first one.
+    Its second step begins from a checkpoint that was saved after the first one. `trl` is a trainer
+    of Hugging Face, and `local` is ours.
     """
     result_of_ours = train_on_texts(model_folder, "local", case)
     result_of_trls = train_on_texts(model_folder, "trl", case)
@@ -65,6 +64,7 @@ def test_both_trainers_take_the_same_steps(model_folder: Path, case: Any) -> Non
 
 @pytest.mark.parametrize("case", TRAINING_CASES.values(), ids=TRAINING_CASES.keys())
 def test_trls_trainer_takes_exactly_the_same_steps_each_time(model_folder: Path, case: Any) -> None:
+    """A training takes two steps on seven short texts, of all weights or of an adapter."""
     first_training = train_on_texts(model_folder, "trl", case)
     second_training = train_on_texts(model_folder, "trl", case)
     assert second_training.losses == first_training.losses
@@ -75,12 +75,15 @@ def test_trls_trainer_takes_exactly_the_same_steps_each_time(model_folder: Path,
 def test_a_job_has_the_losses_that_the_released_code_of_memory_r2_gives(
     model_folder: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory-R2 is a published method, whose code was run on some cases.
+    """Memory-R2 is a published method. Its code was run on some cases, and the losses were kept.
 
-    The inputs and losses of these cases are test data.
+    A case has log-probabilities and advantages of tokens. The model of the job gives these here, so
+    the losses must be those that were kept.
     """
     use_logprobs_of_released_cases(monkeypatch)
+
     losses = train_on_released_cases(model_folder, trainer)
+
     assert losses == pytest.approx(RELEASED_LOSSES, abs=1e-5)
 
 
@@ -116,7 +119,7 @@ def test_a_largest_gradient_norm_of_0_clips_nothing(
         # Adam's first step does not depend on the length of the gradient; the later ones do.
         job = make_job(model, trainer, max_grad_norm=max_grad_norm)
         for _ in range(2):
-            job.step([text_group(model, *TEXTS, rewards=REWARDS)])
+            job.step([text_group(model, "w7", "w8 w9", "w6", rewards=[1.0, 0.0, 0.7])])
         return model.state()
 
     untrained_weights = make_model().state()
@@ -133,9 +136,10 @@ def test_a_largest_gradient_norm_of_0_clips_nothing(
 def test_memory_that_runs_out_halves_the_rows_of_a_pass(
     make_model: Callable[..., Any], trainer: str
 ) -> None:
+    """A pass may have four of the seven rows (`micro_batch_size`), but memory suffices for two."""
     model = make_model()
-    group = text_group(model, *TEXTS, rewards=REWARDS)
-    assert len(TEXTS) == 7
+    seven_texts = ["w7", "w8", "w9", "w10", "w11", "w12", "w13"]
+    group = text_group(model, *seven_texts, rewards=[1.0, 0.0, 0.3, 0.7, 0.5, 0.1, 0.2])
     job = make_job(model, trainer, epochs=1, batch_size=7, micro_batch_size=4)
     row_counts = run_out_of_memory_above(model, max_rows=2, in_training_only=True)
 
@@ -152,15 +156,15 @@ def test_a_step_along_a_gradient_that_is_not_finite_is_skipped_and_counted(
 ) -> None:
     """It would leave no finite weight."""
     model = make_model()
-    group = text_group(model, *TEXTS, rewards=REWARDS)
+    group = text_group(model, "w7", "w8 w9", "w6", rewards=[1.0, 0.0, 0.7])
     fingerprint = model.fingerprint
-    job = make_job(model, trainer, epochs=1, batch_size=len(TEXTS))
+    job = make_job(model, trainer, epochs=1, batch_size=3)
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient: gradient * torch.inf)
 
     step = job.step([group])
 
-    assert step.rows == len(TEXTS)
+    assert step.rows == 3
     assert step.skipped == 1
     assert model.fingerprint == fingerprint
 
@@ -238,7 +242,9 @@ def test_a_setting_of_trl_that_would_change_nothing_is_refused_even_with_its_def
 def test_settings_of_the_optimizer_reach_it(model: Any) -> None:
     settings = {"optim": "adamw_torch", "adam_beta1": 0.5, "adam_epsilon": 0.25}
     job = make_job(model, "trl", trl=settings)
+
     optimizer = job.trl_trainer.trl.create_optimizer()
+
     parameter_group = optimizer.param_groups[0]
     assert parameter_group["betas"][0] == 0.5
     assert parameter_group["eps"] == 0.25
@@ -387,8 +393,8 @@ def test_vllm_gets_the_weights_at_the_start_and_after_every_step(
     job = local_lm(model, temperature=1.0).reinforce({"trainer": "trl"})
     assert generation.synchronizations == 1
 
-    job.step([text_group(model, *TEXTS, rewards=REWARDS)])
-    assert generation.synchronizations == 1 + 1
+    job.step([text_group(model, "w7", "w8", rewards=[1.0, 0.0])])
+    assert generation.synchronizations == 2
 
 
 def test_a_failure_of_vllm_is_an_error_of_the_model(
