@@ -300,7 +300,7 @@ def test_the_search_text_of_a_query_is_what_was_said(query: Query, search_text: 
 
 
 def test_the_shown_turns_of_a_query_are_those_of_its_shown_items() -> None:
-    """A prompt shows `shown_items` beside what is recalled. A memory need not recall their turns."""
+    """A prompt shows `shown_items` anyway, so a memory need not recall their turns."""
     logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
     session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="hi"),))
 
@@ -362,7 +362,7 @@ def test_a_hit_that_rests_on_particular_turns_is_evidence(kind: str) -> None:
     assert Hit(id="x", text="y", kind=kind).is_evidence
 
 
-@pytest.mark.parametrize("kind", ABSTRACT_KINDS)
+@pytest.mark.parametrize("kind", sorted(ABSTRACT_KINDS))
 def test_a_hit_of_an_abstract_kind_is_no_evidence(kind: str) -> None:
     """A hit of such a kind, for instance a principle, sums up many turns."""
     assert not Hit(id="x", text="y", kind=kind).is_evidence
