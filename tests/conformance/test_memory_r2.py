@@ -639,37 +639,57 @@ def test_each_session_has_the_same_evidence_as_in_the_authors_code(
 def test_the_split_is_that_of_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
 ) -> None:
-    """The conversations of training, validation and test are the released ones.
+    """The conversations of training, validation and test are fixed.
 
-    Questions of category 5 are left out, and a training asks questions about earlier sessions too.
+    The only case:
+        expected  {"train": ["conv-43", "conv-47"], "validation": ["conv-44"], "test": ["conv-41",
+                  "conv-49", "conv-50", "conv-42", "conv-48", "conv-30", "conv-26"], ...}
     """
     expected = case["expected"]
     conversations = [*expected["train"], *expected["validation"], *expected["test"]]
     questions = load_questions(["D1:1"])
+
     split = Locomo(questions.examples, questions.source, conversations=conversations).fixed_split()
+
     assert split is not None
-    train, validation, test = split
-
-    questions_of_category_5 = load_questions(["D1:1"], category=5)
-    [example_of_category_5] = questions_of_category_5.examples
-    [example] = questions.examples
-    # A question about session 1 is asked after session 9 too.
-    questions_after_session_9 = questions_after([example], example.history, sessions=9)
-
-    ours = {
-        "train": sorted(train),
-        "validation": sorted(validation),
-        "test": sorted(test),
-        "skip_category_5": not questions_of_category_5.in_headline(example_of_category_5),
-        "cumulative_training_questions": bool(questions_after_session_9),
-    }
-    theirs = {
-        **expected,
-        "train": sorted(expected["train"]),
-        "validation": sorted(expected["validation"]),
-        "test": sorted(expected["test"]),
-    }
+    ours = [sorted(part) for part in split]
+    theirs = [sorted(expected[part]) for part in ("train", "validation", "test")]
     assert_matches_authors_code(ours, theirs)
+
+
+@pytest.mark.cases_from_authors_code("memory_r2", "split")
+def test_questions_of_category_5_are_left_out_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
+) -> None:
+    """A question that is left out is not in the headline score.
+
+    The only case:
+        expected  {"skip_category_5": true, ...}
+    """
+    questions = load_questions(["D1:1"], category=5)
+    [question] = questions.examples
+
+    is_left_out = not questions.in_headline(question)
+
+    assert_matches_authors_code(is_left_out, case["expected"]["skip_category_5"])
+
+
+@pytest.mark.cases_from_authors_code("memory_r2", "split")
+def test_a_training_asks_about_earlier_sessions_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
+) -> None:
+    """A question about session 1 is asked after session 9, too.
+
+    The only case:
+        expected  {"cumulative_training_questions": true, ...}
+    """
+    [question] = load_questions(["D1:1"]).examples
+
+    questions = questions_after([question], question.history, sessions=9)
+
+    assert_matches_authors_code(
+        questions == [question], case["expected"]["cumulative_training_questions"]
+    )
 
 
 # Groups of completions for LoGo-GRPO.

@@ -203,9 +203,10 @@ def test_the_verdict_of_a_reply_is_read_as_in_the_authors_code(
 def test_sums_over_questions_are_those_of_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """A case has questions with their types, and whether each was answered correctly.
+    """The accuracy over all questions is expected, its mean over the types, and that of each type.
 
-    It expects the accuracy over all questions, its mean over the types, and that of each type.
+    In a case, every question has its type, and whether it was answered correctly:
+        {"question_id": "q0", "question_type": "single-session-user", "correct": true}
     """
     rows: list[Any] = []
     for question in case["input"]["rows"]:

@@ -400,23 +400,29 @@ def metrics_by_field(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return metrics
 
 
-@pytest.mark.cases_from_authors_code("behavior_metrics", "aggregate-*")
-def test_metrics_of_fields_and_the_table_of_scenes_are_those_of_the_authors_code(
-    case: Case, assert_matches_authors_code: AssertMatches
-) -> None:
-    """A case has records with questions, their true values and the predicted ones.
-
-    A question is about a field such as `video_liked`. Accuracy and F1 of each field are expected,
-    and their means over each scene.
-    """
+def rows_of_records(records: Iterable[dict[str, Any]]) -> list[Row]:
+    """Return the questions of all records that are not filtered out, as scored questions."""
     rows: list[Row] = []
-    for number, record in enumerate(case["input"]["records"]):
+    for number, record in enumerate(records):
         if record.get("filtered"):
             continue
         for question in record["questions"]:
             rows.append(row_of_question(question, number, has_failed=not record["success"]))
+    return rows
 
-    sums = FieldAccuracy().aggregate(rows)
+
+@pytest.mark.cases_from_authors_code("behavior_metrics", "aggregate-*")
+def test_metrics_of_fields_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A record has questions about fields, with their true values and the predicted ones.
+
+    Example of a case, whose one question is answered Yes, which is right:
+        input     {"records": [{"success": true, "questions": [{"field": "live_followed",
+                  "true_value": 1, "predicted_value": 1.0}]}]}
+        expected  {"fields": {"live_followed": {"Accuracy": 1.0, "F1": 1.0}}}
+    """
+    sums = FieldAccuracy().aggregate(rows_of_records(case["input"]["records"]))
 
     # We do not ask fields outside the scenes of the table, or report precision and recall.
     released_metrics: dict[str, dict[str, float]] = {}
@@ -424,6 +430,22 @@ def test_metrics_of_fields_and_the_table_of_scenes_are_those_of_the_authors_code
         if field in QUESTIONS:
             released_metrics[field] = {metric: metrics[metric] for metric in RELEASED_METRICS}
     assert_matches_authors_code(metrics_by_field(sums), released_metrics)
+
+
+@pytest.mark.cases_from_authors_code("behavior_metrics", "aggregate-*")
+def test_the_table_of_scenes_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """The table has the means over the fields of each scene, and over all scenes ("avg").
+
+    Example of a case, whose one question is about a live stream:
+        input     {"records": [{"success": true, "questions": [{"field": "live_followed",
+                  "true_value": 1, "predicted_value": 1.0}]}]}
+        expected  {"table_percent": {"video_Accuracy": null, "live_Accuracy": 100.0,
+                  "avg_Accuracy": 100.0}}
+    """
+    sums = FieldAccuracy().aggregate(rows_of_records(case["input"]["records"]))
+
     # The released table is made of rounded metrics.
     assert_matches_authors_code(
         released_table(sums), case["expected"]["table_percent"], tolerance=0.006
