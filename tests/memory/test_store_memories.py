@@ -146,26 +146,35 @@ def test_a_user_can_be_claimed_by_another_worker_when_the_lease_has_ended(
     assert can_be_claimed(second_process)
 
 
-def test_the_users_who_have_waited_longest_are_claimed_first_and_several_at_once(
+def test_the_users_who_have_waited_longest_are_claimed_first(
     open_store: Callable[..., Store],
 ) -> None:
     first_process = open_store()
     second_process = open_store()
-    owners = [Owner(f"user {number}") for number in range(5)]
-    for owner in owners:
+    ann, bob, cy = (Owner("ann"), Owner("bob"), Owner("cy"))
+    for owner in (ann, bob, cy):
         add_sessions(first_process, owner, count=1)
-    # Once it is released, the user of this claim has waited for the shortest time.
-    first_claim = claim_user(first_process)
-    first_process.queue.release(first_claim)
+    # Once he is released, Bob has waited for the shortest time.
+    claim_of_bob = claim_user(first_process, bob)
+    first_process.queue.release(claim_of_bob)
 
-    early_claims = second_process.queue.claim("early", lease=60, stamp=WRITER, limit=4)
-    late_claims = first_process.queue.claim("late", lease=60, stamp=WRITER, limit=4)
+    early_claims = second_process.queue.claim("early", lease=MINUTE, stamp=WRITER, limit=2)
+    late_claims = first_process.queue.claim("late", lease=MINUTE, stamp=WRITER, limit=2)
 
-    assert {claim.owner for claim in early_claims} == set(owners) - {first_claim.owner}
-    assert [claim.owner for claim in late_claims] == [first_claim.owner]
-    for claim in (*early_claims, *late_claims):
-        assert commit(first_process, claim, memory_of_items_up_to(position=1)) is not None
-    assert not first_process.queue.claim("last", lease=-1, stamp=WRITER, limit=4)
+    assert {claim.owner for claim in early_claims} == {ann, cy}
+    assert [claim.owner for claim in late_claims] == [bob]
+
+
+def test_a_worker_that_claims_several_users_can_commit_a_memory_for_each(store: Store) -> None:
+    add_sessions(store, Owner("ann"), count=1)
+    add_sessions(store, Owner("bob"), count=1)
+    first_claim, second_claim = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit=2)
+
+    commit_and_release(store, first_claim, memory_of_items_up_to(position=1))
+    commit_and_release(store, second_claim, memory_of_items_up_to(position=1))
+
+    # Both memories are up to date, so nobody waits any more.
+    assert not can_be_claimed(store)
 
 
 def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., Store]) -> None:
@@ -282,7 +291,7 @@ def test_an_item_that_failed_stays_pending_while_later_ones_are_remembered(store
 
     # The memory of item 2 is committed without item 1.
     memory = memory_of_items_up_to(position=2)
-    assert store.queue.commit(claim, memory, lease=60, item_positions=[2]) is not None
+    assert store.queue.commit(claim, memory, lease=MINUTE, item_positions=[2]) is not None
 
     assert states(store) == ["failed", "remembered"]
     (pending_item,) = store.read(ADA).pending_items
@@ -304,7 +313,7 @@ def test_users_of_all_tenants_are_claimed_though_one_tenant_has_more(store: Stor
     for number in range(2):
         add_sessions(store, Owner(f"user {number}", "small"), count=1)
 
-    claims = store.queue.claim("me", lease=60, stamp=WRITER, limit=4)
+    claims = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit=4)
 
     tenants = [claim.owner.tenant for claim in claims]
     assert sorted(tenants) == ["large", "large", "small", "small"]
@@ -352,12 +361,14 @@ def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: 
 
     claimed_users: list[Owner] = []
     for number in range(4):
-        claims = store.queue.claim(f"worker {number}", lease=60, stamp=WRITER, limit_per_tenant=8)
+        claims = store.queue.claim(
+            f"worker {number}", lease=MINUTE, stamp=WRITER, limit_per_tenant=8
+        )
         claimed_users.extend(claim.owner for claim in claims)
 
     assert set(claimed_users) == {small, *last_users}
     assert len(claimed_users) == 4
-    assert not store.queue.claim("me too", lease=60, stamp=WRITER, limit=8)
+    assert not store.queue.claim("me too", lease=MINUTE, stamp=WRITER, limit=8)
 
 
 def test_a_user_with_a_queued_session_and_a_memory_to_finalize_is_claimed_once(
@@ -371,7 +382,7 @@ def test_a_user_with_a_queued_session_and_a_memory_to_finalize_is_claimed_once(
     memory = memory_of_items_up_to(position=1, finalized_position=0)
     store.queue.commit(claim, memory, lease=0, item_positions=[1])
 
-    claims = store.queue.claim("worker", lease=60, stamp=WRITER, limit=8)
+    claims = store.queue.claim("worker", lease=MINUTE, stamp=WRITER, limit=8)
 
     assert [claim.owner for claim in claims] == [ADA]
 
@@ -382,7 +393,7 @@ def test_a_paused_user_is_claimed_only_by_name(store: Store) -> None:
     add_sessions(store, BOB)
     store.queue.pause(ADA, seconds=60)
 
-    claims = store.queue.claim("me", lease=60, stamp=WRITER, limit=2)
+    claims = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit=2)
 
     assert [claim.owner for claim in claims] == [BOB]
     assert claim_user(store, ADA, "you").owner == ADA
@@ -481,11 +492,11 @@ def test_clocks_of_workers_do_not_matter_to_postgresql(
     with Store(url) as first_process, Store(url) as second_process:
         add_sessions(first_process)
         set_clock_ahead(300)
-        assert first_process.queue.claim("first", lease=60, stamp=WRITER)
+        assert first_process.queue.claim("first", lease=MINUTE, stamp=WRITER)
 
         # By this clock the first claim has ended.
         set_clock_ahead(500)
-        assert not second_process.queue.claim("second", lease=60, stamp=WRITER)
+        assert not second_process.queue.claim("second", lease=MINUTE, stamp=WRITER)
 
 
 # Export and import.
