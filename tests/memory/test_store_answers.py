@@ -51,12 +51,10 @@ def rated_ids(store: Store, owner: Owner = ADA) -> list[str]:
     return [feedback.answer for feedback in store.transfer.dump(owner).feedback]
 
 
-@pytest.fixture
-def store_with_sessions_s_and_t(store: Store) -> Store:
-    """A store in which Ada has the sessions "s" and "t", of one turn each."""
+def add_sessions_s_and_t(store: Store) -> None:
+    """Add two sessions of Ada, "s" and "t", of one turn each: "s:1" and "t:1"."""
     store.items.add(ADA, session("I moved to Lisbon.", id="s"))
     store.items.add(ADA, session("I like tea.", id="t"))
-    return store
 
 
 def bytes_of_files(folder: Path) -> bytes:
@@ -67,23 +65,25 @@ def bytes_of_files(folder: Path) -> bytes:
 # What is kept.
 
 
-def test_an_answer_comes_back_as_it_was_kept(store_with_sessions_s_and_t: Store) -> None:
+def test_an_answer_comes_back_as_it_was_kept(store: Store) -> None:
+    add_sessions_s_and_t(store)
     answer = answer_resting_on(
         "s:1",
         open_turns={"chat": 3},
         entries=(EntrySources("f1", ("s:1",)),),
     )
 
-    assert keep_answer(store_with_sessions_s_and_t, answer)
+    assert keep_answer(store, answer)
 
-    assert store_with_sessions_s_and_t.answers.find(ADA, answer.id) == answer
+    assert store.answers.find(ADA, answer.id) == answer
 
 
-def test_an_answer_is_not_found_for_another_user(store_with_sessions_s_and_t: Store) -> None:
+def test_an_answer_is_not_found_for_another_user(store: Store) -> None:
+    add_sessions_s_and_t(store)
     answer = answer_resting_on("s:1")
-    keep_answer(store_with_sessions_s_and_t, answer, owner=ADA)
+    keep_answer(store, answer, owner=ADA)
 
-    assert store_with_sessions_s_and_t.answers.find(BOB, answer.id) is None
+    assert store.answers.find(BOB, answer.id) is None
 
 
 def test_no_answer_is_kept_for_a_user_of_whom_nothing_is_stored(store: Store) -> None:
@@ -91,82 +91,80 @@ def test_no_answer_is_kept_for_a_user_of_whom_nothing_is_stored(store: Store) ->
     assert store.users.list_all() == []
 
 
-def test_turns_that_were_never_stored_are_no_sources(store_with_sessions_s_and_t: Store) -> None:
+def test_turns_that_were_never_stored_are_no_sources(store: Store) -> None:
     """A client may show a model messages that no session has."""
+    add_sessions_s_and_t(store)
     answer = answer_resting_on("s:1", "chat:before-1")
-    keep_answer(store_with_sessions_s_and_t, answer)
+    keep_answer(store, answer)
 
-    kept = store_with_sessions_s_and_t.answers.find(ADA, answer.id)
+    kept = store.answers.find(ADA, answer.id)
 
     assert kept is not None
     assert kept.sources == ("s:1",)
 
 
 def test_the_newest_answers_of_a_user_are_kept(
-    store_with_sessions_s_and_t: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    add_sessions_s_and_t(store)
     monkeypatch.setattr("mempiler.memory.store.answers.MAX_ANSWERS", 2)
     first = answer_resting_on()
     second = answer_resting_on()
     third = answer_resting_on()
 
     for answer in (first, second, third):
-        keep_answer(store_with_sessions_s_and_t, answer)
+        keep_answer(store, answer)
 
-    assert kept_ids(store_with_sessions_s_and_t) == [second.id, third.id]
+    assert kept_ids(store) == [second.id, third.id]
 
 
 def test_feedback_goes_with_an_answer_for_which_there_is_no_more_room(
-    store_with_sessions_s_and_t: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    add_sessions_s_and_t(store)
     monkeypatch.setattr("mempiler.memory.store.answers.MAX_ANSWERS", 1)
     first = answer_resting_on()
     second = answer_resting_on()
 
     for answer in (first, second):
-        keep_answer(store_with_sessions_s_and_t, answer)
-        store_with_sessions_s_and_t.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+        keep_answer(store, answer)
+        store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
 
-    assert rated_ids(store_with_sessions_s_and_t) == [second.id]
+    assert rated_ids(store) == [second.id]
 
 
-def test_an_answer_replaces_the_one_of_its_id_and_the_feedback_on_it(
-    store_with_sessions_s_and_t: Store,
-) -> None:
+def test_an_answer_replaces_the_one_of_its_id_and_the_feedback_on_it(store: Store) -> None:
+    add_sessions_s_and_t(store)
     answer = answer_resting_on()
-    keep_answer(store_with_sessions_s_and_t, answer)
-    store_with_sessions_s_and_t.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+    keep_answer(store, answer)
+    store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
 
-    keep_answer(store_with_sessions_s_and_t, replace(answer, answer="Porto"))
+    keep_answer(store, replace(answer, answer="Porto"))
 
-    (kept,) = store_with_sessions_s_and_t.transfer.dump(ADA).answers
+    (kept,) = store.transfer.dump(ADA).answers
     assert kept.answer == "Porto"
-    assert rated_ids(store_with_sessions_s_and_t) == []
+    assert rated_ids(store) == []
 
 
 # Feedback.
 
 
-def test_feedback_replaces_earlier_feedback_on_the_answer(
-    store_with_sessions_s_and_t: Store,
-) -> None:
+def test_feedback_replaces_earlier_feedback_on_the_answer(store: Store) -> None:
+    add_sessions_s_and_t(store)
     answer = answer_resting_on()
-    keep_answer(store_with_sessions_s_and_t, answer)
-    store_with_sessions_s_and_t.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+    keep_answer(store, answer)
+    store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
 
     correction = StoredFeedback(answer.id, right=False, correction="Porto")
-    assert store_with_sessions_s_and_t.answers.rate(ADA, correction)
+    assert store.answers.rate(ADA, correction)
 
-    assert store_with_sessions_s_and_t.transfer.dump(ADA).feedback == (correction,)
+    assert store.transfer.dump(ADA).feedback == (correction,)
 
 
-def test_feedback_on_an_answer_that_is_not_kept_is_not_stored(
-    store_with_sessions_s_and_t: Store,
-) -> None:
-    assert not store_with_sessions_s_and_t.answers.rate(
-        ADA, StoredFeedback(new_answer_id(), right=True)
-    )
-    assert rated_ids(store_with_sessions_s_and_t) == []
+def test_feedback_on_an_answer_that_is_not_kept_is_not_stored(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    assert not store.answers.rate(ADA, StoredFeedback(new_answer_id(), right=True))
+    assert rated_ids(store) == []
 
 
 def test_users_who_rated_an_answer_are_listed_by_tenant(store: Store) -> None:
@@ -187,49 +185,46 @@ def test_users_who_rated_an_answer_are_listed_by_tenant(store: Store) -> None:
 # Forgetting.
 
 
-def test_a_forgotten_session_takes_the_answers_that_rest_on_it(
-    store_with_sessions_s_and_t: Store,
-) -> None:
+def test_a_forgotten_session_takes_the_answers_that_rest_on_it(store: Store) -> None:
+    add_sessions_s_and_t(store)
     from_s = answer_resting_on("s:1")
     from_t = answer_resting_on("t:1")
     from_both = answer_resting_on("s:1", "t:1")
     from_a_summary = answer_resting_on(rests_on_all=True)
     for answer in (from_s, from_t, from_both, from_a_summary):
-        keep_answer(store_with_sessions_s_and_t, answer)
-        store_with_sessions_s_and_t.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+        keep_answer(store, answer)
+        store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
 
-    store_with_sessions_s_and_t.forgetting.forget_session(ADA, "s")
+    store.forgetting.forget_session(ADA, "s")
 
-    assert kept_ids(store_with_sessions_s_and_t) == [from_t.id]
-    assert rated_ids(store_with_sessions_s_and_t) == [from_t.id]
+    assert kept_ids(store) == [from_t.id]
+    assert rated_ids(store) == [from_t.id]
 
 
-def test_a_forgotten_session_takes_feedback_whose_useful_entries_rest_on_it(
-    store_with_sessions_s_and_t: Store,
-) -> None:
+def test_a_forgotten_session_takes_feedback_whose_useful_entries_rest_on_it(store: Store) -> None:
     """The correction may quote them, although the answer did not know them."""
+    add_sessions_s_and_t(store)
     answer = answer_resting_on("t:1")
-    keep_answer(store_with_sessions_s_and_t, answer)
+    keep_answer(store, answer)
     useful_entries = (EntrySources("s:1", ("s:1",)),)
-    store_with_sessions_s_and_t.answers.rate(
+    store.answers.rate(
         ADA, StoredFeedback(answer.id, correction="Lisbon", useful_entries=useful_entries)
     )
 
-    store_with_sessions_s_and_t.forgetting.forget_session(ADA, "s")
+    store.forgetting.forget_session(ADA, "s")
 
-    assert kept_ids(store_with_sessions_s_and_t) == []
-    assert rated_ids(store_with_sessions_s_and_t) == []
+    assert kept_ids(store) == []
+    assert rated_ids(store) == []
 
 
-def test_a_replaced_session_takes_the_answers_that_rest_on_its_old_turns(
-    store_with_sessions_s_and_t: Store,
-) -> None:
-    keep_answer(store_with_sessions_s_and_t, answer_resting_on("s:1"))
+def test_a_replaced_session_takes_the_answers_that_rest_on_its_old_turns(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    keep_answer(store, answer_resting_on("s:1"))
 
     new_turn = Turn(id="new", speaker="Ada", text="I moved to Porto.")
-    store_with_sessions_s_and_t.items.replace(ADA, Session(id="s", turns=(new_turn,)))
+    store.items.replace(ADA, Session(id="s", turns=(new_turn,)))
 
-    assert kept_ids(store_with_sessions_s_and_t) == []
+    assert kept_ids(store) == []
 
 
 def forget_user(store: Store) -> None:
@@ -240,41 +235,38 @@ def forget_session(store: Store) -> None:
     store.forgetting.forget_session(ADA, "s")
 
 
-def test_an_answer_from_before_a_session_was_forgotten_is_not_kept(
-    store_with_sessions_s_and_t: Store,
-) -> None:
-    forget_count = store_with_sessions_s_and_t.forgetting.count()
-    forget_session(store_with_sessions_s_and_t)
+def test_an_answer_from_before_a_session_was_forgotten_is_not_kept(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    forget_count = store.forgetting.count()
+    forget_session(store)
 
-    assert not store_with_sessions_s_and_t.answers.keep(ADA, answer_resting_on("s:1"), forget_count)
-    assert kept_ids(store_with_sessions_s_and_t) == []
+    assert not store.answers.keep(ADA, answer_resting_on("s:1"), forget_count)
+    assert kept_ids(store) == []
 
 
-def test_an_answer_from_before_its_user_was_forgotten_is_refused(
-    store_with_sessions_s_and_t: Store,
-) -> None:
-    forget_count = store_with_sessions_s_and_t.forgetting.count()
-    forget_user(store_with_sessions_s_and_t)
+def test_an_answer_from_before_its_user_was_forgotten_is_refused(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    forget_count = store.forgetting.count()
+    forget_user(store)
 
     with pytest.raises(ConflictError, match="'ada' was forgotten while this was under way"):
-        store_with_sessions_s_and_t.answers.keep(ADA, answer_resting_on("s:1"), forget_count)
-    assert store_with_sessions_s_and_t.users.list_all() == []
+        store.answers.keep(ADA, answer_resting_on("s:1"), forget_count)
+    assert store.users.list_all() == []
 
 
 @pytest.mark.parametrize("forget", [forget_user, forget_session])
 def test_feedback_from_before_something_was_forgotten_is_refused(
-    store_with_sessions_s_and_t: Store, forget: Callable[[Store], None]
+    store: Store, forget: Callable[[Store], None]
 ) -> None:
+    add_sessions_s_and_t(store)
     answer = answer_resting_on("t:1")
-    keep_answer(store_with_sessions_s_and_t, answer)
-    forget_count = store_with_sessions_s_and_t.forgetting.count()
-    forget(store_with_sessions_s_and_t)
+    keep_answer(store, answer)
+    forget_count = store.forgetting.count()
+    forget(store)
 
     with pytest.raises(ConflictError, match="was forgotten while this was under way"):
-        store_with_sessions_s_and_t.answers.rate(
-            ADA, StoredFeedback(answer.id, right=True), forget_count
-        )
-    assert rated_ids(store_with_sessions_s_and_t) == []
+        store.answers.rate(ADA, StoredFeedback(answer.id, right=True), forget_count)
+    assert rated_ids(store) == []
 
 
 @pytest.mark.parametrize("forget", [forget_user, forget_session])
@@ -314,12 +306,13 @@ def exported_lines(store: Store) -> list[str]:
 
 
 @pytest.fixture
-def lines_with_feedback(store_with_sessions_s_and_t: Store) -> list[str]:
+def lines_with_feedback(store: Store) -> list[str]:
     """An export of Ada, with an answer and the feedback on it."""
+    add_sessions_s_and_t(store)
     answer = answer_resting_on("s:1", open_turns={"chat": 1})
-    keep_answer(store_with_sessions_s_and_t, answer)
-    store_with_sessions_s_and_t.answers.rate(ADA, StoredFeedback(answer.id, correction="Porto"))
-    return exported_lines(store_with_sessions_s_and_t)
+    keep_answer(store, answer)
+    store.answers.rate(ADA, StoredFeedback(answer.id, correction="Porto"))
+    return exported_lines(store)
 
 
 def test_an_import_has_the_answers_and_feedback_of_the_export(
