@@ -1,8 +1,8 @@
 """Cases that the authors' released code was run on.
 
-The marker `@pytest.mark.vectors(FILE, PATTERN, ...)` runs a test with every case of a file whose id
-matches. A case is a dict with "id", "source", "input", "expected" and sometimes "note". The test
-computes our result from the input, and calls `assert_agrees(ours)`.
+The marker `@pytest.mark.cases_from_authors_code(FILE, PATTERN, ...)` runs a test with every case of
+a file whose id matches. A case is a dict with "id", "source", "input", "expected" and sometimes
+"note". The test computes our result from the input, and calls `assert_matches_authors_code(ours)`.
 
 Where we deviate from the released code on purpose, the case is listed in a table of
 docs/coverage.md, and our result must differ: a row that is no longer needed fails.
@@ -28,8 +28,8 @@ HEADING = "## Deviations from released code"
 _ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 Case = dict[str, Any]
-AssertAgrees = Callable[..., None]
-"""The fixture `assert_agrees`."""
+AssertMatches = Callable[..., None]
+"""The fixture `assert_matches_authors_code`."""
 
 
 class Deviation(NamedTuple):
@@ -96,13 +96,14 @@ def agree(ours: Any, theirs: Any, tolerance: float) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line(
-        "markers", "vectors(file, *patterns): gives `case`, every case of a file that matches"
+        "markers",
+        "cases_from_authors_code(file, *patterns): gives `case`, every case of a file that matches",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a marked test once for each of its cases."""
-    for marker in metafunc.definition.iter_markers("vectors"):
+    for marker in metafunc.definition.iter_markers("cases_from_authors_code"):
         name, *patterns = marker.args
         cases: list[Case] = []
         for case in vectors(name):
@@ -112,16 +113,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def assert_agrees(case: Case, request: pytest.FixtureRequest) -> AssertAgrees:
+def assert_matches_authors_code(case: Case, request: pytest.FixtureRequest) -> AssertMatches:
     """Return a function that compares our result with the released one.
 
-    `assert_agrees(ours)` compares with the "expected" of the case, `assert_agrees(ours, theirs)`
-    with a part of it. If the case is in the table of deviations, the results must differ.
+    `assert_matches_authors_code(ours)` compares with the "expected" of the case, and
+    `assert_matches_authors_code(ours, theirs)` with a part of it. If the case is in the table of
+    deviations, the results must differ.
     """
-    name = request.node.get_closest_marker("vectors").args[0]
+    name = request.node.get_closest_marker("cases_from_authors_code").args[0]
     expected = case["expected"]
 
-    def assert_agrees_with(ours: Any, theirs: Any = expected, tolerance: float = 1e-9) -> None:
+    def assert_equals(ours: Any, theirs: Any = expected, tolerance: float = 1e-9) -> None:
         is_equal = agree(ours, theirs, tolerance)
         reason = reason_to_deviate(name, case["id"])
         if reason is None:
@@ -130,4 +132,4 @@ def assert_agrees(case: Case, request: pytest.FixtureRequest) -> AssertAgrees:
         else:
             assert not is_equal, f"{case['id']} agrees: remove it from the table: {reason}"
 
-    return assert_agrees_with
+    return assert_equals

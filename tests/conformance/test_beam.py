@@ -6,7 +6,7 @@ multiple-choice questions about messages of a user; the target steps are the mes
 answer.
 
 A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
-result. `assert_agrees` compares our result with it; see `conftest.py`.
+result. `assert_matches_authors_code` compares our result with it; see `conftest.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mempiler.reading.answer import read_answer
 from mempiler.reading.choices import chosen_letter
 from mempiler.signatures.memory_r2 import AnswerFromMemories
 
-from .conftest import AssertAgrees, Case
+from .conftest import AssertMatches, Case
 
 # BEAM: the order of events.
 
@@ -64,12 +64,20 @@ class KnownPairs:
         return (event, line) in self.same_pairs
 
 
-@pytest.mark.vectors("beam", "beam-al-*")
-def test_lines_are_aligned_with_events_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
+@pytest.mark.cases_from_authors_code("beam", "beam-al-*")
+def test_lines_are_aligned_with_events_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
     """Each line of an answer is aligned with the first event that the judge calls the same.
 
-    A case has events ("plant the seeds"), lines ("sow"), and the pairs that are the same; it
-    expects the aligned texts, and how many pairs the judge was asked about.
+    In a case, "reference" has the events, "system" has the lines, and "same" has pairs of places:
+    [2, 0] means that event 2 and line 0 are the same.
+
+    Example of a case:
+        input     {"reference": ["plant the seeds", "water the bed", "thin the rows"],
+                  "system": ["thin", "sow", "thin again"], "same": [[2, 0], [0, 1], [2, 2]]}
+        expected  {"aligned": ["thin the rows", "plant the seeds", "thin again"],
+                  "pairs_asked": 5}
     """
     events = case["input"]["reference"]
     lines = case["input"]["system"]
@@ -77,14 +85,24 @@ def test_lines_are_aligned_with_events_as_released(case: Case, assert_agrees: As
 
     aligned = align(events, lines, judge)
 
-    assert_agrees({"aligned": aligned, "pairs_asked": judge.number_of_questions})
+    assert_matches_authors_code({"aligned": aligned, "pairs_asked": judge.number_of_questions})
 
 
-@pytest.mark.vectors("beam", "beam-eo-*")
-def test_the_order_of_events_is_scored_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A case has events and lines, and expects how well their orders agree.
+@pytest.mark.cases_from_authors_code("beam", "beam-eo-*")
+def test_the_order_of_events_is_scored_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """The answer gets precision, recall and F1 for its events, and Kendall's tau for their order.
 
-    The figures are precision, recall, F1, and Kendall's tau.
+    In a case, "reference" has the events, "system" has the lines of the answer, and "same" has
+    pairs of places: [0, 0] means that event 0 and line 0 are the same.
+
+    Example of a case:
+        input     {"reference": ["plant the seeds", "water the bed", "thin the rows",
+                  "pull the weeds"], "system": ["sowing", "watering", "thinning"],
+                  "same": [[0, 0], [1, 1], [2, 2]]}
+        expected  {"precision": 1.0, "recall": 0.75, "f1": 0.8571428571428571,
+                  "tau_norm": 1.0, "final_score": 0.8571428571428571}
     """
     events = case["input"]["reference"]
     lines = case["input"]["system"]
@@ -92,17 +110,23 @@ def test_the_order_of_events_is_scored_as_released(case: Case, assert_agrees: As
 
     scores = order_scores(events, aligned)
 
-    # A figure that is undefined is NaN here, and null in the vectors.
-    assert_agrees({name: None if math.isnan(value) else value for name, value in scores.items()})
+    # A figure that is undefined is NaN here, and null in the cases.
+    assert_matches_authors_code(
+        {name: None if math.isnan(value) else value for name, value in scores.items()}
+    )
 
 
-@pytest.mark.vectors("beam", "beam-eq-*")
-def test_the_verdict_on_a_pair_is_read_as_released(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+@pytest.mark.cases_from_authors_code("beam", "beam-eq-*")
+def test_the_verdict_on_a_pair_is_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
     """A judge says whether an event and a line of an answer are the same.
 
     The reply "YES" is read as True. A reply that cannot be read is None.
+
+    Example of a case:
+        input     {"reply": "YES"}
+        expected  true
     """
     completion = f"[[ ## verdict ## ]]\n{case['input']['reply']}"
     judge = SameEventJudge(scripted(lambda *call: completion), adapter())
@@ -112,7 +136,7 @@ def test_the_verdict_on_a_pair_is_read_as_released(
     except AdapterParseError:
         verdict = None
 
-    assert_agrees(verdict)
+    assert_matches_authors_code(verdict)
 
 
 # BEAM: items of a rubric.
@@ -141,13 +165,18 @@ def score_parts(
     return dict(scorer.score(example, dspy.Prediction(answer=answer)).parts)
 
 
-@pytest.mark.vectors("beam", "beam-jd-*")
-def test_items_of_a_rubric_are_scored_as_released(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+@pytest.mark.cases_from_authors_code("beam", "beam-jd-*")
+def test_items_of_a_rubric_are_scored_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
-    """A case has the judge's replies, such as {"score": "1"}, and expects the mean score.
+    r"""The judge scores every item of a rubric, and the mean of its scores is the result.
 
-    Each reply is about one item of the rubric; None is expected where a reply cannot be read.
+    None is expected where a reply cannot be read.
+
+    Example of a case:
+        input     {"ability": "preference_following", "replies": ["{\"score\": \"1\",
+                  \"reason\": \"text\"}"]}
+        expected  {"llm_judge_score": 1.0}
     """
     replies = case["input"]["replies"]
     rubric = [f"item {number}" for number in range(len(replies))]
@@ -160,14 +189,21 @@ def test_items_of_a_rubric_are_scored_as_released(
     else:
         ours = {"llm_judge_score": parts["official"]}
 
-    assert_agrees(ours)
+    assert_matches_authors_code(ours)
 
 
-@pytest.mark.vectors("beam", "beam-ev-*")
-def test_an_answer_about_the_order_of_events_is_scored_as_released(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+@pytest.mark.cases_from_authors_code("beam", "beam-ev-*")
+def test_an_answer_about_the_order_of_events_is_scored_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
-    """The released scores are those of the order, and the judge's scores of the items."""
+    r"""The released scores are those of the order, and the judge's scores of the items.
+
+    Example of a case:
+        input     {"rubric": ["plant the seeds", "water the bed", "thin the rows"],
+                  "answer": "1. sowing\n2. watering\n3. thinning", "same": [[0, 0], [1, 1],
+                  [2, 2]]}
+        expected  {"f1": 1.0, "tau_norm": 1.0, "llm_judge_score": 1.0}
+    """
     rubric = case["input"]["rubric"]
     answer = case["input"]["answer"]
     lines = answer.split("\n")
@@ -178,7 +214,7 @@ def test_an_answer_about_the_order_of_events_is_scored_as_released(
 
     order = order_scores(rubric, align(rubric, lines, pair_judge))
     assert parts["official"] == pytest.approx(order["tau_norm"])
-    assert_agrees({**order, "llm_judge_score": parts["rubric_items"]})
+    assert_matches_authors_code({**order, "llm_judge_score": parts["rubric_items"]})
 
 
 def rows_of_results(chats: dict[str, Any], name: str) -> list[SimpleNamespace]:
@@ -198,8 +234,10 @@ def rows_of_results(chats: dict[str, Any], name: str) -> list[SimpleNamespace]:
     return rows
 
 
-@pytest.mark.vectors("beam", "beam-ag-*")
-def test_the_table_is_that_of_the_released_code(case: Case, assert_agrees: AssertAgrees) -> None:
+@pytest.mark.cases_from_authors_code("beam", "beam-ag-*")
+def test_the_table_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
     """The table has a row for each file of results.
 
     A row has the mean score of each ability over all chats.
@@ -211,7 +249,7 @@ def test_the_table_is_that_of_the_released_code(case: Case, assert_agrees: Asser
         means_by_ability = {ability: means.get(ability) for ability in ABILITIES}
         table.append({"RowName": name, **means_by_ability})
 
-    assert_agrees(table)
+    assert_matches_authors_code(table)
 
 
 # MemBench. Memory-R2 has released code for it too, whose cases begin with "r2".
@@ -261,23 +299,33 @@ def recall_of_target_steps(example: Example, memory_index: list[int] | None) -> 
 FORTY_MESSAGES = ["word"] * 40
 
 
-@pytest.mark.vectors("membench", "mb-rc-*")
-def test_recall_of_target_steps_is_the_released_one(
-    case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
+@pytest.mark.cases_from_authors_code("membench", "mb-rc-*")
+def test_recall_of_target_steps_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, read_trajectory: ReadTrajectory
 ) -> None:
-    """Two target steps, 2 and 7, of which a memory found only step 2 make a recall of 0.5."""
+    """A memory found the messages 4, 9 and 2. Of the two target steps, 2 and 7, it found one.
+
+    Example of a case:
+        input     {"memory_index": [4, 9, 2], "target_step_id": [2, 7]}
+        expected  0.5
+    """
     [example] = read_trajectory(FORTY_MESSAGES, case["input"]["target_step_id"])
 
-    assert_agrees(recall_of_target_steps(example, case["input"]["memory_index"]))
+    assert_matches_authors_code(recall_of_target_steps(example, case["input"]["memory_index"]))
 
 
-@pytest.mark.vectors("membench", "mb-ep-*")
-def test_reward_and_recall_of_an_action_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
+@pytest.mark.cases_from_authors_code("membench", "mb-ep-*")
+def test_reward_and_recall_of_an_action_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, read_trajectory: ReadTrajectory
 ) -> None:
-    """An action has an answer, and the steps that it found.
+    """An action has an answer ("response"), and the steps that it found ("memory_index").
 
-    The answer "B" gets the reward 1, "B." gets none; without any steps the recall is 0.
+    The answer "B" gets the reward 1, and "B." gets none.
+
+    Example of a case:
+        input     {"ground_truth": "B", "target_step_id": [1, 2],
+                  "action": {"response": "B", "memory_index": [2, 0]}}
+        expected  {"reward": 1, "recall": 0.5}
     """
     [example] = read_trajectory(FORTY_MESSAGES, case["input"]["target_step_id"])
     action = case["input"]["action"]
@@ -288,17 +336,23 @@ def test_reward_and_recall_of_an_action_are_the_released_ones(
     }
 
     expected = case["expected"]
-    assert_agrees(ours, {"reward": expected["reward"], "recall": expected["recall"]})
+    assert_matches_authors_code(ours, {"reward": expected["reward"], "recall": expected["recall"]})
 
 
-@pytest.mark.vectors("membench", "mb-cp-*")
-def test_the_capacity_run_asks_at_the_released_moments(
-    case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
+@pytest.mark.cases_from_authors_code("membench", "mb-cp-*")
+def test_the_capacity_run_asks_at_the_same_moments_as_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, read_trajectory: ReadTrajectory
 ) -> None:
     """With `capacity=1` the same question is asked several times while the history grows.
 
-    A case has one answer for each time. It expects after which steps it was asked, how long the
-    history was, and whether the answer was right.
+    It is asked after step 1, 2 and 3 in the example. Each pair of "tokens_and_correct" has the
+    length of the history in words, and 1 if the answer is "B".
+
+    Example of a case:
+        input     {"message_list": ["a", "b", "c"], "ground_truth": "B", "answers": ["B",
+                  "A", "B"]}
+        expected  {"asked_with_step_id": [1, 2, 3], "tokens_and_correct": [[1, 1], [2, 0],
+                  [3, 1]]}
     """
     messages = case["input"]["message_list"]
     examples = read_trajectory(messages, case["input"]["target_step_id"], capacity=1)
@@ -311,7 +365,9 @@ def test_the_capacity_run_asks_at_the_released_moments(
         number_of_words = len(" ".join(texts).split())
         tokens_and_correct.append([number_of_words, reward(example, answer)])
 
-    assert_agrees({"asked_with_step_id": asked_at_steps, "tokens_and_correct": tokens_and_correct})
+    assert_matches_authors_code(
+        {"asked_with_step_id": asked_at_steps, "tokens_and_correct": tokens_and_correct}
+    )
 
 
 def evidence_texts(example: Example) -> list[str]:
@@ -319,13 +375,21 @@ def evidence_texts(example: Example) -> list[str]:
     return [turns[turn_id][0].text for turn_id in example.evidence]
 
 
-@pytest.mark.vectors("membench", "mb-sp-*")
-def test_target_steps_are_the_same_messages_before_and_after_the_released_loader(
-    case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
+@pytest.mark.cases_from_authors_code("membench", "mb-sp-*")
+def test_target_steps_are_the_same_messages_before_and_after_the_authors_loader(
+    case: Case, assert_matches_authors_code: AssertMatches, read_trajectory: ReadTrajectory
 ) -> None:
     """The released loader puts noise between the messages, and moves the steps.
 
     A case has a trajectory before and after that; the evidence has to be the same texts in both.
+
+    Example of a case:
+        input     {"message_list": [{"message": "x", "place": "Faro", "time": "'noon'"},
+                  {"message": "y", "place": "Faro", "time": "'noon'"}],
+                  "target_step_id": [0, 1]}
+        expected  {"message_list": ["n0a", "n0b", "n0c", "x (place: Faro; time'noon')",
+                  "y (place: Faro; time'noon')", "n1a", "n1b", "n1c"], "target_step_id": [3,
+                  4]}
     """
     before = case["input"]
     after = case["expected"]
@@ -333,42 +397,62 @@ def test_target_steps_are_the_same_messages_before_and_after_the_released_loader
     [example_before] = read_trajectory(before["message_list"], before["target_step_id"])
     [example_after] = read_trajectory(after["message_list"], after["target_step_id"])
 
-    assert_agrees(evidence_texts(example_after), evidence_texts(example_before))
+    assert_matches_authors_code(evidence_texts(example_after), evidence_texts(example_before))
 
 
-@pytest.mark.vectors("membench", "mb-cl-*", "r2-op-*")
-def test_a_reply_chooses_the_released_option(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The reply "C" chooses the option C. A reply that chooses none is None."""
+@pytest.mark.cases_from_authors_code("membench", "mb-cl-*", "r2-op-*")
+def test_a_reply_chooses_the_same_option_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    r"""A reply that chooses no option, or several, is None.
+
+    Example of a case:
+        input     {"reply": " B \n"}
+        expected  "B"
+    """
     choices = case["input"].get("choices", CHOICES) or {}
     options = [f"({letter}) {text}" for letter, text in choices.items()]
 
     letter = chosen_letter(case["input"]["reply"], options)
 
-    # "(b)" here is "B" in the vectors.
-    assert_agrees(letter.strip("()").upper() if letter else letter)
+    # "(b)" here is "B" in the cases.
+    assert_matches_authors_code(letter.strip("()").upper() if letter else letter)
 
 
-@pytest.mark.vectors("membench", "r2-ex-*")
-def test_answers_of_memory_r2_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """Memory-R2 is a method that is trained on MemBench as well.
+@pytest.mark.cases_from_authors_code("membench", "r2-ex-*")
+def test_answers_of_memory_r2_are_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    r"""Memory-R2 is a method that uses MemBench too. Its model writes "Answer:" first.
 
-    From "**Answer:** Faro" the answer "Faro" is read.
+    Example of a case:
+        input     {"reply": "**Answer:** Faro\nbecause of the sea"}
+        expected  "Faro\nbecause of the sea"
     """
-    assert_agrees(read_answer(AnswerFromMemories, case["input"]["reply"]).outputs["answer"])
+    assert_matches_authors_code(
+        read_answer(AnswerFromMemories, case["input"]["reply"]).outputs["answer"]
+    )
 
 
-@pytest.mark.vectors("membench", "r2-f1-*")
-def test_f1_of_memory_r2_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The answer "The old town, the old port." has an F1 of 2/3 where "old town" is right."""
+@pytest.mark.cases_from_authors_code("membench", "r2-f1-*")
+def test_f1_of_memory_r2_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """F1 compares the words of an answer with those of the right one, without "the".
+
+    Example of a case:
+        input     {"prediction": "The old town, the old port.", "reference": "old town"}
+        expected  {"f1": 0.6666666666666666}
+    """
     example = Example(answer=case["input"]["reference"])
     prediction = Prediction(answer=case["input"]["prediction"])
 
-    assert_agrees(TokenF1().score(example, prediction).value, case["expected"]["f1"])
+    assert_matches_authors_code(TokenF1().score(example, prediction).value, case["expected"]["f1"])
 
 
-@pytest.mark.vectors("membench", "r2-tu-*")
-def test_turns_of_memory_r2_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
+@pytest.mark.cases_from_authors_code("membench", "r2-tu-*")
+def test_turns_of_memory_r2_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, read_trajectory: ReadTrajectory
 ) -> None:
     """A session of MemBench is cut into turns with the ids "D3:1", "D3:2" and so on.
 
@@ -380,12 +464,12 @@ def test_turns_of_memory_r2_are_the_released_ones(
     # We write place and time in brackets behind a message, the released code does not.
     ours = [[turn.text.partition(" (")[0], turn.id] for turn, _ in example.history.turns.values()]
 
-    assert_agrees(ours, [[turn["text"], turn["dia_id"]] for turn in case["expected"]])
+    assert_matches_authors_code(ours, [[turn["text"], turn["dia_id"]] for turn in case["expected"]])
 
 
-@pytest.mark.vectors("membench", "r2-it-*")
-def test_items_of_memory_r2_are_scored_as_released(
-    case: Case, assert_agrees: AssertAgrees, read_trajectory: ReadTrajectory
+@pytest.mark.cases_from_authors_code("membench", "r2-it-*")
+def test_items_of_memory_r2_are_scored_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, read_trajectory: ReadTrajectory
 ) -> None:
     """An answer counts if it is the letter of the right option: "Faro" does not, if that is "B".
 
@@ -400,4 +484,4 @@ def test_items_of_memory_r2_are_scored_as_released(
         assert item["ground_truth"] == RIGHT_OPTION
         scores.append({"option_acc": reward(example, answer=item["response"])})
 
-    assert_agrees(scores)
+    assert_matches_authors_code(scores)

@@ -8,7 +8,7 @@ an advantage says how much better the reward of one is than the rewards of the o
 makes the model prefer completions with a high advantage.
 
 A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
-result. `assert_agrees` compares our result with it; see `conftest.py`.
+result. `assert_matches_authors_code` compares our result with it; see `conftest.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from mempiler.signatures.memory_r2 import AnswerFromMemories, ManageMemory
 
 from tests.engines.local.groups import policy_rows
 
-from .conftest import AssertAgrees, Case
+from .conftest import AssertMatches, Case
 
 TOLERANCE_OF_FLOAT32 = 2e-5
 """Released advantages and losses are numbers of 32 bits."""
@@ -62,27 +62,48 @@ TOLERANCE_OF_SIX_PLACES = 1e-6
 # Metrics, words and replies.
 
 
-@pytest.mark.vectors("memory_r2", "f1-*")
-def test_f1_and_bleu_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The answer "running" shares no word with the gold answer "run": F1 and BLEU-1 are 0."""
+@pytest.mark.cases_from_authors_code("memory_r2", "f1-*")
+def test_f1_and_bleu_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """F1 and BLEU-1 compare the words of an answer with those of the right one, here "gold".
+
+    Example of a case:
+        input     {"answer": "cats and dogs", "gold": "cats dogs"}
+        expected  {"f1": 0.8, "bleu1": 0.6666666666666666}
+    """
     example = dspy.Example(category="4", answer=case["input"]["gold"], evidence=())
     prediction = dspy.Prediction(answer=case["input"]["answer"])
 
     f1 = released_f1(example, prediction)
     bleu1 = LocomoF1().score(example, prediction).parts["bleu1"]
 
-    assert_agrees({"f1": f1, "bleu1": bleu1})
+    assert_matches_authors_code({"f1": f1, "bleu1": bleu1})
 
 
-@pytest.mark.vectors("memory_r2", "words-*")
-def test_words_of_a_text_are_counted_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The text "3.5 km" has three words, since a full stop separates words."""
-    assert_agrees(count_words(case["input"]["text"]))
+@pytest.mark.cases_from_authors_code("memory_r2", "words-*")
+def test_words_of_a_text_are_counted_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A full stop separates words.
+
+    Example of a case:
+        input     {"text": "3.5 km"}
+        expected  3
+    """
+    assert_matches_authors_code(count_words(case["input"]["text"]))
 
 
-@pytest.mark.vectors("memory_r2", "answer-*")
-def test_answers_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """From the reply "**Answer: tea**" the answer "tea" is read."""
+@pytest.mark.cases_from_authors_code("memory_r2", "answer-*")
+def test_answers_are_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A reply without an answer, such as "tea" alone, is read as an empty answer.
+
+    Example of a case:
+        input     {"reply": "**Answer: tea**"}
+        expected  "tea"
+    """
     # The released code marks an answer by tags, we mark it by a header.
     without_closing_tags = re.sub("</answer>", "", case["input"]["reply"], flags=re.IGNORECASE)
     header = "\n[[ ## answer ## ]]\n"
@@ -94,17 +115,20 @@ def test_answers_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -
         # It is scored as an empty answer.
         answer = ""
 
-    assert_agrees(answer)
+    assert_matches_authors_code(answer)
 
 
-@pytest.mark.vectors("memory_r2", "json-*")
-def test_replies_of_the_manager_are_read_as_released(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("memory_r2", "json-*")
+def test_replies_of_the_manager_are_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """The manager is the model that changes the memory; its reply is a JSON list of operations.
+    r"""The manager is the model that changes the memory; its reply is a JSON list of operations.
 
-    A case expects the names of the operations, or that the reply, such as {"operations":[}, cannot
-    be read.
+    A reply such as {"operations":[} cannot be read: "parsed" is false then.
+
+    Example of a case:
+        input     {"reply": "{\"operations\":[{\"operation\":\"insert\"}]}"}
+        expected  {"parsed": true, "value": {"operations": [{"operation": "insert"}]}}
     """
     reply = case["input"]["reply"].replace('"operation"', '"op"')
 
@@ -116,7 +140,7 @@ def test_replies_of_the_manager_are_read_as_released(
         names = [{"operation": operation.op.lower()} for operation in operations]
         ours = {"parsed": True, "value": {"operations": names}}
 
-    assert_agrees(ours)
+    assert_matches_authors_code(ours)
 
 
 # Operations on a memory.
@@ -200,14 +224,58 @@ def day_number(time: datetime) -> int:
     return time.day - FIRST_DAY.day
 
 
-@pytest.mark.vectors("memory_r2", "ops-*")
-def test_operations_change_a_memory_as_released(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+def facts_in_released_form(memory: FactMemory) -> list[dict[str, Any]]:
+    """Return the facts of a memory with the field names of the authors' code."""
+    facts: list[dict[str, Any]] = []
+    for fact in memory.facts:
+        assert fact.time is not None
+        assert fact.updated is not None
+        facts.append(
+            {
+                "id": fact.id,
+                "content": fact.content,
+                "dia_ids": list(fact.sources),
+                "session_id": day_number(fact.time),
+                "last_session_id": day_number(fact.updated),
+            }
+        )
+    return facts
+
+
+def without_mentions(released_memories: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return released memories without the field "mentions", which nothing reads."""
+    memories: list[dict[str, Any]] = []
+    for memory in released_memories:
+        memories.append({name: value for name, value in memory.items() if name != "mentions"})
+    return memories
+
+
+def different_sources(memory: FactMemory) -> list[str]:
+    """Return the turns that the facts of a memory rest on, each once."""
+    sources: list[str] = []
+    for fact in memory.facts:
+        for source in fact.sources:
+            if source not in sources:
+                sources.append(source)
+    return sources
+
+
+@pytest.mark.cases_from_authors_code("memory_r2", "ops-*")
+def test_operations_change_a_memory_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
     """A case is a series of commands to insert, update or delete a memory.
 
-    It expects which of them succeed, the memories afterwards with their turns and sessions, the
-    words of all memories, and the turns that they rest on.
+    It expects which of them succeed ("each"), the memories afterwards, the words of all memories,
+    and the turns that they rest on ("evidence").
+
+    Example of a case:
+        input     {"commands": [{"operation": "insert", "sample_id": "conv-1",
+                  "session_id": 1, "session_time": "1:00 pm on 8 May, 2023",
+                  "speaker": "Ann", "content": "Ann likes tea", "dia_id": "D1:1"}]}
+        expected  {"each": ["success"], "memories": [{"id": "m1",
+                  "content": "Ann likes tea", "dia_ids": ["D1:1"], "session_id": 1,
+                  "last_session_id": 1, "mentions": 1}], "words": 3, "evidence": ["D1:1"]}
     """
     commands = case["input"]["commands"]
     memory = FactMemory()
@@ -217,55 +285,37 @@ def test_operations_change_a_memory_as_released(
         memory = applied.memory
         outcomes.extend(applied.outcomes)
 
-    memories: list[dict[str, Any]] = []
-    for fact in memory.facts:
-        assert fact.time is not None
-        assert fact.updated is not None
-        memories.append(
-            {
-                "id": fact.id,
-                "content": fact.content,
-                "dia_ids": list(fact.sources),
-                "session_id": day_number(fact.time),
-                "last_session_id": day_number(fact.updated),
-            }
-        )
-    evidence: list[str] = []
-    for fact in memory.facts:
-        for source in fact.sources:
-            if source not in evidence:
-                evidence.append(source)
     ours = {
         "each": outcomes,
-        "memories": memories,
+        "memories": facts_in_released_form(memory),
         "words": count_memory_words(memory),
-        "evidence": evidence,
+        "evidence": different_sources(memory),
     }
-
-    # Left out: `counts` and `status` repeat `each`, and nothing reads the `mentions` of a memory.
-    expected = case["expected"]
-    released_memories: list[dict[str, Any]] = []
-    for released_memory in expected["memories"]:
-        without_mentions = dict(released_memory)
-        without_mentions.pop("mentions", None)
-        released_memories.append(without_mentions)
+    # Left out: `counts` and `status` repeat `each`.
     theirs = {
-        "each": expected["each"],
-        "memories": released_memories,
-        "words": expected["words"],
-        "evidence": expected["evidence"],
+        "each": case["expected"]["each"],
+        "memories": without_mentions(case["expected"]["memories"]),
+        "words": case["expected"]["words"],
+        "evidence": case["expected"]["evidence"],
     }
-    assert_agrees(ours, theirs)
+    assert_matches_authors_code(ours, theirs)
 
 
 # Rewards, advantages and losses.
 
 
-@pytest.mark.vectors("memory_r2", "compression-*")
-def test_compression_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+@pytest.mark.cases_from_authors_code("memory_r2", "compression-*")
+def test_compression_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
     """A memory that is too long for its sessions costs reward.
 
-    A memory of 90 words exceeds half of a session of 100 words by 40, so the excess is 0.4.
+    The memory of the example has 90 words. Half of the session are 50 words, so the excess is 40
+    of 100.
+
+    Example of a case:
+        input     {"memory_words": 90, "session_words": 100, "threshold": 0.5}
+        expected  0.4
     """
     inputs = case["input"]
 
@@ -273,7 +323,7 @@ def test_compression_is_the_released_one(case: Case, assert_agrees: AssertAgrees
         inputs["memory_words"], inputs["session_words"], inputs["threshold"]
     )
 
-    assert_agrees(excess)
+    assert_matches_authors_code(excess)
 
 
 def rollout_of_sizes(sessions: int, session_words: int, memory_words: int) -> Rollout:
@@ -297,12 +347,20 @@ def rollout_of_sizes(sessions: int, session_words: int, memory_words: int) -> Ro
     return Rollout(History(id="h", items=tuple(items)), runs, memory)
 
 
-@pytest.mark.vectors("memory_r2", "reward-*")
-def test_rewards_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+@pytest.mark.cases_from_authors_code("memory_r2", "reward-*")
+def test_rewards_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
     """A rollout is one attempt to write a memory for a whole conversation.
 
     A case has the scores of its questions, and the sizes of memory and sessions. It expects a
     reward of the whole rollout, and a reward for each session.
+
+    Example of a case:
+        input     {"evidence_by_question": [["D1:1"], ["D2:1"], ["D3:1"]],
+                  "scores_by_rollout": [[1, 0.5, 0]], "memory_words": 50,
+                  "session_words": 100}
+        expected  {"terminal": [0.5], "per_session": [[1.0, 0.5, 0.0]]}
     """
     inputs = case["input"]
     settings = RewardSettings(compression=inputs["lambda"])
@@ -334,15 +392,20 @@ def test_rewards_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) 
         "cumulative_per_session": cumulative_per_session,
     }
     theirs = {name: case["expected"][name] for name in ours}
-    assert_agrees(ours, theirs, tolerance=TOLERANCE_OF_SIX_PLACES)
+    assert_matches_authors_code(ours, theirs, tolerance=TOLERANCE_OF_SIX_PLACES)
 
 
-@pytest.mark.vectors("memory_r2", "advantage-*")
-def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
+@pytest.mark.cases_from_authors_code("memory_r2", "advantage-*")
+def test_advantages_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
     """An advantage says how much better a reward is than the others of its group.
 
-    A case has rewards and the name of the group of each: the rewards 1 and 0 of one group have the
-    advantages 0.71 and -0.71.
+    "groups" has the name of the group of each reward.
+
+    Example of a case:
+        input     {"rewards": [1, 0], "groups": ["g", "g"]}
+        expected  [0.707106, -0.707106]
     """
     # The ids are advantage-00, advantage-centred-00 and advantage-rloo-00.
     kind = case["id"].split("-")[1]
@@ -357,17 +420,21 @@ def test_advantages_are_the_released_ones(case: Case, assert_agrees: AssertAgree
         for place, advantage in zip(members, group_advantages, strict=True):
             ours[place] = advantage
 
-    assert_agrees(ours, tolerance=TOLERANCE_OF_FLOAT32)
+    assert_matches_authors_code(ours, tolerance=TOLERANCE_OF_FLOAT32)
 
 
-@pytest.mark.vectors("memory_r2", "turn-return-*")
-def test_every_turn_of_a_session_gets_the_released_reward(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("memory_r2", "turn-return-*")
+def test_every_turn_of_a_session_gets_the_same_reward_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
     """All turns that a session took get the sum of their rewards. A turn is one call of the model.
 
-    The turn rewards 0 and 1, and two more turns that were not taken, make the rewards 1, 1, 0 and
-    0.
+    The session of the example took two turns, whose rewards are 0 and 1. The other two were not
+    taken.
+
+    Example of a case:
+        input     {"turn_rewards": [0, 1, 0, 1], "turns": 2}
+        expected  [1.0, 1.0, 0.0, 0.0]
     """
     turn_rewards = case["input"]["turn_rewards"]
     turns = case["input"]["turns"]
@@ -388,66 +455,71 @@ def test_every_turn_of_a_session_gets_the_released_reward(
     rewards_of_turns = [group.members[0].reward for group in groups]
     # Turns that were not taken have no reward.
     turns_not_taken = len(turn_rewards) - turns
-    assert_agrees(rewards_of_turns + [0.0] * turns_not_taken)
+    assert_matches_authors_code(rewards_of_turns + [0.0] * turns_not_taken)
 
 
-@pytest.mark.vectors("memory_r2", "policy-loss-*")
-def test_the_policy_loss_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A case has tokens' log-probabilities before and after a step of training.
+def padded(rows: list[list[float]]) -> list[list[float]]:
+    """Return rows of numbers that are all as long as the longest one, with zeros at the end."""
+    width = max(len(row) for row in rows)
+    return [row + [0.0] * (width - len(row)) for row in rows]
 
-    It also has their advantages and settings such as the clip of 0.2, and expects the loss of GRPO.
+
+@pytest.mark.cases_from_authors_code("memory_r2", "policy-loss-*")
+def test_the_policy_loss_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """The loss of GRPO compares the tokens' log-probabilities before and after a step of training.
+
+    In the example they did not change, so the loss is the advantage of 1 with another sign.
+
+    Example of a case:
+        input     {"old_logprobs": [[-1, -1, -1, -1]], "logprobs": [[-1, -1, -1, -1]],
+                  "advantages": [[1, 1, 1, 1]], "clip": 0.2}
+        expected  {"loss": -1.0}
     """
     torch = pytest.importorskip("torch", reason="local models need the local extra")
     from mempiler.engines.local.loss import grpo_loss
 
     rows, settings = policy_rows(case["input"])
-    width = max(len(old_logprobs) for old_logprobs, _, _ in rows)
+    old_logprobs = torch.tensor(padded([old for old, _, _ in rows]))
+    new_logprobs = torch.tensor(padded([new for _, new, _ in rows]))
+    row_advantages = torch.tensor([float(advantage) for _, _, advantage in rows])
+    # 1 for a token, 0 for the padding behind a short row.
+    mask = torch.tensor(padded([[1.0] * len(old) for old, _, _ in rows]))
 
-    def padded(values: list[float]) -> list[float]:
-        return values + [0.0] * (width - len(values))
-
-    old_logprobs_of_rows: list[list[float]] = []
-    new_logprobs_of_rows: list[list[float]] = []
-    mask_of_rows: list[list[float]] = []
-    advantage_of_rows: list[float] = []
-    for old_logprobs, new_logprobs, advantage in rows:
-        old_logprobs_of_rows.append(padded(old_logprobs))
-        new_logprobs_of_rows.append(padded(new_logprobs))
-        # 1 for a token, 0 for the padding behind a short row.
-        mask_of_rows.append(padded([1.0] * len(old_logprobs)))
-        advantage_of_rows.append(float(advantage))
-
-    old = torch.tensor(old_logprobs_of_rows)
-    new = torch.tensor(new_logprobs_of_rows)
-    mask = torch.tensor(mask_of_rows)
-    row_advantages = torch.tensor(advantage_of_rows)
-    loss = grpo_loss(new, old, row_advantages, mask, settings=Reinforcement(**settings))
+    loss = grpo_loss(
+        new_logprobs, old_logprobs, row_advantages, mask, settings=Reinforcement(**settings)
+    )
 
     # The other numbers of the released function are for its logs.
-    assert_agrees(float(loss), case["expected"]["loss"], tolerance=TOLERANCE_OF_FLOAT32)
+    assert_matches_authors_code(
+        float(loss), case["expected"]["loss"], tolerance=TOLERANCE_OF_FLOAT32
+    )
 
 
 # Questions and their evidence.
 
 
-@pytest.mark.vectors("memory_r2", "dia-*")
-def test_turn_ids_of_evidence_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("memory_r2", "dia-*")
+def test_turn_ids_of_evidence_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """Evidence names the turns that the answer to a question rests on.
+    """Evidence names turns: D8:17 is turn 17 of session 8.
 
-    From the evidence "D1:4,D2:5" the turn 4 of session 1 is read.
+    Example of a case:
+        input     {"dia_id": "D8:17"}
+        expected  {"reward": [8, 17]}
     """
     dia_id = case["input"]["dia_id"]
     turn_ids = evidence_ids([dia_id] if isinstance(dia_id, str) else [])
 
-    # "D8:17" is [8, 17] in the vectors.
+    # "D8:17" is [8, 17] in the cases.
     numbers: list[list[int]] = []
     for turn_id in turn_ids:
         session, turn = turn_id.removeprefix("D").split(":")
         numbers.append([int(session), int(turn)])
 
-    assert_agrees(numbers or [[None, None]], [case["expected"]["reward"]])
+    assert_matches_authors_code(numbers or [[None, None]], [case["expected"]["reward"]])
 
 
 LoadQuestions = Callable[..., Locomo]
@@ -495,27 +567,33 @@ def session_that_allows(questions: Locomo) -> int | None:
     raise AssertionError("the question can never be asked")
 
 
-@pytest.mark.vectors("memory_r2", "latest-session-*")
-def test_a_question_waits_for_the_released_session(
-    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+@pytest.mark.cases_from_authors_code("memory_r2", "latest-session-*")
+def test_a_question_waits_for_the_same_session_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
 ) -> None:
-    """A question waits for the last session that its evidence names.
+    """A question waits for the last session that its evidence names: D9:1 is in session 9.
 
-    For the evidence D9:1 and D2:2 it is session 9.
+    Example of a case:
+        input     {"evidence": ["D9:1", "D2:2"]}
+        expected  9
     """
     questions = load_questions(case["input"]["evidence"])
 
-    assert_agrees(session_that_allows(questions))
+    assert_matches_authors_code(session_that_allows(questions))
 
 
-@pytest.mark.vectors("memory_r2", "question-time-*")
-def test_a_question_is_asked_in_the_released_sessions(
-    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+@pytest.mark.cases_from_authors_code("memory_r2", "question-time-*")
+def test_a_question_is_asked_in_the_same_sessions_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
 ) -> None:
-    """While a memory is written, a question is asked as soon as its last evidence was said.
+    """A question is asked while a memory is written, as soon as its last evidence was said.
 
     In the session of its last evidence it is "current"; later it is "distant". It is None as long
-    as it cannot be asked.
+    as it cannot be asked. The first number of "session_last" is the current session.
+
+    Example of a case:
+        input     {"evidence": ["D1:1"], "category": 1, "session_last": [2, 9]}
+        expected  "distant"
     """
     inputs = case["input"]
     session = session_that_allows(load_questions(inputs["evidence"], category=inputs["category"]))
@@ -528,17 +606,18 @@ def test_a_question_is_asked_in_the_released_sessions(
     else:
         ours = "distant"
 
-    assert_agrees(ours)
+    assert_matches_authors_code(ours)
 
 
-@pytest.mark.vectors("memory_r2", "evidence-per-session-*")
-def test_each_session_has_the_released_evidence(
-    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+@pytest.mark.cases_from_authors_code("memory_r2", "evidence-per-session-*")
+def test_each_session_has_the_same_evidence_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
 ) -> None:
-    """A case has the evidence of all questions, and expects which of it is in each session.
+    """A session is rewarded for the questions whose evidence it has: D3:2 is in session 3.
 
-    A session is rewarded for the questions whose evidence it has. Evidence in D9 is in none of the
-    first three.
+    Example of a case:
+        input     {"evidence_by_question": [["D1:1", "D3:2"], ["D2:1"]], "sessions": 3}
+        expected  {"1": ["D1:1"], "2": ["D2:1"], "3": ["D3:2"]}
     """
     questions = load_questions(*case["input"]["evidence_by_question"])
     examples = tuple(questions.examples)
@@ -553,44 +632,64 @@ def test_each_session_has_the_released_evidence(
         # The id of session 1 is "D1".
         evidence_by_session[session.id.removeprefix("D")] = evidence
 
-    assert_agrees(evidence_by_session)
+    assert_matches_authors_code(evidence_by_session)
 
 
-@pytest.mark.vectors("memory_r2", "split")
-def test_the_split_is_the_released_one(
-    case: Case, assert_agrees: AssertAgrees, load_questions: LoadQuestions
+@pytest.mark.cases_from_authors_code("memory_r2", "split")
+def test_the_split_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
 ) -> None:
-    """The conversations of training, validation and test are the released ones.
+    """The conversations of training, validation and test are fixed.
 
-    Questions of category 5 are left out, and a training asks questions about earlier sessions too.
+    The only case:
+        expected  {"train": ["conv-43", "conv-47"], "validation": ["conv-44"], "test": ["conv-41",
+                  "conv-49", "conv-50", "conv-42", "conv-48", "conv-30", "conv-26"], ...}
     """
     expected = case["expected"]
     conversations = [*expected["train"], *expected["validation"], *expected["test"]]
     questions = load_questions(["D1:1"])
+
     split = Locomo(questions.examples, questions.source, conversations=conversations).fixed_split()
+
     assert split is not None
-    train, validation, test = split
+    ours = [sorted(part) for part in split]
+    theirs = [sorted(expected[part]) for part in ("train", "validation", "test")]
+    assert_matches_authors_code(ours, theirs)
 
-    questions_of_category_5 = load_questions(["D1:1"], category=5)
-    [example_of_category_5] = questions_of_category_5.examples
-    [example] = questions.examples
-    # A question about session 1 is asked after session 9 too.
-    questions_after_session_9 = questions_after([example], example.history, sessions=9)
 
-    ours = {
-        "train": sorted(train),
-        "validation": sorted(validation),
-        "test": sorted(test),
-        "skip_category_5": not questions_of_category_5.in_headline(example_of_category_5),
-        "cumulative_training_questions": bool(questions_after_session_9),
-    }
-    theirs = {
-        **expected,
-        "train": sorted(expected["train"]),
-        "validation": sorted(expected["validation"]),
-        "test": sorted(expected["test"]),
-    }
-    assert_agrees(ours, theirs)
+@pytest.mark.cases_from_authors_code("memory_r2", "split")
+def test_questions_of_category_5_are_left_out_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
+) -> None:
+    """A question that is left out is not in the headline score.
+
+    The only case:
+        expected  {"skip_category_5": true, ...}
+    """
+    questions = load_questions(["D1:1"], category=5)
+    [question] = questions.examples
+
+    is_left_out = not questions.in_headline(question)
+
+    assert_matches_authors_code(is_left_out, case["expected"]["skip_category_5"])
+
+
+@pytest.mark.cases_from_authors_code("memory_r2", "split")
+def test_a_training_asks_about_earlier_sessions_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, load_questions: LoadQuestions
+) -> None:
+    """A question about session 1 is asked after session 9, too.
+
+    The only case:
+        expected  {"cumulative_training_questions": true, ...}
+    """
+    [question] = load_questions(["D1:1"]).examples
+
+    questions = questions_after([question], question.history, sessions=9)
+
+    assert_matches_authors_code(
+        questions == [question], case["expected"]["cumulative_training_questions"]
+    )
 
 
 # Groups of completions for LoGo-GRPO.
@@ -667,7 +766,9 @@ def grouping_of(batch: Batch) -> Grouping:
     return Grouping(number, member_counts, has_one_per_key=len(keys) == len(batch.groups))
 
 
-def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAgrees) -> None:
+def assert_grouping_agrees(
+    batch: Batch, expected: Case, assert_matches_authors_code: AssertMatches
+) -> None:
     """Compare number, size and keys of groups with the released ones.
 
     What local groups start from is checked in tests/optimizers/logo_grpo/test_rollouts.py.
@@ -676,17 +777,22 @@ def assert_grouping_agrees(batch: Batch, expected: Case, assert_agrees: AssertAg
     assert grouping.has_one_per_key
     [members_each] = grouping.member_counts
     ours = {"groups": grouping.number, "members_each": members_each}
-    assert_agrees(ours, {name: expected[name] for name in ours})
+    assert_matches_authors_code(ours, {name: expected[name] for name in ours})
 
 
-@pytest.mark.vectors("memory_r2", "groups-global")
-def test_global_groups_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees, collect: Collect
+@pytest.mark.cases_from_authors_code("memory_r2", "groups-global")
+def test_global_groups_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, collect: Collect
 ) -> None:
     """A group has the completions that are compared with each other.
 
     A global group has one member for each of the 16 rollouts, and stands for one session and one
     role, so 3 sessions with 2 roles have 6.
+
+    Example of a case:
+        input     {"rollouts": 16, "conversations": 1, "sessions": 3, "roles": 2}
+        expected  {"groups": 6, "members_each": 16, "one_group_per": "conversation, session,
+                  role"}
     """
     assert case["expected"]["one_group_per"] == "conversation, session, role"
 
@@ -696,16 +802,20 @@ def test_global_groups_are_the_released_ones(
         num_rollouts=case["input"]["rollouts"],
     )
 
-    assert_grouping_agrees(batch, case["expected"], assert_agrees)
+    assert_grouping_agrees(batch, case["expected"], assert_matches_authors_code)
 
 
-@pytest.mark.vectors("memory_r2", "groups-local")
-def test_local_groups_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees, collect: Collect
+@pytest.mark.cases_from_authors_code("memory_r2", "groups-local")
+def test_local_groups_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, collect: Collect
 ) -> None:
     """A local group runs one session several times from the same memory.
 
     Two sessions with two roles, each run 4 times, make 4 groups of 4.
+
+    Example of a case:
+        input     {"inner_n": 4, "sessions_drawn": 2, "roles": 2}
+        expected  {"groups": 4, "members_each": 4}
     """
     assert case["expected"]["one_group_per"] == "drawn session, role"
 
@@ -718,7 +828,7 @@ def test_local_groups_are_the_released_ones(
         local_fraction=1.0,
     )
 
-    assert_grouping_agrees(batch, case["expected"], assert_agrees)
+    assert_grouping_agrees(batch, case["expected"], assert_matches_authors_code)
 
 
 def drawn_sessions(batch: Batch) -> dict[str, set[Any]]:
@@ -734,14 +844,19 @@ def are_all_equal(sets: list[set[Any]]) -> bool:
     return all(other == sets[0] for other in sets)
 
 
-@pytest.mark.vectors("memory_r2", "groups-draw")
-def test_sessions_are_drawn_to_be_run_again_as_released(
-    case: Case, assert_agrees: AssertAgrees, collect: Collect
+@pytest.mark.cases_from_authors_code("memory_r2", "groups-draw")
+def test_sessions_are_drawn_to_be_run_again_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, collect: Collect
 ) -> None:
     """By default half of the sessions are drawn for local groups.
 
     A case expects what a coin is thrown for (the sessions of the whole batch, or of each
     conversation), and how many rollouts of a conversation are continued.
+
+    Example of a case:
+        input     {"inner_sampling_fraction": 0.5}
+        expected  {"coin_per": "session, for the whole batch",
+                  "rollouts_taken_per_conversation": 1}
     """
     assert TrainingSettings().local_fraction == case["input"]["inner_sampling_fraction"]
 
@@ -765,4 +880,6 @@ def test_sessions_are_drawn_to_be_run_again_as_released(
         (group.key.history, group.key.start, group.key.role) for group in batches[0].groups
     )
     rollouts_taken = max(groups_per_start.values(), default=1)
-    assert_agrees({"coin_per": coin_per, "rollouts_taken_per_conversation": rollouts_taken})
+    assert_matches_authors_code(
+        {"coin_per": coin_per, "rollouts_taken_per_conversation": rollouts_taken}
+    )

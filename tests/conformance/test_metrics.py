@@ -4,9 +4,9 @@ These are benchmarks of questions about long conversations. Some score the words
 ask a model (the judge) whether it is right, and some count how much evidence was found.
 
 A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
-result. `assert_agrees` compares our result with it; see `conftest.py`.
+result. `assert_matches_authors_code` compares our result with it; see `conftest.py`.
 
-At the end: every vector (case) of this folder is tested, and the table of deviations is right.
+At the end: every case of this folder is tested, and the table of deviations is right.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mempiler.signatures.answering import ChooseFromContext
 from tests.data.forms import load
 from tests.runs.evaluations import evaluation, row
 
-from .conftest import AssertAgrees, Case, deviations, vectors
+from .conftest import AssertMatches, Case, deviations, vectors
 
 # LongMemEval.
 
@@ -53,13 +53,16 @@ def without_depth(metrics: dict[str, float]) -> dict[str, float]:
     return {name.partition("@")[0]: value for name, value in metrics.items()}
 
 
-@pytest.mark.vectors("longmemeval_metrics", "retrieval-[!r]*")
-def test_retrieval_metrics_of_sessions_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("longmemeval_metrics", "retrieval-[!r]*")
+def test_retrieval_metrics_of_sessions_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """A case has a ranking of sessions, such as s1, s2, s0, the gold sessions, and the depth k.
+    """Recall of any gold session, recall of all, and NDCG among the first k of a ranking.
 
-    It expects recall of any gold session, recall of all, and NDCG among the first k.
+    Example of a case:
+        input     {"ranked": ["s5"], "gold": ["s5", "s1"], "sessions": ["s0", "s1", "s2",
+                  "s3", "s4", "s5", "s6", "s7"], "k": 1}
+        expected  {"recall_any": 1.0, "recall_all": 0.0, "ndcg": 1.0}
     """
     inputs = case["input"]
 
@@ -70,7 +73,7 @@ def test_retrieval_metrics_of_sessions_are_the_released_ones(
         k=inputs["k"],
     )
 
-    assert_agrees(without_depth(metrics))
+    assert_matches_authors_code(without_depth(metrics))
 
 
 def sessions_of_turns(turn_ids: list[str]) -> list[str]:
@@ -78,13 +81,16 @@ def sessions_of_turns(turn_ids: list[str]) -> list[str]:
     return [turn_id.partition("_")[0] for turn_id in turn_ids]
 
 
-@pytest.mark.vectors("longmemeval_metrics", "turn2session-*")
-def test_retrieval_metrics_of_turns_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("longmemeval_metrics", "turn2session-*")
+def test_retrieval_metrics_of_turns_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """The same metrics where single turns, such as s0_1, were ranked.
+    """Single turns were ranked here. The turn "s1_1" counts for its session, s1.
 
-    A turn counts for its session.
+    Example of a case:
+        input     {"ranked_turns": ["s1_1", "s0_1", "s2_1", "s3_1", "s0_2", "s0_3", "s1_2"],
+                  "gold_turns": ["s1_2"], "k": 1}
+        expected  {"recall_any": 1.0, "recall_all": 1.0, "ndcg": 1.0}
     """
     inputs = case["input"]
 
@@ -95,16 +101,20 @@ def test_retrieval_metrics_of_turns_are_the_released_ones(
         k=inputs["k"],
     )
 
-    assert_agrees(without_depth(metrics))
+    assert_matches_authors_code(without_depth(metrics))
 
 
-@pytest.mark.vectors("longmemeval_metrics", "dcg-*")
-def test_dcg_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """DCG adds the relevances of results. Those behind the second place count less.
+@pytest.mark.cases_from_authors_code("longmemeval_metrics", "dcg-*")
+def test_dcg_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """DCG adds the relevances of the first k results. Those behind the second place count less.
 
-    The relevances 0, 1, 0 have a gain of 1 up to the third place.
+    Example of a case:
+        input     {"relevances": [0, 1, 0], "k": 3}
+        expected  1.0
     """
-    assert_agrees(dcg(case["input"]["relevances"], case["input"]["k"]))
+    assert_matches_authors_code(dcg(case["input"]["relevances"], case["input"]["k"]))
 
 
 WORDS_OF_JUDGE_PROMPTS = {
@@ -126,20 +136,23 @@ def kind_of_judge_prompt(prompt: str) -> str:
     raise AssertionError(f"no prompt of a known kind: {prompt}")
 
 
-@pytest.mark.vectors(
+@pytest.mark.cases_from_authors_code(
     "longmemeval_metrics",
     "judge-single-*",
     "judge-multi-*",
     "judge-temporal-*",
     "judge-knowledge-*",
 )
-def test_the_prompt_of_a_question_is_of_the_released_kind(
-    case: Case, assert_agrees: AssertAgrees, tmp_path: Path, scripted: Any
+def test_the_prompt_of_a_question_is_of_the_same_kind_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, tmp_path: Path, scripted: Any
 ) -> None:
-    """Different kinds of questions are judged by different prompts.
+    """Questions of different types are judged by different prompts.
 
-    A multi-session question is judged by the "plain" prompt, an unanswerable one by that for
-    abstentions. A case has the type and the id of a question.
+    Words of the prompt show of which kind it is.
+
+    Example of a case:
+        input     {"question_type": "multi-session", "question_id": "q1"}
+        expected  "plain"
     """
     lm = scripted(lambda *call: {"verdict": "yes"})
     questions = load(tmp_path, "longmemeval", lambda question: question.update(case["input"]))
@@ -148,25 +161,32 @@ def test_the_prompt_of_a_question_is_of_the_released_kind(
     questions.score(questions.examples[0], Prediction(answer="In May."))
 
     assert lm.engine.calls.total() == 1
-    assert_agrees(kind_of_judge_prompt(lm.engine.system))
+    assert_matches_authors_code(kind_of_judge_prompt(lm.engine.system))
 
 
-@pytest.mark.vectors("longmemeval_metrics", "judge-unknown-*")
+@pytest.mark.cases_from_authors_code("longmemeval_metrics", "judge-unknown-*")
 def test_an_unknown_type_of_question_is_refused(case: Case, tmp_path: Path) -> None:
-    """The released code fails too; such a case expects its error."""
+    """The released code fails for such a type, and our benchmark refuses to load it.
+
+    Example of a case:
+        input     {"question_type": "unknown", "question_id": "q1"}
+        expected  {"error": "NotImplementedError"}
+    """
     with pytest.raises(DataError, match="question_type"):
         load(tmp_path, "longmemeval", lambda question: question.update(case["input"]))
 
     assert "error" in case["expected"]
 
 
-@pytest.mark.vectors("longmemeval_metrics", "judge-reply-*")
-def test_the_verdict_of_a_reply_is_read_as_released(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+@pytest.mark.cases_from_authors_code("longmemeval_metrics", "judge-reply-*")
+def test_the_verdict_of_a_reply_is_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
-    """The reply "yes" of a judge means that the answer is right.
+    """A judge replies whether an answer is right. None stands for a reply that cannot be read.
 
-    None stands for a reply that cannot be read.
+    Example of a case:
+        input     {"reply": "YES."}
+        expected  true
     """
     completion = f"[[ ## verdict ## ]]\n{case['input']['reply']}"
     judge = LongMemEvalJudge(scripted(lambda *call: completion), adapter())
@@ -176,14 +196,17 @@ def test_the_verdict_of_a_reply_is_read_as_released(
     except AdapterParseError:
         verdict = None
 
-    assert_agrees(verdict)
+    assert_matches_authors_code(verdict)
 
 
-@pytest.mark.vectors("longmemeval_metrics", "sums-*")
-def test_sums_over_questions_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A case has questions with their types, and whether each was answered correctly.
+@pytest.mark.cases_from_authors_code("longmemeval_metrics", "sums-*")
+def test_sums_over_questions_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """The accuracy over all questions is expected, its mean over the types, and that of each type.
 
-    It expects the accuracy over all questions, its mean over the types, and that of each type.
+    In a case, every question has its type, and whether it was answered correctly:
+        {"question_id": "q0", "question_type": "single-session-user", "correct": true}
     """
     rows: list[Any] = []
     for question in case["input"]["rows"]:
@@ -200,7 +223,7 @@ def test_sums_over_questions_are_the_released_ones(case: Case, assert_agrees: As
     sums = LongMemEval.load().scorer.aggregate(rows)
     types = evaluation(rows, expected=TYPES).by_category()
 
-    assert_agrees(
+    assert_matches_authors_code(
         {
             "task_averaged": sums["task-averaged accuracy"],
             "overall": sums["overall accuracy"],
@@ -210,55 +233,96 @@ def test_sums_over_questions_are_the_released_ones(case: Case, assert_agrees: As
     )
 
 
-@pytest.mark.vectors("longmemeval_metrics", "retrieval-report-*")
-def test_the_mean_of_a_retrieval_metric_is_the_released_one(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("longmemeval_metrics", "retrieval-report-*")
+def test_the_mean_of_a_retrieval_metric_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """The values 1.0 and 0.0 of two questions have the mean 0.5."""
+    """The mean is taken over all questions.
+
+    Example of a case:
+        input     {"recall_all_at_5": [{"question_id": "a", "value": 1.0},
+                  {"question_id": "b", "value": 0.0}]}
+        expected  0.5
+    """
     rows = [
         row(question["question_id"], recall={"recall_all@5": question["value"]})
         for question in case["input"]["recall_all_at_5"]
     ]
 
-    assert_agrees(evaluation(rows).retrieval()["recall_all@5"])
+    assert_matches_authors_code(evaluation(rows).retrieval()["recall_all@5"])
 
 
 # LoCoMo.
 
 
-@pytest.mark.vectors("locomo_metrics", "answer-*")
-def test_answers_are_scored_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The answer "pottery," gets 1.0 where "pottery" is right, in a question of category 4."""
+@pytest.mark.cases_from_authors_code("locomo_metrics", "answer-*")
+def test_answers_are_scored_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """The score is the F1 of the words, by rules that depend on the category of the question.
+
+    Example of a case:
+        input     {"category": 1, "gold": "May 2023", "answer": "She moved in May 2023"}
+        expected  0.5714285714285715
+    """
     category = str(case["input"]["category"])
     gold = str(case["input"]["gold"])
     example = dspy.Example(category=category, answer=gold, evidence=())
 
     score = LocomoF1().score(example, dspy.Prediction(answer=case["input"]["answer"]))
 
-    assert_agrees(score.value)
+    assert_matches_authors_code(score.value)
 
 
-@pytest.mark.vectors("locomo_metrics", "normalise-*")
-def test_texts_are_cut_into_the_released_words(case: Case, assert_agrees: AssertAgrees) -> None:
-    """Punctuation is removed before a text is cut, so "and/or" is the word "andor"."""
-    assert_agrees(" ".join(words(case["input"]["text"])))
+@pytest.mark.cases_from_authors_code("locomo_metrics", "normalise-*")
+def test_texts_are_cut_into_the_words_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """Articles, "and" and punctuation are removed from a text before it is cut.
+
+    Example of a case:
+        input     {"text": "The Cat and a Dog"}
+        expected  "cat dog"
+    """
+    assert_matches_authors_code(" ".join(words(case["input"]["text"])))
 
 
-@pytest.mark.vectors("locomo_metrics", "exact-*")
-def test_exact_match_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The answer "apple" does not match "apple pie"."""
-    assert_agrees(bool(exact_match(case["input"]["answer"], case["input"]["gold"])))
+@pytest.mark.cases_from_authors_code("locomo_metrics", "exact-*")
+def test_exact_match_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """An answer matches only if it has the same words.
+
+    Example of a case:
+        input     {"answer": "apple", "gold": "apple pie"}
+        expected  false
+    """
+    assert_matches_authors_code(bool(exact_match(case["input"]["answer"], case["input"]["gold"])))
 
 
-@pytest.mark.vectors("locomo_metrics", "rouge-*")
-def test_rouge_l_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """The answer "the" shares nothing with "apple", so its ROUGE-L is 0."""
-    assert_agrees(rouge_l(case["input"]["answer"], case["input"]["gold"]))
+@pytest.mark.cases_from_authors_code("locomo_metrics", "rouge-*")
+def test_rouge_l_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """ROUGE-L compares the words of two texts; these have none in common.
+
+    Example of a case:
+        input     {"answer": "the", "gold": "apple"}
+        expected  0.0
+    """
+    assert_matches_authors_code(rouge_l(case["input"]["answer"], case["input"]["gold"]))
 
 
-@pytest.mark.vectors("locomo_metrics", "recall-*")
-def test_recall_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """Of the evidence D1:1 and D2:2, a context with D1:1 recalls half."""
+@pytest.mark.cases_from_authors_code("locomo_metrics", "recall-*")
+def test_recall_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """Recall is the share of the evidence that is in the context, here one of two turns.
+
+    Example of a case:
+        input     {"evidence": ["D1:1", "D2:2"], "context": ["D1:1"]}
+        expected  0.5
+    """
     evidence = case["input"]["evidence"]
     sources: list[list[str]] = []
     for context_id in case["input"]["context"] or ():
@@ -269,7 +333,7 @@ def test_recall_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> 
         else:
             sources.append([context_id])
 
-    assert_agrees(evidence_recall(evidence, sources, len(sources)))
+    assert_matches_authors_code(evidence_recall(evidence, sources, len(sources)))
 
 
 # ImplexConv.
@@ -286,14 +350,23 @@ def opposed_question(answer: str) -> Example:
     )
 
 
-@pytest.mark.vectors("implexconv_metrics", "text-*")
-def test_scores_of_words_are_the_released_ones(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A case has a reference and a response, and expects BLEU-1 to BLEU-3 and ROUGE-L."""
+@pytest.mark.cases_from_authors_code("implexconv_metrics", "text-*")
+def test_scores_of_words_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A case expects BLEU-1 to BLEU-3, and the F1 of ROUGE-L.
+
+    Example of a case:
+        input     {"reference": "the knee hurts on stairs",
+                  "response": "try swimming because the knee hurts"}
+        expected  {"bleu": [0.5, 0.447213595499958, 0.3721003696282278],
+                  "rouge_l_f": 0.5454545404958678}
+    """
     example = opposed_question(case["input"]["reference"])
 
     parts = WordsAndSessions().score(example, Prediction(answer=case["input"]["response"])).parts
 
-    assert_agrees(
+    assert_matches_authors_code(
         {
             "bleu": [parts["bleu1"], parts["bleu2"], parts["bleu3"]],
             "rouge_l_f": parts["rouge_l"],
@@ -301,13 +374,15 @@ def test_scores_of_words_are_the_released_ones(case: Case, assert_agrees: Assert
     )
 
 
-@pytest.mark.vectors("implexconv_metrics", "judge-reply-*")
-def test_the_verdict_of_an_acknowledgement_is_read_as_released(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+@pytest.mark.cases_from_authors_code("implexconv_metrics", "judge-reply-*")
+def test_the_verdict_of_an_acknowledgement_is_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
-    """The reply "1 because" of a judge is the score 1.
+    """A judge replies with the score of an answer. None stands for a reply that cannot be read.
 
-    None stands for a reply that cannot be read.
+    Example of a case:
+        input     {"reply": "Score: 1"}
+        expected  {"error": "ValueError"}
     """
     completion = f"[[ ## reasoning ## ]]\n-\n[[ ## verdict ## ]]\n{case['input']['reply']}"
     lm = scripted(lambda *call: completion)
@@ -320,7 +395,7 @@ def test_the_verdict_of_an_acknowledgement_is_read_as_released(
 
     # Where the released code fails, "expected" holds its error.
     expected = case["expected"]
-    assert_agrees(verdict, None if isinstance(expected, dict) else expected)
+    assert_matches_authors_code(verdict, None if isinstance(expected, dict) else expected)
 
 
 # PersonaMem.
@@ -360,52 +435,64 @@ both_ways_to_answer = pytest.mark.parametrize("to_answer", [raw_answer, read_cho
 
 
 @both_ways_to_answer
-@pytest.mark.vectors("personamem_parse", "v1-[0-9]*")
-def test_letters_of_version_1_are_read_as_released(
-    case: Case, assert_agrees: AssertAgrees, to_answer: Callable[[str], str]
+@pytest.mark.cases_from_authors_code("personamem_parse", "v1-[0-9]*")
+def test_letters_of_version_1_are_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, to_answer: Callable[[str], str]
 ) -> None:
-    """A case has a reply, and expects for which gold letters it counts as right.
+    """A reply chooses one of the options a to d. "a or b" is right for none of them.
 
-    The reply "(b)" is right for b only, and "a or b" for no letter.
+    Example of a case:
+        input     {"response": "(b)"}
+        expected  {"right_for": ["b"]}
     """
     answer = to_answer(case["input"]["response"])
 
-    assert_agrees({"right_for": letters_for_which_it_is_right(LetterAccuracy(), answer)})
+    assert_matches_authors_code(
+        {"right_for": letters_for_which_it_is_right(LetterAccuracy(), answer)}
+    )
 
 
-@pytest.mark.vectors("personamem_parse", "v1-gold-*")
-def test_gold_letters_of_version_1_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("personamem_parse", "v1-gold-*")
+def test_gold_letters_of_version_1_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """A case has a reply and a gold letter, and expects whether the reply is right.
+    """The gold letter is that of the right option. A reply is wrong where it is missing.
 
-    The reply "(a)" is wrong where the gold letter is missing.
+    Example of a case:
+        input     {"response": "(a)", "gold": "(A)"}
+        expected  true
     """
-    assert_agrees(is_right(LetterAccuracy(), case["input"]["response"], case["input"]["gold"]))
+    assert_matches_authors_code(
+        is_right(LetterAccuracy(), case["input"]["response"], case["input"]["gold"])
+    )
 
 
 @both_ways_to_answer
-@pytest.mark.vectors("personamem_parse", "v2-[0-9]*")
-def test_final_answers_of_version_2_are_read_as_released(
-    case: Case, assert_agrees: AssertAgrees, to_answer: Callable[[str], str]
+@pytest.mark.cases_from_authors_code("personamem_parse", "v2-[0-9]*")
+def test_final_answers_of_version_2_are_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, to_answer: Callable[[str], str]
 ) -> None:
-    """From the reply "Final Answer: A" the letter A is read.
+    """None is expected for a reply that names no single letter.
 
-    None is expected for a reply that names no single letter.
+    Example of a case:
+        input     {"response": "final answer: b"}
+        expected  "B"
     """
     answer = to_answer(case["input"]["response"])
     letters = letters_for_which_it_is_right(FinalLetterAccuracy(), answer)
 
-    assert_agrees(letters[0].upper() if len(letters) == 1 else None)
+    assert_matches_authors_code(letters[0].upper() if len(letters) == 1 else None)
 
 
-@pytest.mark.vectors("personamem_parse", "v2-boxed-*")
-def test_boxed_letters_of_version_2_are_read_as_released(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("personamem_parse", "v2-boxed-*")
+def test_boxed_letters_of_version_2_are_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """The reply "\\boxed{a}" is right for the gold "(a) x", and "\\boxed{(a)}" is not.
+    r"""The score is 1 if the letter in the box is that of the gold option, "(a) x".
 
-    The gold of version 2 is a letter in brackets and the text of its option.
+    Example of a case:
+        input     {"response": "\\boxed{a}", "gold": "(a) x"}
+        expected  1.0
     """
     reply = case["input"]["response"]
     gold_letter, _, _ = case["input"]["gold"].partition(" ")
@@ -413,44 +500,45 @@ def test_boxed_letters_of_version_2_are_read_as_released(
     chosen_option = read_choice(reply)
     score = 1.0 if is_right(FinalLetterAccuracy(), chosen_option, gold_letter) else 0.0
 
-    assert_agrees(score)
+    assert_matches_authors_code(score)
 
 
-# The vectors and the table of deviations.
+# The cases, and the table of deviations.
 
 HERE = Path(__file__).parent
 FILES = sorted(path.stem for path in HERE.glob("*.jsonl"))
+MARKER = "pytest.mark.cases_from_authors_code"
 
 
-class VectorsMarker(NamedTuple):
-    """The arguments of `@pytest.mark.vectors(...)`."""
+class CasesMarker(NamedTuple):
+    """The arguments of `@pytest.mark.cases_from_authors_code(...)`."""
 
     file: str
     patterns: list[str]
 
 
-def markers_in(test_file: Path) -> list[VectorsMarker]:
+def markers_in(test_file: Path) -> list[CasesMarker]:
     """Return the markers in the source of a test file."""
-    markers: list[VectorsMarker] = []
+    markers: list[CasesMarker] = []
     for node in ast.walk(ast.parse(test_file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.vectors":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == MARKER:
             file, *patterns = [ast.literal_eval(argument) for argument in node.args]
-            markers.append(VectorsMarker(file, patterns or ["*"]))
+            markers.append(CasesMarker(file, patterns or ["*"]))
     return markers
 
 
 @pytest.fixture(scope="module")
-def all_markers() -> list[VectorsMarker]:
+def all_markers() -> list[CasesMarker]:
     """The markers of all tests in this folder."""
-    markers: list[VectorsMarker] = []
+    markers: list[CasesMarker] = []
     for test_file in HERE.glob("test_*.py"):
         markers.extend(markers_in(test_file))
     return markers
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_case_of_the_vectors_is_tested(file: str, all_markers: list[VectorsMarker]) -> None:
-    """The markers `@pytest.mark.vectors` of all tests name each case of a file."""
+def test_every_case_of_a_file_is_tested(file: str, all_markers: list[CasesMarker]) -> None:
+    """The markers `@pytest.mark.cases_from_authors_code` of all tests name each case of a file."""
     untested_ids = {case["id"] for case in vectors(file)}
     assert untested_ids
 
@@ -462,7 +550,7 @@ def test_every_case_of_the_vectors_is_tested(file: str, all_markers: list[Vector
     assert untested_ids == set()
 
 
-def test_the_table_of_deviations_names_files_of_vectors() -> None:
+def test_the_table_of_deviations_names_files_of_cases() -> None:
     """A table in docs/coverage.md lists the cases in which our result differs on purpose."""
     assert deviations()
     assert deviations().keys() <= set(FILES)

@@ -6,7 +6,7 @@ predicts how a user reacts to a record, such as a video, by answering Yes or No 
 fields.
 
 A case (of a file `.jsonl`) was made by running the released code: it has an input, and the expected
-result. `assert_agrees` compares our result with it; see `conftest.py`.
+result. `assert_matches_authors_code` compares our result with it; see `conftest.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mempiler.signatures.pal import SelectSolutions
 
 from tests.runs.evaluations import row
 
-from .conftest import AssertAgrees, Case
+from .conftest import AssertMatches, Case
 
 # PAL-Bench.
 
@@ -75,32 +75,50 @@ def mean_bleu_of_restatements(pairs: Iterable[tuple[str, str]]) -> dict[str, flo
     return with_released_names(scorer.aggregate(rows_with_parts(parts)))
 
 
-@pytest.mark.vectors("pal_metrics", "bleu-*")
-def test_bleu_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """BLEU compares groups of words; a case has a requirement and its restatement.
+@pytest.mark.cases_from_authors_code("pal_metrics", "bleu-*")
+def test_bleu_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """BLEU compares groups of words, or of Chinese characters, in two texts.
 
-    It expects BLEU-1 to BLEU-4.
+    Example of a case:
+        input     {"reference": "用户需要改善睡眠", "candidate": "改善睡眠"}
+        expected  {"bleu-1": 0.36787944117144233, "bleu-2": 0.36787944117144233,
+                  "bleu-3": 0.1720701423929801, "bleu-4": 0.11633369384516798}
     """
     pair = (case["input"]["reference"], case["input"]["candidate"])
 
-    assert_agrees(mean_bleu_of_restatements([pair]))
+    assert_matches_authors_code(mean_bleu_of_restatements([pair]))
 
 
-@pytest.mark.vectors("pal_metrics", "restate-batch-*")
-def test_bleu_of_a_batch_of_restatements_is_the_released_one(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("pal_metrics", "restate-batch-*")
+def test_bleu_of_a_batch_of_restatements_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """The figures are means over all topics, whatever user a topic belongs to."""
+    """The figures are means over all topics, whatever user a topic belongs to.
+
+    A row has the user, the topic, the requirement and its restatement.
+
+    Example of a case:
+        input     {"rows": [["0000", "topic-1", "用户需要改善睡眠", "改善睡眠"], ["0000", "topic-2",
+                  "用户想去旅行", "用户想去旅行"], ["0001", "topic-1", "安排一次体检", "预约体检"]]}
+        expected  {"bleu-1": 0.557048257009253}
+    """
     pairs = [(gold, answer) for _user, _topic, gold, answer in case["input"]["rows"]]
 
-    assert_agrees(mean_bleu_of_restatements(pairs))
+    assert_matches_authors_code(mean_bleu_of_restatements(pairs))
 
 
-@pytest.mark.vectors("pal_metrics", "generate-*")
-def test_bleu_of_solutions_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
+@pytest.mark.cases_from_authors_code("pal_metrics", "generate-*")
+def test_bleu_of_solutions_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
     """A proposed solution is compared with all solutions that the user likes.
 
-    A case has some proposals, and the liked solutions for each.
+    Example of a case:
+        input     {"generations": ["take a walk and sleep"],
+                  "liked_references": [["take a walk", "walk and sleep well tonight"]]}
+        expected  {"bleu-1": 0.7777777777777778}
     """
     generations = case["input"]["generations"]
     liked_references = case["input"]["liked_references"]
@@ -111,7 +129,7 @@ def test_bleu_of_solutions_is_the_released_one(case: Case, assert_agrees: Assert
         for solution, liked in zip(generations, liked_references, strict=True)
     ]
 
-    assert_agrees(with_released_names(scorer.aggregate(rows_with_parts(parts))))
+    assert_matches_authors_code(with_released_names(scorer.aggregate(rows_with_parts(parts))))
 
 
 def is_readable(ask_judge: Callable[[], Any]) -> bool:
@@ -123,29 +141,33 @@ def is_readable(ask_judge: Callable[[], Any]) -> bool:
     return True
 
 
-@pytest.mark.vectors("pal_metrics", "needs-points-*")
-def test_the_points_that_a_judge_of_needs_may_give_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+@pytest.mark.cases_from_authors_code("pal_metrics", "needs-points-*")
+def test_the_points_that_a_judge_of_needs_may_give_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
-    """A judge gives points for how well a need was understood.
+    r"""For how well a need was understood, a judge gives 0, 0.5, 1, 1.5 or 2 points.
 
-    A reply with 0, 0.5, 1, 1.5 or 2 points is accepted; one with 0.75 points is not.
+    Example of a case:
+        input     {"reply": "{\"analysis\": \"x\", \"score\": 0.75}"}
+        expected  {"accepted": false}
     """
     judge = NeedsJudge(scripted(lambda *call: case["input"]["reply"]), adapter())
     topic = question_about_topic().asked.topic
 
     is_accepted = is_readable(lambda: judge(topic, "to sleep well"))
 
-    assert_agrees(is_accepted, case["expected"]["accepted"])
+    assert_matches_authors_code(is_accepted, case["expected"]["accepted"])
 
 
-@pytest.mark.vectors("pal_metrics", "g-score-*")
-def test_g_score_is_the_released_one(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any
+@pytest.mark.cases_from_authors_code("pal_metrics", "g-score-*")
+def test_g_score_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any
 ) -> None:
     """The G-score is the mean of the judge's points, from 0 to 2, in percent.
 
-    The points 2 and 0 make 50.
+    Example of a case:
+        input     {"points_by_user": {"0": [2, 2, 2], "1": [0]}}
+        expected  75.0
     """
     points: list[Any] = []
     for points_of_user in case["input"]["points_by_user"].values():
@@ -159,7 +181,7 @@ def test_g_score_is_the_released_one(
     answer = Prediction(answer="to sleep well")
     parts = [scorer.score(question_about_topic(), answer).parts for _ in points]
 
-    assert_agrees(scorer.aggregate(rows_with_parts(parts))["G-score"])
+    assert_matches_authors_code(scorer.aggregate(rows_with_parts(parts))["G-score"])
 
 
 SOLUTIONS = [f"S{number}: solution {number}" for number in range(1, 9)]
@@ -173,11 +195,18 @@ def candidates_with_feedback(feedback: Iterable[Any]) -> tuple[Candidate, ...]:
     )
 
 
-@pytest.mark.vectors("pal_metrics", "select-read-*")
-def test_selections_are_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A reply selects some of eight solutions, such as S1 and S2.
+@pytest.mark.cases_from_authors_code("pal_metrics", "select-read-*")
+def test_selections_are_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    r"""A reply selects two of eight solutions, which are called S1 to S8.
 
     None is expected where it cannot be read, or where the number of solutions is wrong.
+
+    Example of a case:
+        input     {"reply": "{\"analysis\": \"x\", \"selected_solutions\": [\"S8\",
+                  \"S7\"]}"}
+        expected  {"selected": ["S8", "S7"]}
     """
     try:
         answer = read_answer(SelectSolutions, case["input"]["reply"], {"options": SOLUTIONS})
@@ -190,15 +219,21 @@ def test_selections_are_read_as_released(case: Case, assert_agrees: AssertAgrees
     parts = SelectionPoints().score(question, Prediction(answer=selection)).parts
     selected = selection if parts["valid"] else None
 
-    assert_agrees({"selected": selected}, {"selected": case["expected"]["selected"]})
+    assert_matches_authors_code({"selected": selected}, {"selected": case["expected"]["selected"]})
 
 
-@pytest.mark.vectors("pal_metrics", "s-score-*")
-def test_s_score_is_the_released_one(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A selected solution that the user likes gains points, a disliked one loses points.
+@pytest.mark.cases_from_authors_code("pal_metrics", "s-score-*")
+def test_s_score_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A solution that the user likes ("pos") gains points, a disliked one ("neg") loses some.
 
-    A case has what the user thinks of the solutions S1 to S8, and the selections; it expects the
-    mean in percent.
+    "feedback" is about the solutions S1 to S8. The user likes one of the two selected ones.
+
+    Example of a case:
+        input     {"feedback": ["pos", "neg", "neu", "neu", "pos", "neg", "neu", "neu"],
+                  "chosen_by_user": {"0": [["S1", "S3"]]}}
+        expected  50.0
     """
     candidates = candidates_with_feedback(case["input"]["feedback"])
     question = question_about_topic(candidates=candidates)
@@ -209,7 +244,7 @@ def test_s_score_is_the_released_one(case: Case, assert_agrees: AssertAgrees) ->
         for selection in selections_of_user:
             parts.append(scorer.score(question, Prediction(answer=selection)).parts)
 
-    assert_agrees(scorer.aggregate(rows_with_parts(parts))["S-score"])
+    assert_matches_authors_code(scorer.aggregate(rows_with_parts(parts))["S-score"])
 
 
 def with_our_fields(reply: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,20 +272,24 @@ def persona() -> Any:
     return benchmark("palbench.restate").examples[0].asked.persona
 
 
-@pytest.mark.vectors("pal_metrics", "dialogue-judge-*")
-def test_the_scores_that_a_judge_of_dialogues_may_give_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees, scripted: Any, persona: Any
+@pytest.mark.cases_from_authors_code("pal_metrics", "dialogue-judge-*")
+def test_the_scores_that_a_judge_of_dialogues_may_give_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, scripted: Any, persona: Any
 ) -> None:
-    """A judge gives two dialogues a score each, such as 1 and 10.
+    r"""A judge gives each of two dialogues a score from 1 to 10, so a score of 0 is refused.
 
-    A case expects whether its reply is accepted.
+    Example of a case:
+        input     {"reply": "{\"analysis\": {\"assistant-1\": \"a\", \"assistant-2\": \"b\",
+                  \"overall\": \"c\"}, \"scores\": {\"assistant-1\": 0,
+                  \"assistant-2\": 8}}"}
+        expected  {"accepted": false}
     """
     reply = json.dumps(with_our_fields(json.loads(case["input"]["reply"])))
     judge = NeedUnderstandingJudge(scripted(lambda *call: reply), adapter())
 
     is_accepted = is_readable(lambda: judge(persona, "USER: a", "USER: b", rollout=1))
 
-    assert_agrees(is_accepted, case["expected"]["accepted"])
+    assert_matches_authors_code(is_accepted, case["expected"]["accepted"])
 
 
 OUR_DIALOGUE = "ours"
@@ -281,14 +320,16 @@ class JudgeWithKnownScores:
         return baseline_score, our_score
 
 
-@pytest.mark.vectors("pal_metrics", "win-tie-lose-*")
-def test_dialogues_win_tie_or_lose_against_a_baseline_as_in_the_released_code(
-    case: Case, assert_agrees: AssertAgrees, persona: Any
+@pytest.mark.cases_from_authors_code("pal_metrics", "win-tie-lose-*")
+def test_dialogues_win_tie_or_lose_against_a_baseline_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches, persona: Any
 ) -> None:
     """A judge scores our dialogue and a baseline's six times. The higher mean wins.
 
-    A case has six pairs of scores for each of some dialogues, such as six times [8, 7]. It expects
-    how often we win, tie and lose, here one win, and both means of each dialogue: [8.0, 7.0].
+    Example of a case:
+        input     {"scores_test_baseline": {"x": [[8, 7], [8, 7], [8, 7], [8, 7], [8, 7],
+                  [8, 7]]}}
+        expected  {"counts": {"win": 1, "tie": 0, "lose": 0}, "means": {"x": [8.0, 7.0]}}
     """
     counts = {"win": 0, "tie": 0, "lose": 0}
     means: dict[str, list[float]] = {}
@@ -299,7 +340,7 @@ def test_dialogues_win_tie_or_lose_against_a_baseline_as_in_the_released_code(
         counts[comparison.outcome] += 1
         means[dialogue_name] = [comparison.own, comparison.other]
 
-    assert_agrees({"counts": counts, "means": means})
+    assert_matches_authors_code({"counts": counts, "means": means})
 
 
 # PraMem.
@@ -359,56 +400,90 @@ def metrics_by_field(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return metrics
 
 
-@pytest.mark.vectors("behavior_metrics", "aggregate-*")
-def test_metrics_of_fields_and_the_table_of_scenes_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees
-) -> None:
-    """A case has records with questions, their true values and the predicted ones.
-
-    A question is about a field such as `video_liked`. Accuracy and F1 of each field are expected,
-    and their means over each scene.
-    """
+def rows_of_records(records: Iterable[dict[str, Any]]) -> list[Row]:
+    """Return the questions of all records that are not filtered out, as scored questions."""
     rows: list[Row] = []
-    for number, record in enumerate(case["input"]["records"]):
+    for number, record in enumerate(records):
         if record.get("filtered"):
             continue
         for question in record["questions"]:
             rows.append(row_of_question(question, number, has_failed=not record["success"]))
+    return rows
 
-    sums = FieldAccuracy().aggregate(rows)
+
+@pytest.mark.cases_from_authors_code("behavior_metrics", "aggregate-*")
+def test_metrics_of_fields_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A record has questions about fields, with their true values and the predicted ones.
+
+    Example of a case, whose one question is answered Yes, which is right:
+        input     {"records": [{"success": true, "questions": [{"field": "live_followed",
+                  "true_value": 1, "predicted_value": 1.0}]}]}
+        expected  {"fields": {"live_followed": {"Accuracy": 1.0, "F1": 1.0}}}
+    """
+    sums = FieldAccuracy().aggregate(rows_of_records(case["input"]["records"]))
 
     # We do not ask fields outside the scenes of the table, or report precision and recall.
     released_metrics: dict[str, dict[str, float]] = {}
     for field, metrics in case["expected"]["fields"].items():
         if field in QUESTIONS:
             released_metrics[field] = {metric: metrics[metric] for metric in RELEASED_METRICS}
-    assert_agrees(metrics_by_field(sums), released_metrics)
-    # The released table is made of rounded metrics.
-    assert_agrees(released_table(sums), case["expected"]["table_percent"], tolerance=0.006)
+    assert_matches_authors_code(metrics_by_field(sums), released_metrics)
 
 
-@pytest.mark.vectors("behavior_metrics", "field-*")
-def test_the_metrics_of_a_field_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("behavior_metrics", "aggregate-*")
+def test_the_table_of_scenes_is_that_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """A case has the true values of a field, such as 1 and 0, and the predicted ones."""
+    """The table has the means over the fields of each scene, and over all scenes ("avg").
+
+    Example of a case, whose one question is about a live stream:
+        input     {"records": [{"success": true, "questions": [{"field": "live_followed",
+                  "true_value": 1, "predicted_value": 1.0}]}]}
+        expected  {"table_percent": {"video_Accuracy": null, "live_Accuracy": 100.0,
+                  "avg_Accuracy": 100.0}}
+    """
+    sums = FieldAccuracy().aggregate(rows_of_records(case["input"]["records"]))
+
+    # The released table is made of rounded metrics.
+    assert_matches_authors_code(
+        released_table(sums), case["expected"]["table_percent"], tolerance=0.006
+    )
+
+
+@pytest.mark.cases_from_authors_code("behavior_metrics", "field-*")
+def test_the_metrics_of_a_field_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A field is a question that is answered yes or no, here 1 or 0.
+
+    Example of a case:
+        input     {"gold": [1, 0, 1], "predicted": [1, 1, 1]}
+        expected  {"Accuracy": 0.6666666666666666, "F1": 0.8}
+    """
     gold = [yes_or_no(value) for value in case["input"]["gold"]]
     predicted = [yes_or_no(value) for value in case["input"]["predicted"]]
 
     confusion = Confusion.of(OPTIONS, zip(gold, predicted, strict=True))
 
     ours = {"Accuracy": confusion.accuracy, "F1": confusion.f1("Yes")}
-    assert_agrees(ours, {metric: case["expected"][metric] for metric in ours})
+    assert_matches_authors_code(ours, {metric: case["expected"][metric] for metric in ours})
 
 
-@pytest.mark.vectors("behavior_metrics", "table-*")
-def test_an_empty_and_a_sparse_table_are_the_released_ones(
-    case: Case, assert_agrees: AssertAgrees
+@pytest.mark.cases_from_authors_code("behavior_metrics", "table-*")
+def test_an_empty_and_a_sparse_table_are_those_of_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """A scene without any question has no figures, and does not count for the mean over all scenes.
+    """A scene without any question, here "ad", does not count for the mean ("avg").
 
-    A case has the accuracy and F1 of some fields; answers that lead to these figures are made up
-    first.
+    Answers that lead to the figures of the case are made up first.
+
+    Example of a case:
+        input     {"binary_metrics": {"video_liked": {"Accuracy": 50.0, "F1": 0.0},
+                  "live_liked": {"Accuracy": 100.0, "F1": 100.0}}}
+        expected  {"video_Accuracy": 50.0, "live_Accuracy": 100.0, "ad_Accuracy": null,
+                  "avg_Accuracy": 75.0}
     """
     rows: list[Row] = []
     for field, metrics in case["input"]["binary_metrics"].items():
@@ -424,10 +499,17 @@ def test_an_empty_and_a_sparse_table_are_the_released_ones(
 
     sums = FieldAccuracy().aggregate(rows)
 
-    assert_agrees(released_table(sums), tolerance=0.006)
+    assert_matches_authors_code(released_table(sums), tolerance=0.006)
 
 
-@pytest.mark.vectors("behavior_metrics", "read-*")
-def test_a_reply_is_read_as_released(case: Case, assert_agrees: AssertAgrees) -> None:
-    """A reply is read as "Yes" or "No". None is expected for a reply such as "false"."""
-    assert_agrees(chosen_option(case["input"]["reply"], OPTIONS))
+@pytest.mark.cases_from_authors_code("behavior_metrics", "read-*")
+def test_a_reply_is_read_as_in_the_authors_code(
+    case: Case, assert_matches_authors_code: AssertMatches
+) -> None:
+    """A reply is read as "Yes" or "No". None is expected for a reply such as "false".
+
+    Example of a case:
+        input     {"reply": "yes"}
+        expected  "Yes"
+    """
+    assert_matches_authors_code(chosen_option(case["input"]["reply"], OPTIONS))

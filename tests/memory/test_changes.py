@@ -66,7 +66,7 @@ TREES = st.builds(
 )
 
 
-def tree_of(letters: str) -> Tree:
+def tree_with_leaves(letters: str) -> Tree:
     """Return a tree with a leaf for every letter."""
     return Tree(leaves=tuple(LEAVES_BY_LETTER[letter] for letter in letters))
 
@@ -90,6 +90,7 @@ def patched_document(before: BaseModel, after: BaseModel) -> Mapping[str, Any]:
 def test_changes_turn_a_document_into_the_next_one_with_its_keys_in_order(
     before: Tree, after: Tree
 ) -> None:
+    """`before` and `after` are two random trees, which have fields of many types."""
     patched_json = json.dumps(patched_document(before, after))
 
     assert patched_json == json.dumps(document_of(after))
@@ -159,10 +160,11 @@ def test_value_of_another_kind_replaces_the_one_before(before: Any, after: Any) 
 def test_changes_of_a_sequence_name_removed_and_new_items(
     before: str, after: str, expected_changes: list[Any]
 ) -> None:
-    item_changes = diff(tree_of(before), tree_of(after))["leaves"]["items"]
+    """A letter stands for a leaf: from "abc" to "abcd" the leaf "d" is inserted at position 3."""
+    changes = diff(tree_with_leaves(before), tree_with_leaves(after))
 
     changes_with_letters: list[Any] = []
-    for position, removed_count, new_leaves in item_changes:
+    for position, removed_count, new_leaves in changes["leaves"]["items"]:
         letters = [leaf["text"] for leaf in new_leaves]
         changes_with_letters.append([position, removed_count, letters])
     assert changes_with_letters == expected_changes
@@ -182,8 +184,8 @@ def test_changes_of_a_sequence_name_removed_and_new_items(
 )
 def test_changes_of_single_items_lead_to_the_next_sequence(before: str, after: str) -> None:
     """A tree has a leaf for every letter, so the letters say which leaves come and go."""
-    tree_before = tree_of(before)
-    tree_after = tree_of(after)
+    tree_before = tree_with_leaves(before)
+    tree_after = tree_with_leaves(after)
     # The changes name items. They do not replace the sequence as a value.
     assert "items" in diff(tree_before, tree_after)["leaves"]
 

@@ -160,27 +160,41 @@ def test_search_of_every_version_finds_what_a_new_index_of_that_version_finds(
         assert cache.entries(version) == list(version.entries())
 
 
-def test_only_new_texts_of_a_version_are_embedded() -> None:
+def test_all_texts_of_the_first_version_are_embedded() -> None:
     recording_embedder = RecordingEmbedder()
     cache = IndexCache(recording_embedder)
 
-    # All texts of the first version are new.
-    first_version = notebook_of("rye", "oats", "milk")
-    cache.search(first_version, ["bread"], 1)
+    cache.search(notebook_of("rye", "oats", "milk"), ["bread"], 1)
+
     assert recording_embedder.embedded_texts == ["rye", "oats", "milk"]
 
-    # The second version has another text about oats, and one more note.
+
+def test_only_new_and_changed_texts_of_the_next_version_are_embedded() -> None:
+    recording_embedder = RecordingEmbedder()
+    cache = IndexCache(recording_embedder)
+    first_version = notebook_of("rye", "oats", "milk")
+    cache.search(first_version, ["bread"], 1)
     recording_embedder.embedded_texts.clear()
+
     rye, _, milk = first_version.notes
-    with_other_oats = first_version.with_notes([rye, Note(id="oats", text="oat bread"), milk])
-    second_version = with_other_oats.with_note("new", "piano")
-    cache.search(second_version, ["bread"], 1)
+    changed_oats = Note(id="oats", text="oat bread")
+    piano = Note(id="piano", text="piano")
+    next_version = first_version.with_notes([rye, changed_oats, milk, piano])
+    cache.search(next_version, ["bread"], 1)
+
     assert recording_embedder.embedded_texts == ["oat bread", "piano"]
 
-    # The third version has one note less.
+
+def test_nothing_is_embedded_for_a_version_that_lacks_a_note() -> None:
+    recording_embedder = RecordingEmbedder()
+    cache = IndexCache(recording_embedder)
+    first_version = notebook_of("rye", "oats", "milk")
+    cache.search(first_version, ["bread"], 1)
     recording_embedder.embedded_texts.clear()
-    third_version = second_version.with_notes(second_version.notes[1:])
-    cache.search(third_version, ["bread"], 1)
+
+    _, oats, milk = first_version.notes
+    cache.search(first_version.with_notes([oats, milk]), ["bread"], 1)
+
     assert recording_embedder.embedded_texts == []
 
 
@@ -230,6 +244,7 @@ def test_caches_whose_indexes_would_differ_keep_them_apart(other_cache: IndexCac
     other_cache.share_indexes_with(cache)
     other_cache.search(memory, ["rye"], 1)
 
+    # The memory has an index of each cache.
     assert len(memory.lineage.indexes) == 2
 
 
@@ -239,6 +254,7 @@ def test_index_is_dropped_with_the_last_version_of_its_memory() -> None:
     cache.search(memory, ["rye"], 1)
     next_version = memory.with_note("new", "oats")
     (index,) = memory.lineage.indexes.values()
+    # A weak reference does not keep the index; it gives None when the index is gone.
     index_reference = weakref.ref(index)
     del index
 

@@ -57,9 +57,8 @@ def test_empty_inner_memories_of_logs_share_no_search_index() -> None:
 # The entries of a memory of turns.
 
 
-def turn(number: int) -> Turn:
-    """Return the turn "x:0", "x:1", ..."""
-    return Turn(id=f"x:{number}", speaker="Ann", text="I  moved\nto Lisbon.", caption="a street")
+def turn(turn_id: str) -> Turn:
+    return Turn(id=turn_id, speaker="Ann", text="I moved to Lisbon.")
 
 
 def memory_of(*items: AnyItem) -> TurnMemory:
@@ -70,51 +69,69 @@ def memory_of(*items: AnyItem) -> TurnMemory:
     return memory
 
 
-ACTION = Action(id="x:0", scene="video", situation="a clip", action="liked")
-ITEMS_BY_ENTRY_KIND: dict[str, AnyItem] = {
-    "turn": Session(id="x", turns=(turn(0),)),
-    "log": Logs(id="x", turns=(turn(0),)),
-    "profile": Profile(id="x", turns=(turn(0),)),
-    "record": Behavior.from_actions("x", [ACTION]),
-}
+def test_entry_of_a_turn_has_its_id_and_is_its_own_source() -> None:
+    session = Session(id="x", turns=(turn("x:1"),))
+
+    (entry,) = memory_of(session).entries()
+
+    assert entry.id == "x:1"
+    assert entry.sources == ("x:1",)
 
 
-@pytest.mark.parametrize("entry_kind", ITEMS_BY_ENTRY_KIND)
-def test_entry_of_a_turn_has_the_kind_of_its_item(entry_kind: str) -> None:
-    (entry,) = memory_of(ITEMS_BY_ENTRY_KIND[entry_kind]).entries()
-
-    assert entry.id == "x:0"
-    assert entry.kind == entry_kind
-    assert entry.hit().kind == entry_kind
-    assert entry.sources == ("x:0",)
+LIKED_CLIP = Action(id="x:1", scene="video", situation="a clip", action="liked")
 
 
-@pytest.mark.parametrize("entry_kind", ["log", "profile", "record"])
-def test_turns_of_logs_profiles_and_records_belong_to_no_dialogue(entry_kind: str) -> None:
-    (entry,) = memory_of(ITEMS_BY_ENTRY_KIND[entry_kind]).entries()
+@pytest.mark.parametrize(
+    ("item", "expected_kind"),
+    [
+        (Session(id="x", turns=(turn("x:1"),)), "turn"),
+        (Logs(id="x", turns=(turn("x:1"),)), "log"),
+        (Profile(id="x", turns=(turn("x:1"),)), "profile"),
+        (Behavior.from_actions("x", [LIKED_CLIP]), "record"),
+    ],
+    ids=["session", "logs", "profile", "actions"],
+)
+def test_kind_of_an_entry_says_of_which_item_it_is(item: AnyItem, expected_kind: str) -> None:
+    (entry,) = memory_of(item).entries()
+
+    assert entry.kind == expected_kind
+    assert entry.hit().kind == expected_kind
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        Logs(id="x", turns=(turn("x:1"),)),
+        Profile(id="x", turns=(turn("x:1"),)),
+        Behavior.from_actions("x", [LIKED_CLIP]),
+    ],
+    ids=["logs", "profile", "actions"],
+)
+def test_turns_of_logs_profiles_and_actions_belong_to_no_dialogue(item: AnyItem) -> None:
+    (entry,) = memory_of(item).entries()
 
     assert DIALOGUE not in entry.tags
 
 
 def test_entries_stand_in_the_order_in_which_items_were_added() -> None:
     memory = memory_of(
-        Session(id="x", turns=(turn(0), turn(1))),
-        Logs(id="x", turns=(turn(2),)),
-        Profile(id="x", turns=(turn(3),)),
+        Session(id="x", turns=(turn("x:1"), turn("x:2"))),
+        Logs(id="l", turns=(turn("l:1"),)),
+        Profile(id="p", turns=(turn("p:1"),)),
     )
 
-    assert [entry.id for entry in memory.entries()] == ["x:0", "x:1", "x:2", "x:3"]
+    assert [entry.id for entry in memory.entries()] == ["x:1", "x:2", "l:1", "p:1"]
 
 
 def test_two_sessions_of_the_same_id_are_two_dialogues() -> None:
     memory = memory_of(
-        Session(id="x", turns=(turn(0), turn(1))),
-        Session(id="x", turns=(turn(2),)),
+        Session(id="x", turns=(turn("x:1"), turn("x:2"))),
+        Session(id="x", turns=(turn("x:3"),)),
     )
 
     dialogues = [entry.tags[DIALOGUE] for entry in memory.entries()]
     # A dialogue is named by its first turn.
-    assert dialogues == ["x:0", "x:0", "x:2"]
+    assert dialogues == ["x:1", "x:1", "x:3"]
 
 
 # Versions with the same lineage share one search index. A changed memory is a new version.

@@ -5,54 +5,78 @@ a share of its score the second one is found, too. A row is the place of an entr
 """
 
 import numpy as np
-import pytest
 from mempiler.memory.search.neighbours import Neighbours
 
-SHARE_OF_PREVIOUS_TURN = 0.5
-SHARE_OF_NEXT_TURN = 0.2
+NO_DIALOGUE = ""
+"""The dialogue of a row that is no turn."""
 
 
-@pytest.fixture
-def neighbours() -> Neighbours:
-    """Five rows: 0 and 3 are turns of dialogue "a", 1 is a turn of "b", 2 and 4 are no turns."""
-    neighbours = Neighbours({1: SHARE_OF_PREVIOUS_TURN, -1: SHARE_OF_NEXT_TURN})
-    for row, dialogue in enumerate(["a", "b", "", "a", ""]):
+def rows_of_dialogues(*dialogues: str) -> Neighbours:
+    """Return rows of these dialogues; a turn gets half of the score of the turn before it."""
+    neighbours = Neighbours({1: 0.5})
+    for row, dialogue in enumerate(dialogues):
         neighbours.set_dialogue(row, dialogue)
     return neighbours
 
 
-def test_turn_gets_a_share_of_the_score_of_the_turn_before_it(neighbours: Neighbours) -> None:
-    scores = np.array([10.0, 10.0, 10.0, 0.0, 0.0])
+def test_turn_gets_a_share_of_the_score_of_the_turn_before_it() -> None:
+    rows = rows_of_dialogues("a", "b", "a", NO_DIALOGUE)
+    scores = np.array([10.0, 0.0, 0.0, 0.0])
 
-    smoothed_scores = neighbours.smoothing().smoothed(scores)
+    smoothed_scores = rows.smoothing().smoothed(scores)
 
-    # Row 3 gets half of what row 0 scores.
-    assert smoothed_scores.tolist() == [10.0, 10.0, 10.0, 5.0, 0.0]
-
-
-def test_scores_of_some_rows_in_any_order_are_shared_times_a_factor(neighbours: Neighbours) -> None:
-    """A search may smooth the scores of some rows alone. Here they are rows 3, 0 and 2."""
-    rows = np.array([3, 0, 2])
-    scores_of_rows = np.array([0.0, 10.0, 10.0])
-
-    smoothed_scores = neighbours.smoothing().smoothed(scores_of_rows, rows, factor=2.0)
-
-    # The factor doubles the share, so row 3 gets all that row 0 scores.
-    assert smoothed_scores.tolist() == [10.0, 10.0, 10.0]
+    # Row 0 and row 2 are the two turns of dialogue "a".
+    assert smoothed_scores.tolist() == [10.0, 0.0, 5.0, 0.0]
 
 
-def test_smoothing_does_not_see_rows_that_change_after_it_was_created(
-    neighbours: Neighbours,
-) -> None:
+def test_turn_gets_a_share_of_the_score_of_the_turn_after_it() -> None:
+    rows = Neighbours({-1: 0.2})
+    rows.set_dialogue(0, "a")
+    rows.set_dialogue(1, "a")
+
+    smoothed_scores = rows.smoothing().smoothed(np.array([0.0, 10.0]))
+
+    assert smoothed_scores.tolist() == [2.0, 10.0]
+
+
+def test_scores_of_some_rows_in_any_order_are_shared() -> None:
+    """A search may smooth the scores of some rows alone."""
+    rows = rows_of_dialogues("a", "b", "a")
+
+    smoothed_scores = rows.smoothing().smoothed(np.array([0.0, 10.0]), rows=np.array([2, 0]))
+
+    # Row 2 scored 0, and gets half of the 10 that row 0 scored.
+    assert smoothed_scores.tolist() == [5.0, 10.0]
+
+
+def test_shares_are_multiplied_by_a_factor() -> None:
+    rows = rows_of_dialogues("a", "a")
+
+    smoothed_scores = rows.smoothing().smoothed(np.array([10.0, 0.0]), factor=2.0)
+
+    # Two times half of 10.
+    assert smoothed_scores.tolist() == [10.0, 10.0]
+
+
+def test_smoothing_does_not_see_rows_that_change_after_it_was_created() -> None:
     """A search that has begun must not be disturbed by later changes of the index."""
-    earlier_smoothing = neighbours.smoothing()
-    neighbours.set_dialogue(3, "b")
-    neighbours.set_dialogue(5, "a")
-    later_smoothing = neighbours.smoothing()
+    rows = rows_of_dialogues("a", "a")
+    earlier_smoothing = rows.smoothing()
+    rows.set_dialogue(1, "b")
+    later_smoothing = rows.smoothing()
 
-    earlier_scores = earlier_smoothing.smoothed(np.array([10.0, 10.0, 10.0, 0.0, 0.0]))
-    later_scores = later_smoothing.smoothed(np.array([10.0, 10.0, 10.0, 0.0, 0.0, 0.0]))
+    earlier_scores = earlier_smoothing.smoothed(np.array([10.0, 0.0]))
+    later_scores = later_smoothing.smoothed(np.array([10.0, 0.0]))
 
-    assert earlier_scores.tolist() == [10.0, 10.0, 10.0, 5.0, 0.0]
-    # Row 3 now follows row 1, and the new row 5 follows row 0.
-    assert later_scores.tolist() == [10.0, 10.0, 10.0, 5.0, 0.0, 5.0]
+    assert earlier_scores.tolist() == [10.0, 5.0]
+    assert later_scores.tolist() == [10.0, 0.0]
+
+
+def test_smoothing_does_not_see_rows_that_are_added_after_it_was_created() -> None:
+    rows = rows_of_dialogues("a")
+    earlier_smoothing = rows.smoothing()
+    rows.set_dialogue(1, "a")
+    later_smoothing = rows.smoothing()
+
+    assert earlier_smoothing.smoothed(np.array([10.0])).tolist() == [10.0]
+    assert later_smoothing.smoothed(np.array([10.0, 0.0])).tolist() == [10.0, 5.0]

@@ -16,8 +16,6 @@ from mempiler.memory.search.questions import is_question
 from mempiler.memory.search.repeats import MAX_COMPARED_CHARS
 from mempiler.records import Hit
 
-QUESTION = "Where do I live?"
-
 
 @pytest.mark.parametrize(
     "text",
@@ -67,9 +65,8 @@ def test_text_with_a_statement_or_without_words_is_no_question(text: str) -> Non
     assert not is_question(text)
 
 
-def turn(number: int, text: str, speaker: str = "user", day: int = 1) -> Entry:
+def turn(turn_id: str, text: str, speaker: str = "user", day: int = 1) -> Entry:
     """Return a turn that is a dialogue of its own, so that no other one counts for it."""
-    turn_id = f"t{number}"
     return Entry(
         id=turn_id,
         kind="turn",
@@ -80,12 +77,9 @@ def turn(number: int, text: str, speaker: str = "user", day: int = 1) -> Entry:
     )
 
 
-def turns(texts: Sequence[str]) -> list[Entry]:
-    """Return turns of the user, with the ids t1, t2, ..."""
-    return [turn(number, text) for number, text in enumerate(texts, 1)]
-
-
-FACT = turn(100, "I live in Lisbon, near the river.")
+def turns(*texts: str) -> list[Entry]:
+    """Return turns of the user, with the ids turn-1, turn-2, ..."""
+    return [turn(f"turn-{number}", text) for number, text in enumerate(texts, 1)]
 
 
 class QuestionsFirst:
@@ -132,32 +126,37 @@ def embedder_of(signals: str) -> TextEmbedder | None:
     return embedder
 
 
-LOWEST_SCORES = {"words": 0.0, "vectors": -1.0, "reranker": -1.0}
-"""With words alone, only a turn with one of them is a hit; with vectors, every turn is one."""
-ASKED_OFTEN = [*turns([QUESTION] * 10), turn(11, "where do i live"), FACT]
-
-
-def search_asked_often(signals: str, k: int) -> list[Hit]:
+def search_question_that_was_asked_often(signals: str, k: int) -> list[Hit]:
     """Search an index in which the question stands eleven times, and its answer once."""
-    index = index_of(ASKED_OFTEN, embedder_of(signals))
-    (hits,) = index.search([QUESTION], k, LOWEST_SCORES[signals])
+    asked_often = ["Where do I live?"] * 10 + ["where do i live"]
+    answer = turn("answer", "I live in Lisbon, near the river.")
+    index = index_of([*turns(*asked_often), answer], embedder_of(signals))
+
+    # With words alone, only a turn with one of them is a hit; with vectors, every turn is one.
+    lowest_score = 0.0 if signals == "words" else -1.0
+    (hits,) = index.search(["Where do I live?"], k, lowest_score)
     return hits
 
 
 @pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
-@pytest.mark.parametrize("k", [1, 3, 30])
-def test_question_that_was_asked_often_stands_behind_its_answer(signals: str, k: int) -> None:
-    hits = search_asked_often(signals, k)
+def test_question_that_was_asked_often_stands_behind_its_answer(signals: str) -> None:
+    hits = search_question_that_was_asked_often(signals, k=3)
 
-    assert hits[0].id == FACT.id
-    # The questions are still hits.
-    assert len(hits) == min(k, 12)
+    assert hits[0].id == "answer"
+
+
+@pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
+def test_question_that_was_asked_often_is_still_a_hit(signals: str) -> None:
+    hits = search_question_that_was_asked_often(signals, k=30)
+
+    # The answer, and the question eleven times.
+    assert len(hits) == 12
 
 
 @pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
 @pytest.mark.parametrize("k", [1, 3, 30])
 def test_repeats_do_not_break_the_order_of_scores(signals: str, k: int) -> None:
-    hits = search_asked_often(signals, k)
+    hits = search_question_that_was_asked_often(signals, k)
 
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
@@ -168,8 +167,8 @@ def test_repeats_do_not_break_the_order_of_scores(signals: str, k: int) -> None:
 def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
     signals: str, k: int
 ) -> None:
-    hits = search_asked_often(signals, k)
-    more_hits = search_asked_often(signals, 31)
+    hits = search_question_that_was_asked_often(signals, k)
+    more_hits = search_question_that_was_asked_often(signals, k=31)
 
     assert hits == more_hits[:k]
 
@@ -181,101 +180,133 @@ def test_same_question_in_other_words_counts_once() -> None:
         "Do I live in a city?",
         "In which city do I live now?",
     ]
-    index = index_of([*turns(questions * 5), FACT])
+    fact = turn("fact", "I live in Lisbon, near the river.")
+    index = index_of([*turns(*questions * 5), fact])
 
-    assert FACT.id in search_ids(index, QUESTION, 4)
+    assert "fact" in search_ids(index, "Where do I live?", k=4)
 
 
 @pytest.mark.parametrize(
     ("telling_question", "query"),
     [
-        ("Did you know I live in Lisbon?", QUESTION),
+        ("Did you know I live in Lisbon?", "Where do I live?"),
         ("Weißt du, dass ich jetzt in Lissabon lebe?", "Wo lebe ich?"),
     ],
 )
 def test_question_that_tells_something_keeps_its_place(telling_question: str, query: str) -> None:
     """The question has words that the query does not have, so it tells something."""
-    index = index_of([*turns([query] * 10), turn(50, telling_question)])
+    asked_often = turns(*[query] * 10)
+    index = index_of([*asked_often, turn("telling", telling_question)])
 
-    assert search_ids(index, query, 1) == ["t50"]
-
-
-RUN = "I ran along the river."
-WHO_RAN = "Who ran along the river?"
-BOATS = turn(9, "By the river there were many boats and a big old ship.")
+    assert search_ids(index, query, k=1) == ["telling"]
 
 
 def test_same_words_of_the_same_speaker_and_day_count_once() -> None:
-    index = index_of([turn(1, RUN), turn(2, "i ran  along the RIVER!"), BOATS])
+    first = turn("first", "I ran along the river.")
+    repeat = turn("repeat", "i ran  along the RIVER!")
+    boats = turn("boats", "By the river there were many boats and a big old ship.")
+    index = index_of([first, repeat, boats])
+
+    ids = search_ids(index, "Who ran along the river?", k=3)
 
     # The repeat stands behind a turn that fits the question less.
-    assert search_ids(index, WHO_RAN, 3) == ["t1", "t9", "t2"]
+    assert ids == ["first", "boats", "repeat"]
 
 
 @pytest.mark.parametrize(
-    "second_turn",
+    "second",
     [
-        turn(2, RUN, day=2),
-        turn(2, RUN, speaker="Bob"),
-        turn(2, "I ran along the river twice."),
+        turn("second", "I ran along the river.", day=2),
+        turn("second", "I ran along the river.", speaker="Bob"),
+        turn("second", "I ran along the river twice."),
     ],
     ids=["another day", "another speaker", "other words"],
 )
-def test_turn_of_another_day_or_speaker_or_in_other_words_keeps_its_place(
-    second_turn: Entry,
-) -> None:
-    index = index_of([turn(1, RUN), second_turn, BOATS])
+def test_turn_of_another_day_or_speaker_or_in_other_words_keeps_its_place(second: Entry) -> None:
+    """The second turn is no repeat, so it stands before a turn that fits the question less."""
+    first = turn("first", "I ran along the river.")
+    boats = turn("boats", "By the river there were many boats and a big old ship.")
+    index = index_of([first, second, boats])
 
-    assert search_ids(index, WHO_RAN, 3) == ["t1", "t2", "t9"]
+    ids = search_ids(index, "Who ran along the river?", k=3)
+
+    assert ids == ["first", "second", "boats"]
 
 
 def test_text_that_an_assistant_repeats_on_another_day_counts_once() -> None:
     """What people say again on another day is news. What an assistant says again is not."""
-    text = "I do not know where you live."
-    replies = [turn(day, text, speaker="assistant", day=day) for day in range(1, 11)]
-    index = index_of([*replies, FACT])
+    reply = "I do not know where you live."
+    replies = [turn(f"day-{day}", reply, speaker="assistant", day=day) for day in range(1, 11)]
+    fact = turn("fact", "I live in Lisbon, near the river.")
+    index = index_of([*replies, fact])
 
-    assert FACT.id in search_ids(index, QUESTION, 2)
+    assert "fact" in search_ids(index, "Where do I live?", k=2)
 
 
 def test_entries_that_are_no_turns_keep_their_places() -> None:
     """Only turns can be repeats, and these are facts: the most similar ones come first."""
-    facts = [entry.model_copy(update={"kind": "fact"}) for entry in turns([QUESTION] * 3)]
-    index = index_of([*facts, FACT])
+    facts = [
+        Entry(id="fact-1", kind="fact", text="Where do I live?"),
+        Entry(id="fact-2", kind="fact", text="Where do I live?"),
+        Entry(id="answer", kind="fact", text="I live in Lisbon, near the river."),
+    ]
 
-    assert search_ids(index, QUESTION, 4) == ["t1", "t2", "t3", "t100"]
+    ids = search_ids(index_of(facts), "Where do I live?", k=3)
+
+    assert ids == ["fact-1", "fact-2", "answer"]
 
 
 def test_index_that_is_not_hybrid_leaves_repeats_at_their_places() -> None:
     """Only a hybrid index, which adds several signals to one score, moves repeats back."""
-    index = Index()
-    index.add([*turns([QUESTION] * 3), FACT])
+    index = Index(hybrid=False)
+    index.add(turns("Where do I live?", "Where do I live?", "I live in Lisbon."))
 
-    assert search_ids(index, QUESTION, 4) == ["t1", "t2", "t3", "t100"]
+    ids = search_ids(index, "Where do I live?", k=3)
+
+    assert ids == ["turn-1", "turn-2", "turn-3"]
 
 
 def test_turn_that_says_the_same_as_a_hidden_turn_is_no_repeat() -> None:
-    """The filter hides t1, which says the same as t2. So t2 is the first turn that says it."""
-    index = index_of([turn(1, RUN), turn(2, RUN), BOATS])
+    index = index_of(
+        [
+            turn("hidden", "I ran along the river."),
+            turn("same", "I ran along the river."),
+            turn("boats", "By the river there were many boats and a big old ship."),
+        ]
+    )
 
-    (hits,) = index.search([WHO_RAN], 9, where=lambda entry: entry.id != "t1")
+    (hits,) = index.search(
+        ["Who ran along the river?"], k=9, where=lambda entry: entry.id != "hidden"
+    )
 
-    assert [hit.id for hit in hits] == ["t2", "t9"]
+    assert [hit.id for hit in hits] == ["same", "boats"]
 
 
 def test_repeats_stay_behind_other_hits_of_a_filtered_search() -> None:
-    index = index_of([turn(1, QUESTION), FACT, turn(200, QUESTION)])
+    index = index_of(
+        [
+            turn("hidden", "Where do I live?"),
+            turn("answer", "I live in Lisbon, near the river."),
+            turn("repeat", "Where do I live?"),
+        ]
+    )
 
-    (hits,) = index.search([QUESTION], 9, where=lambda entry: entry.id != "t1")
+    (hits,) = index.search(["Where do I live?"], k=9, where=lambda entry: entry.id != "hidden")
 
-    assert [hit.id for hit in hits] == ["t100", "t200"]
+    assert [hit.id for hit in hits] == ["answer", "repeat"]
 
 
 def test_question_as_long_as_a_book_is_no_repeat() -> None:
     """Turns longer than `MAX_COMPARED_CHARS` are not compared, so both stay in front."""
     book = "Where do I live, " * MAX_COMPARED_CHARS + "?"
-    index = index_of([*turns([book, book]), FACT])
+    index = index_of(
+        [
+            turn("book-1", book),
+            turn("book-2", book),
+            turn("answer", "I live in Lisbon, near the river."),
+        ]
+    )
 
-    first_ids = search_ids(index, QUESTION, 2)
+    first_ids = search_ids(index, "Where do I live?", k=2)
 
-    assert set(first_ids) == {"t1", "t2"}
+    assert set(first_ids) == {"book-1", "book-2"}

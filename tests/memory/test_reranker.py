@@ -41,17 +41,6 @@ def index_with_reranker() -> Index:
     return Index(embedder, hybrid=True)
 
 
-TEXTS = [
-    "jazz at the river",
-    "jazz jazz",
-    "the river",
-    "a piano",
-    "jazz and a piano",
-    "nothing",
-]
-QUERIES = ["jazz piano", "river", "zebra", ""]
-
-
 @pytest.mark.parametrize(
     "index",
     [
@@ -61,17 +50,19 @@ QUERIES = ["jazz piano", "river", "zebra", ""]
     ],
 )
 def test_later_changes_of_the_index_do_not_affect_a_deferred_search(index: Index) -> None:
-    for position, text in enumerate(TEXTS):
+    texts = ["jazz at the river", "jazz jazz", "the river", "a piano", "jazz and a piano"]
+    for position, text in enumerate(texts):
         index.add([Entry(id=str(position), text=text, tags={DIALOGUE: "d"})])
-    expected_hits = index.search(QUERIES, k=4)
+    queries = ["jazz piano", "river", "zebra", ""]
+    hits_before = index.search(queries, k=4)
 
-    deferred_searches = index.search_deferred(QUERIES, k=4)
+    deferred_searches = index.search_deferred(queries, k=4)
     index.remove(["0", "3"])
     index.add([Entry(id="1", text="rain"), Entry(id="new", text="jazz piano river")])
-    first_hits = [search.hits() for search in deferred_searches]
-    second_hits = [search.hits() for search in deferred_searches]
+    deferred_hits = [search.hits() for search in deferred_searches]
+    hits_of_second_call = [search.hits() for search in deferred_searches]
 
-    assert index.search(QUERIES, k=4) != expected_hits
-    assert first_hits == expected_hits
+    assert index.search(queries, k=4) != hits_before
+    assert deferred_hits == hits_before
     # Finishing a search changes nothing, so it may be finished twice.
-    assert second_hits == expected_hits
+    assert hits_of_second_call == hits_before

@@ -7,7 +7,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 from mempiler.engines.embedders import TextEmbedder
-from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.entry import Entry
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.passages import passages
 from mempiler.memory.search.weights import DEFAULT_WEIGHTS, SignalWeights
@@ -34,12 +34,14 @@ def test_removed_entries_do_not_change_what_a_speaker_counts() -> None:
     """The bonus of a speaker is in deviations of the scores; empty rows would lower these."""
     ann = Entry(id="ann", text="Ann: jazz", speaker="Ann")
     bob = Entry(id="bob", text="Bob: jazz and blues", speaker="Bob")
-    removed_entries = [Entry(id=str(n), text="nothing of it", speaker="Bob") for n in range(9)]
-    index = index_of([ann, bob, *removed_entries])
-    index.remove([entry.id for entry in removed_entries])
+    others = [Entry(id=str(number), text="nothing of it", speaker="Bob") for number in range(9)]
+    index = index_of([ann, bob, *others])
+    index.remove([entry.id for entry in others])
+    index_without_removals = index_of([ann, bob])
 
-    query = ["What does Ann say of jazz?"]
-    assert index.search(query, 2) == index_of([ann, bob]).search(query, 2)
+    hits = index.search(["What does Ann say of jazz?"], k=2)
+
+    assert hits == index_without_removals.search(["What does Ann say of jazz?"], k=2)
 
 
 # Passages: the parts of an entry that have a vector each.
@@ -80,22 +82,20 @@ SAME_VECTOR = TextEmbedder("same", same_vectors, 2)
 
 MARCH = datetime(2023, 3, 1)
 MAY = datetime(2023, 5, 1)
-JAZZ_TURNS = [
-    Entry(id="Ann in March", text="Jazz is fine", speaker="Ann", time=MARCH),
-    Entry(id="Ann in May", text="Jazz is fine", speaker="Ann", time=MAY),
-    Entry(id="Bob in March", text="Jazz is fine", speaker="Bob", time=MARCH),
-    Entry(id="Bob in May", text="Jazz is fine", speaker="Bob", time=MAY),
-]
-RAIN_TURN = Entry(id="rain", text="Rain", speaker="Bob", time=MAY)
-QUESTION = "What did Bob say of jazz in May 2023?"
 
 
 @pytest.mark.parametrize("embedder", [None, SAME_VECTOR], ids=["words", "words and vectors"])
 def test_turn_of_the_speaker_and_the_month_comes_first(embedder: TextEmbedder | None) -> None:
-    """Four turns say the same. The question names Bob and May 2023, so it asks for one of them."""
-    index = index_of([*JAZZ_TURNS, RAIN_TURN], embedder)
+    turns = [
+        Entry(id="Ann in March", text="Jazz is fine", speaker="Ann", time=MARCH),
+        Entry(id="Ann in May", text="Jazz is fine", speaker="Ann", time=MAY),
+        Entry(id="Bob in March", text="Jazz is fine", speaker="Bob", time=MARCH),
+        Entry(id="Bob in May", text="Jazz is fine", speaker="Bob", time=MAY),
+        Entry(id="rain", text="Rain", speaker="Bob", time=MAY),
+    ]
+    index = index_of(turns, embedder)
 
-    ids = search_ids(index, QUESTION, 5)
+    ids = search_ids(index, "What did Bob say of jazz in May 2023?", k=5)
 
     assert ids[0] == "Bob in May"
     # Then two that fit by the speaker, by the month, or by both but without the word.
@@ -103,11 +103,12 @@ def test_turn_of_the_speaker_and_the_month_comes_first(embedder: TextEmbedder | 
 
 
 def test_turn_without_a_word_of_the_question_is_found_by_its_vector_alone() -> None:
-    index_by_words = index_of([*JAZZ_TURNS, RAIN_TURN])
-    index_by_both = index_of([*JAZZ_TURNS, RAIN_TURN], SAME_VECTOR)
+    entries = [Entry(id="jazz", text="Jazz is fine"), Entry(id="rain", text="Rain")]
+    index_by_words = index_of(entries)
+    index_by_both = index_of(entries, SAME_VECTOR)
 
-    assert "rain" not in search_ids(index_by_words, QUESTION, 5)
-    assert "rain" in search_ids(index_by_both, QUESTION, 5)
+    assert search_ids(index_by_words, "What about jazz?", k=5) == ["jazz"]
+    assert search_ids(index_by_both, "What about jazz?", k=5) == ["jazz", "rain"]
 
 
 # Rerankers.
@@ -123,6 +124,7 @@ class LongestFirst:
         self.word_weights: list[Mapping[str, float]] = []
 
     def words(self, query: str) -> Sequence[str]:
+        """Return the words whose weights it asks for."""
         return ["jazz", "fine", "of"]
 
     def scores(
@@ -136,100 +138,96 @@ class LongestFirst:
         return np.array(lengths)
 
 
-def length_vectors(texts: Sequence[str]) -> np.ndarray:
-    return np.array([[1.0, len(text) % 7] for text in texts])
-
-
-def fine_entry(number: int) -> Entry:
-    """Return a turn that is the shorter, the higher its number; the first three speak of jazz."""
-    text = "fine " * (12 - number)
-    if number < 3:
-        text += "jazz"
-    return Entry(id=str(number), text=text, tags={DIALOGUE: "a"})
-
-
-FINE_ENTRIES = [fine_entry(number) for number in range(9)]
-RERANKED_ENTRIES = [*FINE_ENTRIES, Entry(id="speaker", text="fine", speaker="Ann")]
-RERANK_FOUR = SignalWeights(reranked_hits=4)
-"""Weights with which a reranker reads the first four hits."""
-
-
-@pytest.fixture
-def reranker() -> LongestFirst:
-    return LongestFirst()
-
-
-@pytest.fixture
-def embedder_with_reranker(reranker: LongestFirst) -> TextEmbedder:
-    embedder = TextEmbedder("with reranker", length_vectors, 2)
+def embedder_with(reranker: LongestFirst) -> TextEmbedder:
+    """Return an embedder to which all texts are alike, with a reranker."""
+    embedder = TextEmbedder("with reranker", same_vectors, 2)
     embedder.reranker = reranker
     return embedder
 
 
-def test_reranker_orders_the_first_hits_and_the_rest_stay_behind_them(
-    embedder_with_reranker: TextEmbedder,
-) -> None:
-    plain_index = index_of(RERANKED_ENTRIES, TextEmbedder("plain", length_vectors, 2))
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
-
-    ids_before = search_ids(plain_index, "Ann's jazz", 9)
-    ids_after = search_ids(index, "Ann's jazz", 9)
-
-    assert set(ids_after[:4]) == set(ids_before[:4])
-    assert ids_after[:4] != ids_before[:4]
-    assert ids_after[4:] == ids_before[4:]
+def jazz_entries() -> list[Entry]:
+    """Return four entries about jazz. A search by words finds the shortest one first."""
+    return [
+        Entry(id="4 words", text="jazz rock blues soul"),
+        Entry(id="3 words", text="jazz rock blues"),
+        Entry(id="2 words", text="jazz rock"),
+        Entry(id="1 word", text="jazz"),
+    ]
 
 
-def test_reranked_hits_have_falling_scores(embedder_with_reranker: TextEmbedder) -> None:
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
+def test_search_without_a_reranker_finds_the_shortest_text_first() -> None:
+    index = index_of(jazz_entries(), SAME_VECTOR)
 
-    (hits,) = index.search(["Ann's jazz"], 9)
+    assert search_ids(index, "jazz", k=4) == ["1 word", "2 words", "3 words", "4 words"]
+
+
+def test_reranker_orders_the_first_hits_and_the_rest_stay_behind_them() -> None:
+    """The reranker reads the first two hits, and prefers the longer one."""
+    weights = SignalWeights(reranked_hits=2)
+    index = index_of(jazz_entries(), embedder_with(LongestFirst()), weights)
+
+    assert search_ids(index, "jazz", k=4) == ["2 words", "1 word", "3 words", "4 words"]
+
+
+def test_reranked_hits_have_falling_scores() -> None:
+    weights = SignalWeights(reranked_hits=2)
+    index = index_of(jazz_entries(), embedder_with(LongestFirst()), weights)
+
+    (hits,) = index.search(["jazz"], k=4)
 
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
 
 
-def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more(
-    embedder_with_reranker: TextEmbedder,
-) -> None:
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
+def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more() -> None:
+    weights = SignalWeights(reranked_hits=2)
+    index = index_of(jazz_entries(), embedder_with(LongestFirst()), weights)
 
-    (nine_hits,) = index.search(["Ann's jazz"], 9)
-    (three_hits,) = index.search(["Ann's jazz"], 3)
+    (four_hits,) = index.search(["jazz"], k=4)
+    (three_hits,) = index.search(["jazz"], k=3)
 
-    assert three_hits == nine_hits[:3]
+    assert three_hits == four_hits[:3]
 
 
-def test_reranker_reads_the_question_without_names_and_how_rare_its_words_are(
-    embedder_with_reranker: TextEmbedder, reranker: LongestFirst
-) -> None:
-    index = index_of(RERANKED_ENTRIES, embedder_with_reranker, RERANK_FOUR)
+def test_reranker_reads_the_question_without_names() -> None:
+    reranker = LongestFirst()
+    index = index_of([Entry(id="a", text="jazz", speaker="Ann")], embedder_with(reranker))
 
-    index.search(["Ann's jazz"], 9)
+    index.search(["Ann's jazz"], k=1)
 
     assert reranker.queries == ["jazz"]
+
+
+def test_reranker_learns_how_rare_words_are() -> None:
+    reranker = LongestFirst()
+    entries = [
+        Entry(id="a", text="fine"),
+        Entry(id="b", text="fine"),
+        Entry(id="c", text="fine jazz"),
+    ]
+    index = index_of(entries, embedder_with(reranker))
+
+    index.search(["jazz"], k=3)
+
     (weights,) = reranker.word_weights
-    # Three of the ten entries have "jazz", all have "fine", and none has "of".
+    # One entry has "jazz", all have "fine", and none has "of".
     assert weights["jazz"] > weights["fine"] > weights["of"] == 0
 
 
-def test_index_without_entries_asks_no_reranker(
-    embedder_with_reranker: TextEmbedder, reranker: LongestFirst
-) -> None:
-    index = Index(embedder_with_reranker, hybrid=True)
+def test_index_without_entries_asks_no_reranker() -> None:
+    reranker = LongestFirst()
+    index = Index(embedder_with(reranker), hybrid=True)
 
-    assert index.search(["jazz"], 3) == [[]]
+    assert index.search(["jazz"], k=3) == [[]]
     assert reranker.queries == []
 
 
-def test_index_that_is_not_hybrid_asks_no_reranker(
-    embedder_with_reranker: TextEmbedder, reranker: LongestFirst
-) -> None:
-    index = Index(embedder_with_reranker)
-    assert index.search(["jazz"], 3) == [[]]
+def test_index_that_is_not_hybrid_asks_no_reranker() -> None:
+    reranker = LongestFirst()
+    index = Index(embedder_with(reranker), hybrid=False)
+    index.add(jazz_entries())
 
-    index.add(RERANKED_ENTRIES)
-    index.search(["jazz"], 3)
+    index.search(["jazz"], k=3)
 
     assert reranker.queries == []
 
@@ -239,15 +237,15 @@ def test_index_that_is_not_hybrid_asks_no_reranker(
 
 def test_only_the_beginning_of_a_question_as_long_as_a_book_is_searched_for() -> None:
     index = Index()
-    index.add([Entry(id="f1", text="Ann likes jazz"), Entry(id="f2", text="I moved to Lisbon")])
+    index.add([Entry(id="jazz", text="Ann likes jazz"), Entry(id="Lisbon", text="I like Lisbon")])
+    # What counts of the question is its beginning, where "Lisbon" stands.
     book = "Lisbon " + "我们昨天在北京的公园里打篮球" * 40_000 + " jazz"
     start = time.process_time()
 
-    ids = search_ids(index, book, 2)
+    ids = search_ids(index, book, k=2)
     (embedded_query,) = index.semantic_queries([book])
 
-    # "jazz" stands behind what counts.
-    assert ids == ["f2"]
+    assert ids == ["Lisbon"]
     assert len(embedded_query) == 10_000
     # A search for the whole question would take far longer.
     assert time.process_time() - start < 5

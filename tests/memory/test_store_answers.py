@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, DataError, Store, StoreError
+from mempiler import ConflictError, DataError, Session, Store, StoreError, Turn
 from mempiler.memory import answers as limits
 from mempiler.memory.answers import EntrySources, KeptAnswer, StoredFeedback, new_answer_id
 from mempiler.memory.store.owner import Owner
@@ -24,21 +24,21 @@ from ..conftest import read_only
 from .conftest import ADA, BOB, session
 
 
-def answer_from(*sources: str, **fields: Any) -> KeptAnswer:
-    """Return an answer that rests on some turns."""
+def answer_resting_on(*turn_ids: str, **fields: Any) -> KeptAnswer:
+    """Return an answer that rests on some turns: "s:1" is the first turn of the session "s"."""
     values: dict[str, Any] = {
         "id": new_answer_id(),
         "question": "Where does Ada live?",
         "answer": "Lisbon",
         "memory_version": "v",
         "position": 1,
-        "sources": sources,
+        "sources": turn_ids,
         **fields,
     }
     return KeptAnswer(**values)
 
 
-def keep(store: Store, answer: KeptAnswer, owner: Owner = ADA) -> bool:
+def keep_answer(store: Store, answer: KeptAnswer, owner: Owner = ADA) -> bool:
     """Keep an answer that was given a moment ago."""
     return store.answers.keep(owner, answer, store.forgetting.count())
 
@@ -51,149 +51,180 @@ def rated_ids(store: Store, owner: Owner = ADA) -> list[str]:
     return [feedback.answer for feedback in store.transfer.dump(owner).feedback]
 
 
-@pytest.fixture
-def store_of_ada(store: Store) -> Store:
-    """A store in which Ada has the sessions "s" and "t", of one turn each."""
+def add_sessions_s_and_t(store: Store) -> None:
+    """Add two sessions of Ada, "s" and "t", of one turn each: "s:1" and "t:1"."""
     store.items.add(ADA, session("I moved to Lisbon.", id="s"))
     store.items.add(ADA, session("I like tea.", id="t"))
-    return store
+
+
+def bytes_of_files(folder: Path) -> bytes:
+    """Return the contents of all files in a folder."""
+    return b"".join(path.read_bytes() for path in folder.iterdir())
 
 
 # What is kept.
 
 
-def test_an_answer_comes_back_as_it_was_kept(store_of_ada: Store) -> None:
-    answer = answer_from(
+def test_an_answer_comes_back_as_it_was_kept(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on(
         "s:1",
         open_turns={"chat": 3},
         entries=(EntrySources("f1", ("s:1",)),),
     )
 
-    assert keep(store_of_ada, answer)
+    assert keep_answer(store, answer)
 
-    assert store_of_ada.answers.find(ADA, answer.id) == answer
-    assert store_of_ada.answers.find(BOB, answer.id) is None
+    assert store.answers.find(ADA, answer.id) == answer
+
+
+def test_an_answer_is_not_found_for_another_user(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on("s:1")
+    keep_answer(store, answer, owner=ADA)
+
+    assert store.answers.find(BOB, answer.id) is None
 
 
 def test_no_answer_is_kept_for_a_user_of_whom_nothing_is_stored(store: Store) -> None:
-    assert not keep(store, answer_from())
+    assert not keep_answer(store, answer_resting_on())
     assert store.users.list_all() == []
 
 
-def test_turns_that_were_never_stored_are_no_sources(store_of_ada: Store) -> None:
+def test_turns_that_were_never_stored_are_no_sources(store: Store) -> None:
     """A client may show a model messages that no session has."""
-    answer = answer_from("s:1", "chat:before-1")
-    keep(store_of_ada, answer)
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on("s:1", "chat:before-1")
+    keep_answer(store, answer)
 
-    kept = store_of_ada.answers.find(ADA, answer.id)
+    kept = store.answers.find(ADA, answer.id)
 
     assert kept is not None
     assert kept.sources == ("s:1",)
 
 
 def test_the_newest_answers_of_a_user_are_kept(
-    store_of_ada: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    add_sessions_s_and_t(store)
     monkeypatch.setattr("mempiler.memory.store.answers.MAX_ANSWERS", 2)
-    answers = [answer_from() for _ in range(4)]
-    for answer in answers:
-        keep(store_of_ada, answer)
-        store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+    first = answer_resting_on()
+    second = answer_resting_on()
+    third = answer_resting_on()
 
-    newest_ids = [answer.id for answer in answers[2:]]
-    assert kept_ids(store_of_ada) == newest_ids
-    assert sorted(rated_ids(store_of_ada)) == sorted(newest_ids)
+    for answer in (first, second, third):
+        keep_answer(store, answer)
+
+    assert kept_ids(store) == [second.id, third.id]
 
 
-def test_an_answer_replaces_the_one_of_its_id_and_the_feedback_on_it(store_of_ada: Store) -> None:
-    answer = answer_from()
-    keep(store_of_ada, answer)
-    store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+def test_feedback_goes_with_an_answer_for_which_there_is_no_more_room(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_sessions_s_and_t(store)
+    monkeypatch.setattr("mempiler.memory.store.answers.MAX_ANSWERS", 1)
+    first = answer_resting_on()
+    second = answer_resting_on()
 
-    keep(store_of_ada, replace(answer, answer="Porto"))
+    for answer in (first, second):
+        keep_answer(store, answer)
+        store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
 
-    (kept,) = store_of_ada.transfer.dump(ADA).answers
+    assert rated_ids(store) == [second.id]
+
+
+def test_an_answer_replaces_the_one_of_its_id_and_the_feedback_on_it(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on()
+    keep_answer(store, answer)
+    store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+
+    keep_answer(store, replace(answer, answer="Porto"))
+
+    (kept,) = store.transfer.dump(ADA).answers
     assert kept.answer == "Porto"
-    assert rated_ids(store_of_ada) == []
+    assert rated_ids(store) == []
 
 
 # Feedback.
 
 
-def test_feedback_replaces_earlier_feedback_on_the_answer(store_of_ada: Store) -> None:
-    answer = answer_from()
-    keep(store_of_ada, answer)
-    store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+def test_feedback_replaces_earlier_feedback_on_the_answer(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on()
+    keep_answer(store, answer)
+    store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
 
     correction = StoredFeedback(answer.id, right=False, correction="Porto")
-    assert store_of_ada.answers.rate(ADA, correction)
+    assert store.answers.rate(ADA, correction)
 
-    assert store_of_ada.transfer.dump(ADA).feedback == (correction,)
+    assert store.transfer.dump(ADA).feedback == (correction,)
 
 
-def test_feedback_on_an_answer_that_is_not_kept_is_not_stored(store_of_ada: Store) -> None:
-    assert not store_of_ada.answers.rate(ADA, StoredFeedback(new_answer_id(), right=True))
-    assert rated_ids(store_of_ada) == []
+def test_feedback_on_an_answer_that_is_not_kept_is_not_stored(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    assert not store.answers.rate(ADA, StoredFeedback(new_answer_id(), right=True))
+    assert rated_ids(store) == []
 
 
 def test_users_who_rated_an_answer_are_listed_by_tenant(store: Store) -> None:
-    owners = [Owner("zoe", "acme"), Owner("ada", "globex"), Owner("silent", "acme")]
-    for owner in owners:
+    zoe_of_acme = Owner("zoe", tenant="acme")
+    ada_of_globex = Owner("ada", tenant="globex")
+    silent_of_acme = Owner("silent", tenant="acme")
+    for owner in (zoe_of_acme, ada_of_globex, silent_of_acme):
         store.items.add(owner, session("hello"))
-        answer = answer_from()
-        keep(store, answer, owner)
-        if owner.user != "silent":
+        answer = answer_resting_on()
+        keep_answer(store, answer, owner)
+        if owner != silent_of_acme:
             store.answers.rate(owner, StoredFeedback(answer.id, right=True))
 
-    assert store.answers.owners_with_feedback() == owners[:2]
-    assert store.answers.owners_with_feedback("acme") == owners[:1]
+    assert store.answers.owners_with_feedback() == [zoe_of_acme, ada_of_globex]
+    assert store.answers.owners_with_feedback("acme") == [zoe_of_acme]
 
 
 # Forgetting.
 
 
-def test_a_forgotten_session_takes_the_answers_that_rest_on_it(store_of_ada: Store) -> None:
-    from_s = answer_from("s:1")
-    from_t = answer_from("t:1")
-    from_both = answer_from("s:1", "t:1")
-    from_a_summary = answer_from(rests_on_all=True)
+def test_a_forgotten_session_takes_the_answers_that_rest_on_it(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    from_s = answer_resting_on("s:1")
+    from_t = answer_resting_on("t:1")
+    from_both = answer_resting_on("s:1", "t:1")
+    from_a_summary = answer_resting_on(rests_on_all=True)
     for answer in (from_s, from_t, from_both, from_a_summary):
-        keep(store_of_ada, answer)
-        store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True))
+        keep_answer(store, answer)
+        store.answers.rate(ADA, StoredFeedback(answer.id, right=True))
 
-    store_of_ada.forgetting.forget_session(ADA, "s")
+    store.forgetting.forget_session(ADA, "s")
 
-    assert kept_ids(store_of_ada) == [from_t.id]
-    assert rated_ids(store_of_ada) == [from_t.id]
+    assert kept_ids(store) == [from_t.id]
+    assert rated_ids(store) == [from_t.id]
 
 
-def test_a_forgotten_session_takes_feedback_whose_useful_entries_rest_on_it(
-    store_of_ada: Store,
-) -> None:
+def test_a_forgotten_session_takes_feedback_whose_useful_entries_rest_on_it(store: Store) -> None:
     """The correction may quote them, although the answer did not know them."""
-    answer = answer_from("t:1")
-    keep(store_of_ada, answer)
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on("t:1")
+    keep_answer(store, answer)
     useful_entries = (EntrySources("s:1", ("s:1",)),)
-    store_of_ada.answers.rate(
+    store.answers.rate(
         ADA, StoredFeedback(answer.id, correction="Lisbon", useful_entries=useful_entries)
     )
 
-    store_of_ada.forgetting.forget_session(ADA, "s")
+    store.forgetting.forget_session(ADA, "s")
 
-    assert kept_ids(store_of_ada) == []
-    assert rated_ids(store_of_ada) == []
+    assert kept_ids(store) == []
+    assert rated_ids(store) == []
 
 
-def test_a_replaced_session_takes_the_answers_that_rest_on_its_old_turns(
-    store_of_ada: Store,
-) -> None:
-    new_session = session("I moved to Porto.", id="s")
-    turns = (new_session.turns[0].model_copy(update={"id": "new"}),)
-    keep(store_of_ada, answer_from("s:1"))
+def test_a_replaced_session_takes_the_answers_that_rest_on_its_old_turns(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    keep_answer(store, answer_resting_on("s:1"))
 
-    store_of_ada.items.replace(ADA, new_session.model_copy(update={"turns": turns}))
+    new_turn = Turn(id="new", speaker="Ada", text="I moved to Porto.")
+    store.items.replace(ADA, Session(id="s", turns=(new_turn,)))
 
-    assert kept_ids(store_of_ada) == []
+    assert kept_ids(store) == []
 
 
 def forget_user(store: Store) -> None:
@@ -204,35 +235,38 @@ def forget_session(store: Store) -> None:
     store.forgetting.forget_session(ADA, "s")
 
 
-def test_an_answer_from_before_a_session_was_forgotten_is_not_kept(store_of_ada: Store) -> None:
-    forget_count = store_of_ada.forgetting.count()
-    forget_session(store_of_ada)
+def test_an_answer_from_before_a_session_was_forgotten_is_not_kept(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    forget_count = store.forgetting.count()
+    forget_session(store)
 
-    assert not store_of_ada.answers.keep(ADA, answer_from("s:1"), forget_count)
-    assert kept_ids(store_of_ada) == []
+    assert not store.answers.keep(ADA, answer_resting_on("s:1"), forget_count)
+    assert kept_ids(store) == []
 
 
-def test_an_answer_from_before_its_user_was_forgotten_is_refused(store_of_ada: Store) -> None:
-    forget_count = store_of_ada.forgetting.count()
-    forget_user(store_of_ada)
+def test_an_answer_from_before_its_user_was_forgotten_is_refused(store: Store) -> None:
+    add_sessions_s_and_t(store)
+    forget_count = store.forgetting.count()
+    forget_user(store)
 
     with pytest.raises(ConflictError, match="'ada' was forgotten while this was under way"):
-        store_of_ada.answers.keep(ADA, answer_from("s:1"), forget_count)
-    assert store_of_ada.users.list_all() == []
+        store.answers.keep(ADA, answer_resting_on("s:1"), forget_count)
+    assert store.users.list_all() == []
 
 
 @pytest.mark.parametrize("forget", [forget_user, forget_session])
 def test_feedback_from_before_something_was_forgotten_is_refused(
-    store_of_ada: Store, forget: Callable[[Store], None]
+    store: Store, forget: Callable[[Store], None]
 ) -> None:
-    answer = answer_from("t:1")
-    keep(store_of_ada, answer)
-    forget_count = store_of_ada.forgetting.count()
-    forget(store_of_ada)
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on("t:1")
+    keep_answer(store, answer)
+    forget_count = store.forgetting.count()
+    forget(store)
 
     with pytest.raises(ConflictError, match="was forgotten while this was under way"):
-        store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, right=True), forget_count)
-    assert rated_ids(store_of_ada) == []
+        store.answers.rate(ADA, StoredFeedback(answer.id, right=True), forget_count)
+    assert rated_ids(store) == []
 
 
 @pytest.mark.parametrize("forget", [forget_user, forget_session])
@@ -240,28 +274,26 @@ def test_no_byte_of_a_forgotten_answer_and_its_feedback_stays(
     tmp_path: Path, forget: Callable[[Store], None]
 ) -> None:
     """The texts are so long that each row takes several pages of the file."""
+    secret_entries = (EntrySources("SECRET-entry", ("s:1",)),)
     with Store(tmp_path / "memories.sqlite") as store:
         store.items.add(ADA, session("hello", id="s"))
         for _ in range(20):
-            answer = answer_from(
+            answer = answer_resting_on(
                 "s:1",
                 question="SECRET question " * 300,
                 answer="SECRET answer " * 300,
-                entries=(EntrySources("SECRET-entry", ("s:1",)),),
+                entries=secret_entries,
             )
-            keep(store, answer)
-            useful_entries = (EntrySources("SECRET-entry", ("s:1",)),)
             feedback = StoredFeedback(
-                answer.id, correction="SECRET correction " * 300, useful_entries=useful_entries
+                answer.id, correction="SECRET correction " * 300, useful_entries=secret_entries
             )
+            keep_answer(store, answer)
             store.answers.rate(ADA, feedback)
-        bytes_before = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert b"SECRET" in bytes_of_files(tmp_path)
 
         forget(store)
 
-        bytes_after = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert b"SECRET" in bytes_before
-    assert b"SECRET" not in bytes_after
+        assert b"SECRET" not in bytes_of_files(tmp_path)
 
 
 # Export and import.
@@ -274,12 +306,13 @@ def exported_lines(store: Store) -> list[str]:
 
 
 @pytest.fixture
-def lines_with_feedback(store_of_ada: Store) -> list[str]:
+def lines_with_feedback(store: Store) -> list[str]:
     """An export of Ada, with an answer and the feedback on it."""
-    answer = answer_from("s:1", open_turns={"chat": 1})
-    keep(store_of_ada, answer)
-    store_of_ada.answers.rate(ADA, StoredFeedback(answer.id, correction="Porto"))
-    return exported_lines(store_of_ada)
+    add_sessions_s_and_t(store)
+    answer = answer_resting_on("s:1", open_turns={"chat": 1})
+    keep_answer(store, answer)
+    store.answers.rate(ADA, StoredFeedback(answer.id, correction="Porto"))
+    return exported_lines(store)
 
 
 def test_an_import_has_the_answers_and_feedback_of_the_export(
@@ -289,9 +322,19 @@ def test_an_import_has_the_answers_and_feedback_of_the_export(
         import_users(other_store, lines_with_feedback, "file")
 
         assert exported_lines(other_store) == lines_with_feedback
-        # Further answers come after the imported one.
-        assert keep(other_store, answer_from())
-        assert len(kept_ids(other_store)) == 2
+
+
+def test_further_answers_come_after_an_imported_one(
+    lines_with_feedback: list[str], tmp_path: Path
+) -> None:
+    with Store(tmp_path / "other.sqlite") as other_store:
+        import_users(other_store, lines_with_feedback, "file")
+        (imported_id,) = kept_ids(other_store)
+
+        further_answer = answer_resting_on()
+        keep_answer(other_store, further_answer)
+
+        assert kept_ids(other_store) == [imported_id, further_answer.id]
 
 
 def with_answer_twice(user: dict[str, Any]) -> None:
@@ -364,7 +407,7 @@ def older_store(open_folder: Path) -> Path:
 
 def test_an_older_store_gets_the_tables_that_it_lacks(older_store: Path) -> None:
     with Store(older_store) as store:
-        assert keep(store, answer_from("s:1"))
+        assert keep_answer(store, answer_resting_on("s:1"))
         assert [stored.item.id for stored in store.items.list_all(ADA)] == ["s"]
 
 

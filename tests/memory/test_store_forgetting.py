@@ -41,6 +41,7 @@ def bytes_of_files(folder: Path) -> bytes:
 
 
 def message(text: str) -> list[dict[str, str]]:
+    """Return the messages of a session in which a user says this."""
     return [{"role": "user", "content": text}]
 
 
@@ -54,41 +55,46 @@ def deletion_of_turn(turn_id: str, text: str) -> Amendment:
 # Receipts.
 
 
-@pytest.fixture
-def store_with_sessions(store: Store) -> Store:
-    """A store in which Ada has two sessions, and an open one."""
+def test_the_receipt_of_a_user_counts_all_sessions_and_turns(store: Store) -> None:
     store.items.add(ADA, session("one", "more", id="s"))
     store.items.add(ADA, session("two", id="t"))
     store.open_sessions.append(ADA, "chat", session("three").turns)
-    return store
+
+    receipt = store.forgetting.forget_user(ADA)
+
+    assert receipt.forgotten == "ada"
+    assert receipt.sessions == 3
+    assert receipt.turns == 4
 
 
-def assert_receipt(receipt: Receipt, forgotten: str, sessions: int, turns: int) -> None:
-    """Check what a receipt says about what was deleted."""
-    assert receipt
-    assert receipt.forgotten == forgotten
-    assert receipt.sessions == sessions
-    assert receipt.turns == turns
+def test_the_receipt_of_a_session_counts_its_turns(store: Store) -> None:
+    store.items.add(ADA, session("one", "more", id="s"))
+    store.items.add(ADA, session("two", id="t"))
+
+    receipt = store.forgetting.forget_session(ADA, "s")
+
+    assert receipt.forgotten == "s"
+    assert receipt.sessions == 1
+    assert receipt.turns == 2
 
 
-def test_the_receipt_of_a_user_counts_all_sessions(store_with_sessions: Store) -> None:
-    forgetting = store_with_sessions.forgetting
+def test_the_receipt_of_an_open_session_counts_its_turns(store: Store) -> None:
+    store.open_sessions.append(ADA, "chat", session("one").turns)
 
-    assert_receipt(forgetting.forget_user(ADA), "ada", sessions=3, turns=4)
-    assert not forgetting.forget_user(ADA)
+    receipt = store.forgetting.forget_session(ADA, "chat")
+
+    assert receipt.forgotten == "chat"
+    assert receipt.sessions == 1
+    assert receipt.turns == 1
 
 
-@pytest.mark.parametrize(
-    ("session_id", "turns"),
-    [pytest.param("s", 2, id="session"), pytest.param("chat", 1, id="open session")],
-)
-def test_the_receipt_of_a_session_counts_its_turns(
-    store_with_sessions: Store, session_id: str, turns: int
-) -> None:
-    forgetting = store_with_sessions.forgetting
+def test_a_receipt_is_false_if_there_was_nothing_to_forget(store: Store) -> None:
+    store.items.add(ADA, session("one", id="s"))
 
-    assert_receipt(forgetting.forget_session(ADA, session_id), session_id, sessions=1, turns=turns)
-    assert not forgetting.forget_session(ADA, session_id)
+    assert store.forgetting.forget_session(ADA, "s")
+    assert not store.forgetting.forget_session(ADA, "s")
+    assert store.forgetting.forget_user(ADA)
+    assert not store.forgetting.forget_user(ADA)
 
 
 def forget_user(store: Store) -> Receipt:
@@ -105,12 +111,15 @@ def forget_open_session(store: Store) -> Receipt:
 
 @pytest.mark.parametrize("forget", [forget_user, forget_session, forget_open_session])
 def test_a_receipt_says_whether_the_bytes_are_erased_and_who_still_holds_them(
-    store_with_sessions: Store, forget: Callable[[Store], Receipt]
+    store: Store, forget: Callable[[Store], Receipt]
 ) -> None:
     """An SQLite file is rewritten. PostgreSQL keeps deleted rows until it reuses their place."""
-    receipt = forget(store_with_sessions)
+    store.items.add(ADA, session("one", id="s"))
+    store.open_sessions.append(ADA, "chat", session("two").turns)
 
-    if store_with_sessions.url.startswith("sqlite"):
+    receipt = forget(store)
+
+    if store.url.startswith("sqlite"):
         assert receipt.erased is True
         assert receipt.held_by == ""
     else:
@@ -167,7 +176,10 @@ def write_random_memory(store: Store, chance: random.Random, owner: Owner, mark:
 
 
 def test_no_piece_of_the_text_stays_between_the_rows_of_a_page(tmp_path: Path) -> None:
-    """Secure deletion overwrites deleted rows, but not what rows that were moved left behind."""
+    """Secure deletion overwrites deleted rows, but not what rows that were moved left behind.
+
+    All texts of user 2 have the word "MARK2x".
+    """
     chance = random.Random(6)
     with Store(tmp_path / "s.sqlite") as store:
         for number in range(150):
@@ -186,34 +198,57 @@ def test_no_piece_of_the_text_stays_between_the_rows_of_a_page(tmp_path: Path) -
         assert bytes_of_files(tmp_path).count(b"MARK2x") == 0
 
 
-def test_an_open_reader_is_named_in_the_receipt_and_holds_up_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
-        store.items.add(ADA, session("a very secret word"))
+@contextmanager
+def open_reader(path: Path) -> Iterator[sqlite3.Connection]:
+    """Begin to read a store in another connection, which then sees the rows of this moment."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
+        yield reader
 
-        # Neither the forgetting nor another writer waits for the reader. A writer that waited for
-        # another one would do so for ten seconds.
-        started = time.monotonic()
-        writer = threading.Thread(target=store.items.add, args=(BOB, session("two")))
-        writer.start()
-        receipt = store.forgetting.forget_user(ADA)
-        writer.join()
-        assert time.monotonic() - started < 8
 
-        # The reader still sees the old rows, so their bytes cannot be erased.
-        assert receipt
-        assert receipt.erased is False
-        assert "somebody reads the store" in receipt.held_by
-        assert b"secret" in bytes_of_files(tmp_path)
+def test_an_open_reader_is_named_in_the_receipt(tmp_path: Path) -> None:
+    """The reader still sees the old rows, so their bytes cannot be erased."""
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.items.add(ADA, session("a very secret word"))
 
-        # They are erased when it has ended.
-        reader.execute("COMMIT")
+        with open_reader(path):
+            receipt = store.forgetting.forget_user(ADA)
+
+            assert receipt.erased is False
+            assert "somebody reads the store" in receipt.held_by
+            assert b"secret" in bytes_of_files(tmp_path)
+
+
+def test_bytes_that_a_reader_kept_are_erased_when_it_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.items.add(ADA, session("a very secret word"))
+        with open_reader(path):
+            store.forgetting.forget_user(ADA)
+
         with Store(path) as other_store:
-            assert other_store.forgetting.erase() == Erasure(erased=True)
+            erasure = other_store.forgetting.erase()
+
+        assert erasure == Erasure(erased=True)
         assert b"secret" not in bytes_of_files(tmp_path)
-        assert not store.forgetting.forget_user(ADA)
+
+
+def test_neither_forgetting_nor_another_writer_waits_for_a_reader(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.items.add(ADA, session("one"))
+
+        with open_reader(path):
+            started = time.monotonic()
+            writer = threading.Thread(target=store.items.add, args=(BOB, session("two")))
+            writer.start()
+            store.forgetting.forget_user(ADA)
+            writer.join()
+
+        # A writer that waited for another one would do so for ten seconds.
+        assert time.monotonic() - started < 8
         assert [user.owner for user in store.users.list_all()] == [BOB]
 
 
@@ -226,10 +261,8 @@ def test_a_replaced_session_leaves_no_byte_of_its_text_metadata_and_amendments(
         memory.entries.update("s:1", "the falcon sleeps", by="falcon")
         assert b"falcon" in bytes_of_files(tmp_path)
 
-        added = memory.replace(message("the owl flies"), id="s")
+        memory.replace(message("the owl flies"), id="s")
 
-        assert added.id == "s"
-        assert added.new is True
         assert [entry.text for entry in memory.entries.list().entries] == ["user: the owl flies"]
         assert b"falcon" not in bytes_of_files(tmp_path)
 
@@ -313,20 +346,38 @@ def test_a_write_that_began_before_its_user_was_forgotten_is_refused_in_every_pr
     """
     first_process = open_store()
     second_process = open_store()
-    first_process.forgetting.forget_user(BOB)
-    forget_count = second_process.forgetting.count()
+    count_before_forgetting = second_process.forgetting.count()
     first_process.forgetting.forget_user(ADA)
 
     with pytest.raises(
         ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"
     ):
-        write(second_process, ADA, session_id="s", forget_count=forget_count)
+        write(second_process, ADA, session_id="s", forget_count=count_before_forgetting)
     assert second_process.users.list_all() == []
 
-    # Bob was forgotten before, and Ada may begin again.
-    write(second_process, BOB, session_id="s", forget_count=forget_count)
-    write(second_process, ADA, session_id="s", forget_count=None)
-    assert [user.owner for user in first_process.users.list_all()] == [ADA, BOB]
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_that_begins_after_its_user_was_forgotten_is_stored(
+    store: Store, write: Write
+) -> None:
+    store.forgetting.forget_user(ADA)
+    count_after_forgetting = store.forgetting.count()
+
+    write(store, ADA, session_id="s", forget_count=count_after_forgetting)
+
+    assert [user.owner for user in store.users.list_all()] == [ADA]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_is_stored_though_another_user_is_forgotten_meanwhile(
+    store: Store, write: Write
+) -> None:
+    count_before_forgetting = store.forgetting.count()
+    store.forgetting.forget_user(ADA)
+
+    write(store, BOB, session_id="s", forget_count=count_before_forgetting)
+
+    assert [user.owner for user in store.users.list_all()] == [BOB]
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -354,20 +405,27 @@ def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_s
     """It quotes the entry, so the forgotten text would come back with it."""
     store.items.add(ADA, session("a very secret word", id="s1"))
     store.items.add(ADA, session("something else", id="s2"))
-    forget_count = store.forgetting.count()
+    count_before_forgetting = store.forgetting.count()
     amendment = deletion_of_turn("s1:1", "a very secret word")
     store.forgetting.forget_session(ADA, "s1")
 
-    assert not store.amendments.append(ADA, amendment, forget_count=forget_count)
+    assert not store.amendments.append(ADA, amendment, forget_count=count_before_forgetting)
     assert store.amendments.list_all(ADA) == []
 
-    later = deletion_of_turn("s2:1", "something else")
-    # The count at which the entry was read matters, not the one at which the request began.
+
+def test_an_amendment_is_stored_if_its_entry_was_read_after_a_forgetting(store: Store) -> None:
+    """The count at which the entry was read matters, not the one at which the request began."""
+    store.items.add(ADA, session("a very secret word", id="s1"))
+    store.items.add(ADA, session("something else", id="s2"))
+    count_before_forgetting = store.forgetting.count()
+    store.forgetting.forget_session(ADA, "s1")
+    count_after_forgetting = store.forgetting.count()
+
     assert store.amendments.append(
         ADA,
-        later,
-        forget_count=forget_count,
-        entry_forget_count=store.forgetting.count(),
+        deletion_of_turn("s2:1", "something else"),
+        forget_count=count_before_forgetting,
+        entry_forget_count=count_after_forgetting,
     )
 
 
@@ -606,37 +664,38 @@ def test_another_process_reads_only_what_was_changed_since_it_read_last(
     path = tmp_path / "s.sqlite"
     writer = memory_in(path, method)
     reader = memory_in(path, method)
-
-    def add_dogs_and_town(memory: UserMemory, number: int) -> None:
-        content = f"I have {number + 2} dogs, and I moved to town{number}."
-        memory.add([{"role": "user", "name": "Ada", "content": content}])
-
+    writer.add(message("I have 2 dogs, and I moved to Lisbon."))
     # At first the reader reads the whole memory.
-    add_dogs_and_town(writer, 0)
     with noted_reads_of_changes() as first_reads:
-        memory_of_reader = reader.read()
+        reader.read()
     (first_read,) = first_reads
     assert first_read < 0
-    assert memory_of_reader == writer.read() == memory_in(path, method).read()
 
-    # Then it reads what the writer has changed since.
-    for number in (1, 2):
-        add_dogs_and_town(writer, number)
-        with noted_reads_of_changes() as later_reads:
-            memory_of_reader = reader.read()
-        (later_read,) = later_reads
-        assert later_read >= 0
-        assert memory_of_reader == writer.read() == memory_in(path, method).read()
-
-    # What it has written itself it does not read again.
-    add_dogs_and_town(reader, 3)
-    with noted_reads_of_changes() as reads_after_own_write:
+    writer.add(message("I have 3 dogs, and I moved to Porto."))
+    with noted_reads_of_changes() as later_reads:
         memory_of_reader = reader.read()
-    assert reads_after_own_write == []
-    assert memory_of_reader == writer.read() == memory_in(path, method).read()
 
-    question = "Where did Ada move?"
-    assert reader.recall(question).hits == writer.recall(question).hits
+    (later_read,) = later_reads
+    assert later_read >= 0
+    memory_of_new_process = memory_in(path, method).read()
+    assert memory_of_reader == memory_of_new_process
+    assert reader.recall("Where did Ada move?").hits == writer.recall("Where did Ada move?").hits
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "h2memory"])
+def test_a_process_does_not_read_again_what_it_has_written_itself(
+    method: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "s.sqlite"
+    memory = memory_in(path, method)
+    memory.add(message("I have 2 dogs, and I moved to Lisbon."))
+
+    with noted_reads_of_changes() as reads:
+        memory_of_writer = memory.read()
+
+    assert reads == []
+    memory_of_new_process = memory_in(path, method).read()
+    assert memory_of_writer == memory_of_new_process
 
 
 def test_a_change_that_does_not_fit_the_memory_is_an_error(tmp_path: Path) -> None:
@@ -666,7 +725,7 @@ DEEP_JSON = b'["falcon", ' + b"[" * 100_000
 
 
 @pytest.fixture
-def store_file(tmp_path: Path) -> Path:
+def file_of_ada_and_bob(tmp_path: Path) -> Path:
     """A store of two users, all of whose texts hold the secret.
 
     Each has two sessions in the memory, an amendment, a session that waits, and an open session.
@@ -688,6 +747,28 @@ def store_file(tmp_path: Path) -> Path:
     return path
 
 
+def errors_of_all_reads(store: Store) -> list[StoreError]:
+    """Read Ada's data in every way that there is, and return the errors of those that fail."""
+    memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+    reads: list[Callable[[], object]] = [
+        partial(store.read, ADA),
+        partial(store.items.list_all, ADA),
+        partial(store.items.turns, ADA, ["s3:1"]),
+        partial(store.metadata.sessions_of_turns, ADA, ["s1:1"]),
+        partial(store.amendments.list_all, ADA),
+        partial(store.open_sessions.end, ADA, "s4"),
+        partial(store.transfer.dump, ADA),
+        memory.view,
+    ]
+    errors: list[StoreError] = []
+    for read in reads:
+        try:
+            read()
+        except StoreError as error:
+            errors.append(error)
+    return errors
+
+
 @pytest.mark.parametrize(
     ("table", "column", "value", "condition"),
     [
@@ -707,34 +788,18 @@ def store_file(tmp_path: Path) -> Path:
     ],
 )
 def test_no_way_of_reading_quotes_a_damaged_row(
-    store_file: Path, table: str, column: str, value: bytes, condition: str
+    file_of_ada_and_bob: Path, table: str, column: str, value: bytes, condition: str
 ) -> None:
     """Errors go to logs, where nothing that a user said may stand. All values hold the secret."""
-    with closing(sqlite3.connect(store_file)) as database, database:
+    with closing(sqlite3.connect(file_of_ada_and_bob)) as database, database:
         database.execute(
             f"UPDATE mempiler_{table} SET {column} = CAST(? AS TEXT)"
             f" WHERE user = 'ada' AND {condition}",
             [value],
         )
 
-    with Store(store_file) as store:
-        memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
-        reads: list[Callable[[], object]] = [
-            partial(store.read, ADA),
-            partial(store.items.list_all, ADA),
-            partial(store.items.turns, ADA, ["s3:1"]),
-            partial(store.metadata.sessions_of_turns, ADA, ["s1:1"]),
-            partial(store.amendments.list_all, ADA),
-            partial(store.open_sessions.end, ADA, "s4"),
-            partial(store.transfer.dump, ADA),
-            memory.view,
-        ]
-        errors: list[StoreError] = []
-        for read in reads:
-            try:
-                read()
-            except StoreError as error:
-                errors.append(error)
+    with Store(file_of_ada_and_bob) as store:
+        errors = errors_of_all_reads(store)
 
         # Not every read meets the damaged row.
         assert errors

@@ -10,7 +10,6 @@ import sqlite3
 import stat
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -65,18 +64,35 @@ def stored_texts(store: Store) -> list[str]:
 # Sessions.
 
 
-def test_sessions_keep_their_order_and_get_ids_that_are_not_taken(store: Store) -> None:
-    """A session without an id gets "D" and the next number."""
+def test_sessions_keep_their_order(store: Store) -> None:
+    store.items.add(ADA, session("one", id="b"))
+    store.items.add(ADA, session("two", id="a"))
+
+    assert stored_ids(store) == ["b", "a"]
+    assert stored_texts(store) == ["one", "two"]
+
+
+def test_a_session_without_an_id_gets_one_that_is_not_taken(store: Store) -> None:
+    """It is "D" and the next number. Here D2 is a session, and D3 an open one."""
     store.items.add(ADA, session("x", id="D2"))
     store.open_sessions.append(ADA, "D3", [turn_of_ada("y")])
 
-    assert store.items.add(ADA, session("one")).id == "D4"
-    assert store.items.add(ADA, session("two")).id == "D5"
-    # Without an id even a session with the same content is another one.
-    assert store.items.add(ADA, session("one")).id == "D6"
+    added = store.items.add(ADA, session("one"))
 
-    assert [turn.id for turn in stored_turns(store)] == ["D2:1", "D4:1", "D5:1", "D6:1"]
-    assert stored_texts(store) == ["x", "one", "two", "one"]
+    assert added.id == "D4"
+
+
+def test_a_turn_without_an_id_gets_that_of_its_session_and_its_number(store: Store) -> None:
+    store.items.add(ADA, session("one", "two", id="D4"))
+
+    assert [turn.id for turn in stored_turns(store)] == ["D4:1", "D4:2"]
+
+
+def test_two_sessions_without_ids_are_two_even_if_their_content_is_the_same(store: Store) -> None:
+    store.items.add(ADA, session("one"))
+    store.items.add(ADA, session("one"))
+
+    assert stored_ids(store) == ["D1", "D2"]
 
 
 def test_the_same_session_is_stored_once(store: Store) -> None:
@@ -99,11 +115,12 @@ def test_another_session_under_the_same_id_is_refused(store: Store) -> None:
 
 
 def test_replacing_a_session_by_itself_changes_nothing(store: Store) -> None:
-    assert store.items.replace(ADA, session("one", id="s")).new
+    store.items.add(ADA, session("one", id="s"))
     store.items.add(ADA, session("other", id="t"))
 
-    assert not store.items.replace(ADA, session("one", id="s")).new
+    added = store.items.replace(ADA, session("one", id="s"))
 
+    assert added.new is False
     assert stored_ids(store) == ["s", "t"]
     # To replace a session is to forget the old one, which did not happen here.
     assert store.forgetting.count() == 0
@@ -113,8 +130,9 @@ def test_a_session_that_replaces_another_one_goes_to_the_end(store: Store) -> No
     store.items.add(ADA, session("one", id="s"))
     store.items.add(ADA, session("other", id="t"))
 
-    assert store.items.replace(ADA, session("two", id="s")).new
+    added = store.items.replace(ADA, session("two", id="s"))
 
+    assert added.new is True
     assert stored_ids(store) == ["t", "s"]
     assert stored_texts(store) == ["other", "two"]
 
@@ -181,17 +199,29 @@ def test_turns_are_found_by_their_ids_with_their_items(store: Store) -> None:
 def test_sql_in_names_and_texts_is_stored_as_plain_text(store: Store, name: str) -> None:
     """The long name has 272 letters and 132 emojis: 800 bytes, the most that a name may have."""
     text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
-    owner = Owner(name, name)
+    owner = Owner(user=name, tenant=name)
+
     store.items.add(owner, session(text, id=name))
-    store.items.add(Owner("bob"), session("two"))
 
     (stored,) = store.items.list_all(owner)
     assert stored.item.id == name
     assert stored.item.turns[0].text == text
-    assert store.items.list_all(Owner(name)) == []
+
+
+def test_sql_in_the_name_of_a_user_who_is_forgotten_deletes_no_other_user(store: Store) -> None:
+    owner = Owner("' OR 'a' = 'a")
+    store.items.add(owner, session("one"))
+    store.items.add(Owner("bob"), session("two"))
 
     assert store.forgetting.forget_user(owner)
+
     assert [user.owner.user for user in store.users.list_all()] == ["bob"]
+
+
+def test_users_of_the_same_name_in_two_tenants_are_two_users(store: Store) -> None:
+    store.items.add(Owner("ada", tenant="acme"), session("one"))
+
+    assert store.items.list_all(Owner("ada", tenant="globex")) == []
 
 
 @pytest.mark.parametrize(
@@ -232,13 +262,21 @@ def test_items_that_cannot_be_stored_are_refused(
 
 def test_the_turns_of_an_open_session_are_read_at_once(store: Store) -> None:
     store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
-    reply = Turn(id="", speaker="bot", text="hi")
-    (second_turn,) = store.open_sessions.append(ADA, "chat", [reply], may_begin=False)
-    assert second_turn.id == "chat:2"
+    store.open_sessions.append(ADA, "chat", [turn_of_ada("hi")])
 
     (open_session,) = store.read(ADA).open_sessions
 
     assert [turn.text for turn in open_session.turns] == ["hello", "hi"]
+    assert [turn.id for turn in open_session.turns] == ["chat:1", "chat:2"]
+
+
+def test_turns_that_may_only_continue_a_session_are_stored_if_there_is_one(store: Store) -> None:
+    store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
+
+    reply = Turn(id="", speaker="bot", text="hi")
+    (stored_reply,) = store.open_sessions.append(ADA, "chat", [reply], may_begin=False)
+
+    assert stored_reply.id == "chat:2"
 
 
 def test_an_open_session_that_ends_becomes_an_item(store: Store) -> None:
@@ -248,9 +286,21 @@ def test_an_open_session_that_ends_becomes_an_item(store: Store) -> None:
 
     assert stored_texts(store) == ["hello", "hi"]
     assert store.read(ADA).open_sessions == ()
+
+
+def test_a_session_that_has_ended_cannot_be_ended_again(store: Store) -> None:
+    store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
+    store.open_sessions.end(ADA, "chat")
+
     assert store.open_sessions.end(ADA, "chat") is None
+
+
+def test_a_session_that_has_ended_takes_no_further_turns(store: Store) -> None:
+    store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
+    store.open_sessions.end(ADA, "chat")
+
     with pytest.raises(ConflictError, match="has ended"):
-        store.open_sessions.append(ADA, "chat", [turn_of_ada("hello")])
+        store.open_sessions.append(ADA, "chat", [turn_of_ada("hi")])
 
 
 def test_ending_an_unknown_session_makes_no_user(store: Store) -> None:
@@ -265,18 +315,30 @@ def test_turns_that_may_only_continue_a_session_are_refused_if_there_is_none(sto
     assert store.users.list_all() == []
 
 
+def damage_open_session(database: Database, session_id: str) -> None:
+    """Cut off the JSON of the turns of an open session."""
+    rows = tables.open_turns.c.session == session_id
+    damage = update(tables.open_turns).where(rows).values(json='{"text": ')
+    with database.write_transaction() as transaction:
+        transaction.connection.execute(damage)
+
+
 def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(
     store: Store, database: Database
 ) -> None:
     store.open_sessions.append(ADA, "broken", [turn_of_ada("hello")])
     store.open_sessions.append(ADA, "intact", [turn_of_ada("hello")])
-    rows_of_broken = tables.open_turns.c.session == "broken"
-    damage = update(tables.open_turns).where(rows_of_broken).values(json='{"text": ')
-    with database.write_transaction() as transaction:
-        transaction.connection.execute(damage)
+    damage_open_session(database, "broken")
 
     assert store.open_sessions.end(ADA, "intact") is not None
+
     assert stored_ids(store) == ["intact"]
+
+
+def test_a_damaged_open_session_is_named_when_it_ends(store: Store, database: Database) -> None:
+    store.open_sessions.append(ADA, "broken", [turn_of_ada("hello")])
+    damage_open_session(database, "broken")
+
     with pytest.raises(StoreError, match="session 'broken': the row is damaged"):
         store.open_sessions.end(ADA, "broken")
 
@@ -318,6 +380,13 @@ def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_p
         assert sum(user.sessions for user in first_store.users.list_all()) == 160
 
 
+def seconds_to_add(store: Store, text: str) -> float:
+    """Add a session; return how long it took, with the wait for other writers."""
+    started = time.monotonic()
+    store.items.add(ADA, session(text))
+    return time.monotonic() - started
+
+
 @pytest.mark.slow
 def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -331,12 +400,6 @@ def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
     path = tmp_path / "s.sqlite"
 
     with Store(path) as store, (tmp_path / "s.sqlite-lock").open() as lock_file:
-
-        def seconds_to_add(text: str) -> float:
-            started = time.monotonic()
-            assert store.items.add(ADA, session(text)).new
-            return time.monotonic() - started
-
         # The lock of the stopped process.
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         threads_before = set(threading.enumerate())
@@ -345,8 +408,8 @@ def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
         safety_timer.start()
 
         # Only the first writer waits for the turn that does not end.
-        assert 2.0 <= seconds_to_add("one") < 10
-        assert seconds_to_add("two") < 2.0
+        assert 2.0 <= seconds_to_add(store, "one") < 10
+        assert seconds_to_add(store, "two") < 2.0
         safety_timer.cancel()
 
         # Once it has ended, writers take turns with other processes again.
@@ -354,7 +417,7 @@ def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
         for waiting_thread in set(threading.enumerate()) - threads_before - {safety_timer}:
             waiting_thread.join(10)
         fcntl.flock(lock_file, fcntl.LOCK_EX)
-        assert seconds_to_add("three") >= 2.0
+        assert seconds_to_add(store, "three") >= 2.0
 
 
 def test_a_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
@@ -392,13 +455,21 @@ def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
     """With `connect=False` a service starts although its database is not there yet."""
     folder = tmp_path / "later"
     with Store(folder / "s.sqlite", connect=False) as store:
+        with pytest.raises(StoreError, match="unable to open"):
+            store.items.add(ADA, session("one"))
+
+        folder.mkdir()
+        store.items.add(ADA, session("two"))
+
+        assert stored_texts(store) == ["two"]
+
+
+def test_a_store_that_cannot_be_reached_is_an_error_of_every_call(tmp_path: Path) -> None:
+    """The second call must not take the store for opened."""
+    with Store(tmp_path / "missing" / "s.sqlite", connect=False) as store:
         for _ in range(2):
             with pytest.raises(StoreError, match="unable to open"):
                 store.items.add(ADA, session("one"))
-
-        folder.mkdir()
-        assert store.items.add(ADA, session("one")).new
-        assert len(store.items.list_all(ADA)) == 1
 
 
 @pytest.mark.parametrize(
@@ -532,23 +603,35 @@ def test_connections_that_the_server_ended_are_replaced_without_an_error(postgre
 
 # Names.
 
-COMPOSED = "José"
-DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)
-"""The same name; its last letter is an "e" and an accent."""
+# Unicode has two spellings of this name, which look the same.
+COMPOSED = "Jos\u00e9"
+DECOMPOSED = "Jose\u0301"
 
 
-def test_two_spellings_are_one_user_and_one_session(store: Store) -> None:
-    """Also a different spelling in Unicode, which looks the same, must not hide what is stored."""
+def test_two_spellings_of_a_name_in_unicode_are_one_user() -> None:
     assert COMPOSED != DECOMPOSED
-    assert Owner(DECOMPOSED, DECOMPOSED) == Owner(COMPOSED, COMPOSED)
 
-    assert store.items.add(Owner(DECOMPOSED), session("one", id=DECOMPOSED)).new
-    assert not store.items.add(Owner(COMPOSED), session("one", id=COMPOSED)).new
+    assert Owner(DECOMPOSED, tenant=DECOMPOSED) == Owner(COMPOSED, tenant=COMPOSED)
 
-    store.open_sessions.append(Owner(COMPOSED), f"{DECOMPOSED}2", [turn_of_ada("two")])
-    assert store.open_sessions.end(Owner(COMPOSED), f"{COMPOSED}2") is not None
-    assert store.forgetting.forget_session(Owner(DECOMPOSED), f"{DECOMPOSED}2")
-    assert store.forgetting.forget_user(Owner(DECOMPOSED))
+
+def test_two_spellings_of_an_id_in_unicode_are_one_session(store: Store) -> None:
+    first = store.items.add(ADA, session("one", id=DECOMPOSED))
+    second = store.items.add(ADA, session("one", id=COMPOSED))
+
+    assert first.new is True
+    assert second.new is False
+
+
+def test_two_spellings_of_an_id_in_unicode_are_one_open_session(store: Store) -> None:
+    store.open_sessions.append(ADA, DECOMPOSED, [turn_of_ada("one")])
+
+    assert store.open_sessions.end(ADA, COMPOSED) is not None
+
+
+def test_a_session_is_forgotten_by_either_spelling_of_its_id(store: Store) -> None:
+    store.items.add(ADA, session("one", id=COMPOSED))
+
+    assert store.forgetting.forget_session(ADA, DECOMPOSED)
 
 
 RIGHT_TO_LEFT_NAME = "\u202eada"

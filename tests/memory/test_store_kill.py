@@ -55,7 +55,7 @@ def start_process(work: Callable[..., None], *arguments: Any) -> BaseProcess:
     return process
 
 
-def exit_code_of(work: Callable[..., None], *arguments: Any) -> int | None:
+def exit_code_of_process(work: Callable[..., None], *arguments: Any) -> int | None:
     """Run a function in a process of its own, and return its exit code."""
     process = start_process(work, *arguments)
     process.join(60)
@@ -109,7 +109,7 @@ def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
     exit_code: int | None = -signal.SIGKILL
     while exit_code == -signal.SIGKILL:
         statement_number += 1
-        exit_code = exit_code_of(open_and_die, url_without_tables, statement_number)
+        exit_code = exit_code_of_process(open_and_die, url_without_tables, statement_number)
         if exit_code == -signal.SIGKILL:
             assert contents(url_without_tables) == {}
 
@@ -152,9 +152,10 @@ def test_a_store_of_an_older_version_is_refused_in_one_line(url: str) -> None:
     with pytest.raises(StoreError) as raised:
         Store(url)
 
-    assert f"of version 4, this Mempiler reads {SCHEMA_VERSION}" in str(raised.value)
-    assert "add the sessions to a new store" in str(raised.value)
-    assert "\n" not in str(raised.value)
+    message = str(raised.value)
+    assert f"of version 4, this Mempiler reads {SCHEMA_VERSION}" in message
+    assert "add the sessions to a new store" in message
+    assert "\n" not in message
 
 
 # Imports.
@@ -302,8 +303,7 @@ def test_nobody_is_imported_if_one_of_the_users_is_in_the_store_already(store: S
     with pytest.raises(ConflictError, match="user 'ada' is in"):
         import_users(store, [HEADER, user_line("bob"), user_line("ada")], "file")
 
-    (user,) = store.users.list_all()
-    assert user.owner == ADA
+    assert [user.owner for user in store.users.list_all()] == [ADA]
 
 
 def test_imported_times_are_stored_in_utc(store: Store) -> None:
@@ -372,7 +372,7 @@ def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_ki
             memory.add(message("other"), id="t")
 
         statement_number = len(texts_after_kills) + 1
-        exit_code = exit_code_of(replace_and_die, url, statement_number)
+        exit_code = exit_code_of_process(replace_and_die, url, statement_number)
         texts_after_kills.append(check_replaced_session(url))
 
     # The last process had fewer statements than that, so it was not killed.

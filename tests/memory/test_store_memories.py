@@ -36,6 +36,7 @@ from .conftest import ADA, WRITER, session
 
 BOB = Owner("bob", "acme")
 DAY = 86_400.0
+MINUTE = 60.0
 
 
 def add_sessions(store: Store, owner: Owner = ADA, count: int = 2) -> None:
@@ -44,7 +45,7 @@ def add_sessions(store: Store, owner: Owner = ADA, count: int = 2) -> None:
         store.items.add(owner, session(f"text {number}", id=f"s{number}"))
 
 
-def memory_up_to(position: int, finalized_position: int | None = None) -> Document:
+def memory_of_items_up_to(position: int, finalized_position: int | None = None) -> Document:
     """Return a memory of the items from 1 to a position.
 
     Its finalized form, from which questions are answered, may be behind: `finalized_position`.
@@ -61,19 +62,29 @@ def memory_up_to(position: int, finalized_position: int | None = None) -> Docume
     )
 
 
-def claim_one(store: Store, owner: Owner | None = None, worker: str = "me") -> Claim:
+def claim_user(store: Store, owner: Owner | None = None, worker: str = "me") -> Claim:
     """Claim a user for a minute: the given one, or the only one who can be claimed."""
-    (claim,) = store.queue.claim(worker, lease=60, stamp=WRITER, owner=owner)
+    (claim,) = store.queue.claim(worker, lease=MINUTE, stamp=WRITER, owner=owner)
     return claim
 
 
-def commit(store: Store, claim: Claim, memory: Document, lease: float) -> Claim | None:
+def commit(store: Store, claim: Claim, memory: Document, lease: float = MINUTE) -> Claim | None:
     """Commit a memory, which marks all items up to its position as remembered.
 
-    The claim goes on for `lease` seconds, so with 0 it ends. Returns None if the claim is void.
+    The claim goes on for `lease` seconds. Returns None if the claim is void.
     """
     item_positions = range(1, memory.position + 1)
     return store.queue.commit(claim, memory, lease, item_positions=item_positions)
+
+
+def commit_and_release(store: Store, claim: Claim, memory: Document) -> None:
+    """Commit a memory, after which other workers may claim its user."""
+    assert commit(store, claim, memory, lease=0) is not None
+
+
+def can_be_claimed(store: Store, worker: str = "another worker", stamp: Stamp = WRITER) -> bool:
+    """Let a worker claim a user, whoever it is; return whether there was one to be claimed."""
+    return store.queue.claim(worker, lease=MINUTE, stamp=stamp) != []
 
 
 def states(store: Store, owner: Owner = ADA) -> list[str]:
@@ -85,66 +96,102 @@ def states(store: Store, owner: Owner = ADA) -> list[str]:
 
 
 def test_committed_items_are_remembered_and_later_ones_stay_queued(store: Store) -> None:
+    """Sessions "s0" and "s1" have the positions 1 and 2. The committed memory holds the first."""
     add_sessions(store, count=2)
+    memory = memory_of_items_up_to(position=1)
 
-    claim = commit(store, claim_one(store), memory_up_to(position=1), lease=60)
+    claim = commit(store, claim_user(store), memory)
 
     assert claim is not None
     assert states(store) == ["remembered", "queued"]
     snapshot = store.read(ADA)
-    assert snapshot.document == memory_up_to(position=1)
+    assert snapshot.document == memory
     assert snapshot.version == claim.version
     assert [stored.item.id for stored in snapshot.pending_items] == ["s1"]
 
 
-def test_a_user_has_one_writer_until_the_lease_ends(open_store: Callable[..., Store]) -> None:
+def test_a_user_has_one_writer_at_a_time(open_store: Callable[..., Store]) -> None:
     first_process = open_store()
     second_process = open_store()
     add_sessions(first_process)
-    assert claim_one(first_process, worker="me").owner == ADA
-    assert not second_process.queue.claim("you", lease=60, stamp=WRITER)
 
-    first_process.queue.release(Claim(owner=ADA, worker="me", version=""))
-    # This lease has ended before it begins.
-    assert second_process.queue.claim("you", lease=-1, stamp=WRITER)
-    assert first_process.queue.claim("me", lease=60, stamp=WRITER)
+    claim_user(first_process)
+
+    assert not can_be_claimed(second_process)
 
 
-def test_the_users_who_have_waited_longest_are_claimed_first_and_several_at_once(
+def test_a_user_who_is_released_can_be_claimed_by_another_worker(
     open_store: Callable[..., Store],
 ) -> None:
     first_process = open_store()
     second_process = open_store()
-    owners = [Owner(f"user {number}") for number in range(5)]
-    for owner in owners:
+    add_sessions(first_process)
+    claim = claim_user(first_process)
+
+    first_process.queue.release(claim)
+
+    assert can_be_claimed(second_process)
+
+
+def test_a_user_can_be_claimed_by_another_worker_when_the_lease_has_ended(
+    open_store: Callable[..., Store],
+) -> None:
+    first_process = open_store()
+    second_process = open_store()
+    add_sessions(first_process)
+
+    # This lease has ended before it begins.
+    assert first_process.queue.claim("me", lease=-1, stamp=WRITER)
+
+    assert can_be_claimed(second_process)
+
+
+def test_the_users_who_have_waited_longest_are_claimed_first(
+    open_store: Callable[..., Store],
+) -> None:
+    first_process = open_store()
+    second_process = open_store()
+    ann, bob, cy = (Owner("ann"), Owner("bob"), Owner("cy"))
+    for owner in (ann, bob, cy):
         add_sessions(first_process, owner, count=1)
-    # Once it is released, the user of this claim has waited for the shortest time.
-    first_claim = claim_one(first_process)
-    first_process.queue.release(first_claim)
+    # Once he is released, Bob has waited for the shortest time.
+    claim_of_bob = claim_user(first_process, bob)
+    first_process.queue.release(claim_of_bob)
 
-    early_claims = second_process.queue.claim("early", lease=60, stamp=WRITER, limit=4)
-    late_claims = first_process.queue.claim("late", lease=60, stamp=WRITER, limit=4)
+    early_claims = second_process.queue.claim("early", lease=MINUTE, stamp=WRITER, limit=2)
+    late_claims = first_process.queue.claim("late", lease=MINUTE, stamp=WRITER, limit=2)
 
-    assert {claim.owner for claim in early_claims} == set(owners) - {first_claim.owner}
-    assert [claim.owner for claim in late_claims] == [first_claim.owner]
-    for claim in (*early_claims, *late_claims):
-        assert commit(first_process, claim, memory_up_to(position=1), lease=60) is not None
-    assert not first_process.queue.claim("last", lease=-1, stamp=WRITER, limit=4)
+    assert {claim.owner for claim in early_claims} == {ann, cy}
+    assert [claim.owner for claim in late_claims] == [bob]
+
+
+def test_a_worker_that_claims_several_users_can_commit_a_memory_for_each(store: Store) -> None:
+    add_sessions(store, Owner("ann"), count=1)
+    add_sessions(store, Owner("bob"), count=1)
+    first_claim, second_claim = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit=2)
+
+    commit_and_release(store, first_claim, memory_of_items_up_to(position=1))
+    commit_and_release(store, second_claim, memory_of_items_up_to(position=1))
+
+    # Both memories are up to date, so nobody waits any more.
+    assert not can_be_claimed(store)
 
 
 def test_one_of_two_writers_of_the_same_version_wins(open_store: Callable[..., Store]) -> None:
     """The slow one has lost its claim meanwhile, and must not overwrite what the fast one wrote."""
     slow_process = open_store()
     fast_process = open_store()
-    add_sessions(slow_process)
-    slow_claim = claim_one(slow_process, worker="slow")
+    add_sessions(slow_process, count=2)
+    slow_claim = claim_user(slow_process, worker="slow")
     slow_process.queue.release(slow_claim)
-    fast_claim = claim_one(fast_process, worker="fast")
+    fast_claim = claim_user(fast_process, worker="fast")
 
-    assert commit(fast_process, fast_claim, memory_up_to(position=2), lease=60) is not None
-    assert commit(slow_process, slow_claim, memory_up_to(position=1), lease=60) is None
+    fast_result = commit(fast_process, fast_claim, memory_of_items_up_to(position=2))
+    slow_result = commit(slow_process, slow_claim, memory_of_items_up_to(position=1))
 
-    assert slow_process.read(ADA).document == memory_up_to(position=2)
+    assert fast_result is not None
+    assert slow_result is None
+    assert slow_process.read(ADA).document == memory_of_items_up_to(position=2)
     assert states(slow_process) == ["remembered", "remembered"]
 
 
@@ -176,11 +223,11 @@ def test_a_memory_of_what_was_forgotten_meanwhile_is_not_stored(
 ) -> None:
     """A worker that has begun before would bring back what was forgotten or replaced."""
     add_sessions(store)
-    claim = claim_one(store)
+    claim = claim_user(store)
 
     change(store)
 
-    assert commit(store, claim, memory_up_to(position=2), lease=60) is None
+    assert commit(store, claim, memory_of_items_up_to(position=2)) is None
     store.queue.fail(claim, position=1, error="too late", is_given_up=True)
     assert store.read(ADA).document is None
     assert set(states(store)) == {"queued"}
@@ -191,11 +238,13 @@ def test_a_user_whose_memory_is_not_finalized_is_claimed_until_it_is(store: Stor
     add_sessions(store, count=2)
 
     # The second session is in the memory, and not yet in its finalized form.
-    assert commit(store, claim_one(store), memory_up_to(position=2, finalized_position=1), lease=0)
+    commit_and_release(
+        store, claim_user(store), memory_of_items_up_to(position=2, finalized_position=1)
+    )
     assert [stored.item.id for stored in store.read(ADA).pending_items] == ["s1"]
 
-    assert commit(store, claim_one(store), memory_up_to(position=2), lease=0)
-    assert not store.queue.claim("me", lease=60, stamp=WRITER)
+    commit_and_release(store, claim_user(store), memory_of_items_up_to(position=2))
+    assert not can_be_claimed(store)
 
 
 @pytest.mark.parametrize(
@@ -210,23 +259,23 @@ def test_a_program_does_not_claim_a_user_whose_memory_another_program_wrote(
     store: Store, other_writer: Stamp
 ) -> None:
     add_sessions(store)
-    assert commit(store, claim_one(store), memory_up_to(position=1), lease=0)
+    commit_and_release(store, claim_user(store), memory_of_items_up_to(position=1))
 
-    assert not store.queue.claim("you", lease=60, stamp=other_writer)
+    assert not can_be_claimed(store, stamp=other_writer)
 
 
 def test_a_program_that_only_reads_in_another_way_goes_on_with_a_memory(store: Store) -> None:
     add_sessions(store)
-    assert commit(store, claim_one(store), memory_up_to(position=1), lease=0)
+    commit_and_release(store, claim_user(store), memory_of_items_up_to(position=1))
 
     other_reader = replace(WRITER, program="with another reading prompt")
-    assert store.queue.claim("you", lease=60, stamp=other_reader)
+    assert can_be_claimed(store, stamp=other_reader)
 
 
 def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None:
     """The memory holds the forgotten session, so it is deleted and written anew."""
     add_sessions(store, count=3)
-    assert commit(store, claim_one(store), memory_up_to(position=2), lease=60) is not None
+    assert commit(store, claim_user(store), memory_of_items_up_to(position=2)) is not None
 
     assert store.forgetting.forget_session(ADA, "s0")
     assert not store.forgetting.forget_session(ADA, "s0")
@@ -237,12 +286,12 @@ def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None
 
 def test_an_item_that_failed_stays_pending_while_later_ones_are_remembered(store: Store) -> None:
     add_sessions(store, count=2)
-    claim = claim_one(store)
+    claim = claim_user(store)
     store.queue.fail(claim, position=1, error="LM refused", is_given_up=True)
 
     # The memory of item 2 is committed without item 1.
-    memory = memory_up_to(position=2)
-    assert store.queue.commit(claim, memory, lease=60, item_positions=[2]) is not None
+    memory = memory_of_items_up_to(position=2)
+    assert store.queue.commit(claim, memory, lease=MINUTE, item_positions=[2]) is not None
 
     assert states(store) == ["failed", "remembered"]
     (pending_item,) = store.read(ADA).pending_items
@@ -264,7 +313,7 @@ def test_users_of_all_tenants_are_claimed_though_one_tenant_has_more(store: Stor
     for number in range(2):
         add_sessions(store, Owner(f"user {number}", "small"), count=1)
 
-    claims = store.queue.claim("me", lease=60, stamp=WRITER, limit=4)
+    claims = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit=4)
 
     tenants = [claim.owner.tenant for claim in claims]
     assert sorted(tenants) == ["large", "large", "small", "small"]
@@ -272,20 +321,30 @@ def test_users_of_all_tenants_are_claimed_though_one_tenant_has_more(store: Stor
 
 def test_a_tenant_has_no_more_writers_than_its_limit(store: Store) -> None:
     for number in range(6):
-        add_sessions(store, Owner(f"user {number}", "large"), count=1)
-    for number in range(2):
-        add_sessions(store, Owner(f"user {number}", "small"), count=1)
-    assert len(store.queue.claim("me", lease=60, stamp=WRITER, limit=4)) == 4
-    # Two users of each tenant are claimed now, four of "large" wait.
-    assert not store.queue.claim("you", lease=60, stamp=WRITER, limit=8, limit_per_tenant=2)
+        add_sessions(store, Owner(f"user {number}", "acme"), count=1)
+    # Two of the six users are claimed, and four wait.
+    assert len(store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit=2)) == 2
 
-    add_sessions(store, Owner("another", "small"), count=1)
-    # With a limit of three, each tenant may have one more writer.
-    (first_claim,) = store.queue.claim("you", lease=60, stamp=WRITER, limit_per_tenant=3)
-    (second_claim,) = store.queue.claim("you", lease=60, stamp=WRITER, limit_per_tenant=3)
+    claims_with_limit_2 = store.queue.claim(
+        "you", lease=MINUTE, stamp=WRITER, limit=8, limit_per_tenant=2
+    )
+    claims_with_limit_3 = store.queue.claim(
+        "you", lease=MINUTE, stamp=WRITER, limit=8, limit_per_tenant=3
+    )
 
-    assert first_claim.owner.tenant == "large"
-    assert second_claim.owner.tenant == "small"
+    assert len(claims_with_limit_2) == 0
+    assert len(claims_with_limit_3) == 1
+
+
+def test_a_tenant_at_its_limit_holds_up_no_other_tenant(store: Store) -> None:
+    add_sessions(store, Owner("ann", "large"), count=1)
+    add_sessions(store, Owner("bob", "large"), count=1)
+    add_sessions(store, Owner("zoe", "small"), count=1)
+
+    (first,) = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit_per_tenant=1)
+    (second,) = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit_per_tenant=1)
+
+    assert {first.owner.tenant, second.owner.tenant} == {"large", "small"}
 
 
 def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: Store) -> None:
@@ -302,12 +361,14 @@ def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: 
 
     claimed_users: list[Owner] = []
     for number in range(4):
-        claims = store.queue.claim(f"worker {number}", lease=60, stamp=WRITER, limit_per_tenant=8)
+        claims = store.queue.claim(
+            f"worker {number}", lease=MINUTE, stamp=WRITER, limit_per_tenant=8
+        )
         claimed_users.extend(claim.owner for claim in claims)
 
     assert set(claimed_users) == {small, *last_users}
     assert len(claimed_users) == 4
-    assert not store.queue.claim("me too", lease=60, stamp=WRITER, limit=8)
+    assert not store.queue.claim("me too", lease=MINUTE, stamp=WRITER, limit=8)
 
 
 def test_a_user_with_a_queued_session_and_a_memory_to_finalize_is_claimed_once(
@@ -317,11 +378,11 @@ def test_a_user_with_a_queued_session_and_a_memory_to_finalize_is_claimed_once(
     # In one batch of users nobody would be found twice.
     monkeypatch.setattr(database_module, "BATCH_SIZE", 1)
     add_sessions(store, count=2)
-    claim = claim_one(store)
-    memory = memory_up_to(position=1, finalized_position=0)
+    claim = claim_user(store)
+    memory = memory_of_items_up_to(position=1, finalized_position=0)
     store.queue.commit(claim, memory, lease=0, item_positions=[1])
 
-    claims = store.queue.claim("worker", lease=60, stamp=WRITER, limit=8)
+    claims = store.queue.claim("worker", lease=MINUTE, stamp=WRITER, limit=8)
 
     assert [claim.owner for claim in claims] == [ADA]
 
@@ -332,10 +393,10 @@ def test_a_paused_user_is_claimed_only_by_name(store: Store) -> None:
     add_sessions(store, BOB)
     store.queue.pause(ADA, seconds=60)
 
-    claims = store.queue.claim("me", lease=60, stamp=WRITER, limit=2)
+    claims = store.queue.claim("me", lease=MINUTE, stamp=WRITER, limit=2)
 
     assert [claim.owner for claim in claims] == [BOB]
-    assert claim_one(store, ADA, "you").owner == ADA
+    assert claim_user(store, ADA, "you").owner == ADA
 
 
 # Clocks.
@@ -354,19 +415,19 @@ def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
 ) -> None:
     """It ends a day from now, or ended a day ago; no lease can be that long."""
     add_sessions(store)
-    assert store.queue.claim("me", lease=60, stamp=WRITER)
+    claim_user(store)
     shift_claims(database, error_of_clock)
 
-    assert store.queue.claim("you", lease=60, stamp=WRITER)
+    assert can_be_claimed(store)
 
 
 def test_a_claim_may_be_as_long_as_the_longest_lease(store: Store, database: Database) -> None:
     add_sessions(store)
-    assert store.queue.claim("me", lease=60, stamp=WRITER)
+    claim_user(store)
     # The claim ends within `MAX_LEASE`, so no clock needs to be wrong.
     shift_claims(database, MAX_LEASE / 2)
 
-    assert not store.queue.claim("you", lease=60, stamp=WRITER)
+    assert not can_be_claimed(store)
 
 
 def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> None:
@@ -374,7 +435,7 @@ def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> Non
     assert store.queue.claim("me", lease=10 * MAX_LEASE, stamp=WRITER)
 
     # Otherwise it would count as one that a wrong clock has dated.
-    assert not store.queue.claim("you", lease=60, stamp=WRITER)
+    assert not can_be_claimed(store)
 
 
 @pytest.mark.parametrize(
@@ -431,11 +492,11 @@ def test_clocks_of_workers_do_not_matter_to_postgresql(
     with Store(url) as first_process, Store(url) as second_process:
         add_sessions(first_process)
         set_clock_ahead(300)
-        assert first_process.queue.claim("first", lease=60, stamp=WRITER)
+        assert first_process.queue.claim("first", lease=MINUTE, stamp=WRITER)
 
         # By this clock the first claim has ended.
         set_clock_ahead(500)
-        assert not second_process.queue.claim("second", lease=60, stamp=WRITER)
+        assert not second_process.queue.claim("second", lease=MINUTE, stamp=WRITER)
 
 
 # Export and import.
@@ -453,7 +514,7 @@ def store_of_two_users(store: Store) -> Store:
     """A store with sessions of Ada, and with sessions, a memory and an open session of Bob."""
     add_sessions(store, ADA)
     add_sessions(store, BOB, count=3)
-    assert commit(store, claim_one(store, BOB), memory_up_to(position=2), lease=60) is not None
+    assert commit(store, claim_user(store, BOB), memory_of_items_up_to(position=2)) is not None
     hello = Turn(id="", speaker="Bob", text="hello")
     store.open_sessions.append(BOB, "chat", [hello])
     return store
@@ -504,8 +565,6 @@ def test_a_file_of_memories_comes_out_as_it_went_in(store: Store) -> None:
 
 NAMESAKE = Owner("ada", "other")
 """A user of another tenant with the same name."""
-QUOTED_NAME = "Zoë ' \" \\ %"
-"""A text with characters that mean something in SQL and JSON."""
 
 
 def session_of_two_turns(session_id: str) -> Session:
@@ -519,40 +578,39 @@ def turns_where(store: Store, owner: Owner, **conditions: Any) -> set[str]:
     return set(store.metadata.turns_where(owner, validate_filter(conditions)))
 
 
-@pytest.fixture
-def store_with_metadata(store: Store) -> Store:
-    """A store in which two of Ada's three sessions have metadata, and a session of her namesake.
-
-    Ada's session "a" has the number `n` 1 and "b" the number 2; both have the name `QUOTED_NAME`.
-    """
-    store.items.add(ADA, session_of_two_turns("a"), metadata={"n": 1, "name": QUOTED_NAME})
-    store.items.add(ADA, session_of_two_turns("b"), metadata={"n": 2, "name": QUOTED_NAME})
+def test_metadata_find_the_turns_of_their_sessions_and_of_no_other_user(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("a"), metadata={"year": 2024})
+    store.items.add(ADA, session_of_two_turns("b"), metadata={"year": 2025})
     store.items.add(ADA, session_of_two_turns("c"))
-    store.items.add(NAMESAKE, session_of_two_turns("d"), metadata={"n": 1})
-    return store
+    store.items.add(NAMESAKE, session_of_two_turns("d"), metadata={"year": 2024})
+
+    assert turns_where(store, ADA, year=2024) == {"a:1", "a:2"}
+    assert turns_where(store, ADA, year={"gt": 2000}) == {"a:1", "a:2", "b:1", "b:2"}
+    assert turns_where(store, NAMESAKE, year=2024) == {"d:1", "d:2"}
 
 
-def test_metadata_find_the_turns_of_their_sessions_and_of_no_other_user(
-    store_with_metadata: Store,
-) -> None:
-    assert turns_where(store_with_metadata, ADA, n=1) == {"a:1", "a:2"}
-    assert turns_where(store_with_metadata, ADA, n={"gt": 0}, name=QUOTED_NAME) == {
-        "a:1",
-        "a:2",
-        "b:1",
-        "b:2",
-    }
-    assert turns_where(store_with_metadata, NAMESAKE, n=1) == {"d:1", "d:2"}
+def test_metadata_may_have_characters_that_mean_something_in_sql_and_json(store: Store) -> None:
+    name = "Zoë ' \" \\ %"
+    store.items.add(ADA, session_of_two_turns("a"), metadata={"name": name})
+    store.items.add(ADA, session_of_two_turns("b"), metadata={"name": "Zoe"})
+
+    assert turns_where(store, ADA, name=name) == {"a:1", "a:2"}
 
 
-def test_the_sessions_of_turns_come_with_their_metadata(store_with_metadata: Store) -> None:
-    sessions = store_with_metadata.metadata.sessions_of_turns(ADA, ["a:1", "c:2", "d:1"])
+def test_the_sessions_of_turns_come_with_their_metadata(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("a"), metadata={"year": 2024})
+    store.items.add(ADA, session_of_two_turns("b"))
 
-    # The session "d" is that of another user.
-    assert sessions == {
-        "a:1": ("a", {"n": 1, "name": QUOTED_NAME}),
-        "c:2": ("c", {}),
-    }
+    sessions = store.metadata.sessions_of_turns(ADA, ["a:1", "b:2"])
+
+    assert sessions == {"a:1": ("a", {"year": 2024}), "b:2": ("b", {})}
+
+
+def test_the_sessions_of_turns_of_another_user_are_not_found(store: Store) -> None:
+    store.items.add(ADA, session_of_two_turns("a"))
+    store.items.add(NAMESAKE, session_of_two_turns("d"))
+
+    assert store.metadata.sessions_of_turns(ADA, ["d:1"]) == {}
 
 
 def test_a_session_is_the_same_only_if_its_metadata_are_the_same(store: Store) -> None:
@@ -584,25 +642,40 @@ def test_the_metadata_of_a_session_are_forgotten_with_it(store: Store) -> None:
 def test_an_open_session_has_the_latest_metadata_and_takes_them_along_when_it_ends(
     store: Store,
 ) -> None:
+    """Metadata of a further turn are added to those of the session, and replace equal names."""
     turns = session("tea").turns
     store.open_sessions.append(ADA, "a", turns, metadata={"n": 1, "channel": "phone"})
     store.open_sessions.append(ADA, "a", turns, metadata={"n": 2})
     store.open_sessions.append(ADA, "a", turns, metadata={})
-    store.open_sessions.append(ADA, "b", turns, metadata={"n": 1})
 
-    def check_metadata() -> None:
-        assert turns_where(store, ADA, n=2, channel="phone") == {"a:1", "a:2", "a:3"}
-        assert turns_where(store, ADA, n=1) == {"b:1"}
-        sessions = store.metadata.sessions_of_turns(ADA, ["a:3"])
-        assert sessions["a:3"] == ("a", {"n": 2, "channel": "phone"})
-
-    check_metadata()
+    metadata_before = store.metadata.sessions_of_turns(ADA, ["a:3"])
     store.open_sessions.end(ADA, "a")
-    check_metadata()
+    metadata_afterwards = store.metadata.sessions_of_turns(ADA, ["a:3"])
+
+    assert metadata_before["a:3"] == ("a", {"n": 2, "channel": "phone"})
+    assert metadata_afterwards["a:3"] == metadata_before["a:3"]
+
+
+def test_metadata_find_the_turns_of_open_sessions_and_of_ended_ones(store: Store) -> None:
+    turns = session("tea").turns
+    store.open_sessions.append(ADA, "open", turns, metadata={"n": 1})
+    store.open_sessions.append(ADA, "ended", turns, metadata={"n": 1})
+    store.open_sessions.end(ADA, "ended")
+
+    assert turns_where(store, ADA, n=1) == {"open:1", "ended:1"}
+
+
+def test_an_export_tells_metadata_of_items_and_of_open_sessions_apart(store: Store) -> None:
+    turns = session("tea").turns
+    store.open_sessions.append(ADA, "open", turns, metadata={"n": 1})
+    store.open_sessions.append(ADA, "ended", turns, metadata={"n": 2})
+    store.open_sessions.end(ADA, "ended")
 
     dump = store.transfer.dump(ADA)
-    assert dump.metadata == {1: {"n": 2, "channel": "phone"}}
-    assert dump.open_metadata == {"b": {"n": 1}}
+
+    # The ended session is the item at position 1.
+    assert dump.metadata == {1: {"n": 2}}
+    assert dump.open_metadata == {"open": {"n": 1}}
 
 
 # Amendments.

@@ -47,13 +47,20 @@ def names_that_are_run() -> set[str]:
     return names
 
 
-def test_every_statement_is_explained_and_used() -> None:
-    statements = queries.read_queries()
-    # Otherwise the files were not found.
-    assert len(statements) > 50
-    assert [query.name for query in statements if not query.comment] == []
-    unused = {query.name for query in statements} - texts_in_code()
-    assert unused == set()
+def test_the_files_of_statements_are_found() -> None:
+    assert len(queries.read_queries()) > 50
+
+
+def test_every_statement_has_a_comment() -> None:
+    names_without_comment = [query.name for query in queries.read_queries() if not query.comment]
+
+    assert names_without_comment == []
+
+
+def test_every_statement_is_used() -> None:
+    names = {query.name for query in queries.read_queries()}
+
+    assert names - texts_in_code() == set()
 
 
 def test_every_statement_that_is_run_is_there_for_both_databases() -> None:
@@ -69,11 +76,18 @@ def test_every_statement_that_is_run_is_there_for_both_databases() -> None:
 
 def test_no_two_statements_for_a_database_have_the_same_name() -> None:
     statements = queries.read_queries()
-    assert {query.database for query in statements} == {"", "sqlite", "postgresql"}
+
     for database in ("sqlite", "postgresql"):
         # A statement without a database is for both.
         names = [query.name for query in statements if query.database in ("", database)]
         assert len(names) == len(set(names))
+
+
+def test_a_statement_is_for_one_of_the_databases_or_for_both() -> None:
+    databases = {query.database for query in queries.read_queries()}
+
+    for_both = ""
+    assert databases == {for_both, "sqlite", "postgresql"}
 
 
 def test_a_file_of_statements_is_read() -> None:
@@ -92,7 +106,10 @@ FROM users
 -- By the clock of this process.
 SELECT :now
 """
-    assert queries.parse_queries(content) == [
+
+    statements = queries.parse_queries(content)
+
+    assert statements == [
         queries.Query(
             name="count_users",
             database="",

@@ -21,13 +21,12 @@ def names_of_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.fixture
-def path(open_folder: Path) -> Path:
-    """A store in which Ada said something; nobody has it open."""
-    path = open_folder / "memories.sqlite"
+def write_store(folder: Path, text: str) -> Path:
+    """Write a store in which Ada says this, in session "D1", and close it; return its path."""
+    path = folder / "memories.sqlite"
     with Store(path) as store:
-        store.items.add(ADA, session("I moved to Lisbon.", id="D1"))
-    assert names_of_files(open_folder) == ["memories.sqlite", "memories.sqlite-lock"]
+        store.items.add(ADA, session(text, id="D1"))
+    assert names_of_files(folder) == ["memories.sqlite", "memories.sqlite-lock"]
     return path
 
 
@@ -40,27 +39,42 @@ def texts_of_ada(store: Store) -> list[str]:
 
 
 def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_written(
-    path: Path,
+    open_folder: Path,
 ) -> None:
+    path = write_store(open_folder, "I moved to Lisbon.")
     bytes_before = path.read_bytes()
 
     with read_only(path.parent), Store(path) as store:
-        assert not store.writable
         assert texts_of_ada(store) == ["I moved to Lisbon."]
-        assert [user.owner for user in store.users.list_all()] == [ADA]
-        with pytest.raises(
-            StoreError, match=r"readonly database; .*; make the file and its folder writable"
-        ):
-            store.items.add(ADA, session("I left."))
         assert names_of_files(path.parent) == ["memories.sqlite", "memories.sqlite-lock"]
+
     assert path.read_bytes() == bytes_before
+
+
+def test_a_store_says_whether_it_can_be_written(open_folder: Path) -> None:
+    path = write_store(open_folder, "I moved to Lisbon.")
+    with read_only(path.parent), Store(path) as store:
+        assert not store.writable
 
     with Store(path) as store:
         assert store.writable
 
 
-def test_rows_in_the_write_ahead_log_are_read_too(path: Path) -> None:
+def test_writing_into_a_store_that_is_read_only_is_an_error_with_the_fix(open_folder: Path) -> None:
+    path = write_store(open_folder, "I moved to Lisbon.")
+    with (
+        read_only(path.parent),
+        Store(path) as store,
+        pytest.raises(
+            StoreError, match=r"readonly database; .*; make the file and its folder writable"
+        ),
+    ):
+        store.items.add(ADA, session("I left."))
+
+
+def test_rows_in_the_write_ahead_log_are_read_too(open_folder: Path) -> None:
     """New rows are in SQLite's log while a service has the store open, or after it was killed."""
+    path = write_store(open_folder, "I moved to Lisbon.")
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         assert path.with_name("memories.sqlite-wal").stat().st_size > 0
@@ -70,8 +84,9 @@ def test_rows_in_the_write_ahead_log_are_read_too(path: Path) -> None:
             assert texts_of_ada(store) == ["I moved to Lisbon.", "I adopted a cat."]
 
 
-def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
+def test_a_reader_sees_what_is_written_after_it_was_opened(open_folder: Path) -> None:
     """A service that may write the store is started later than the reader."""
+    path = write_store(open_folder, "I moved to Lisbon.")
     with read_only(path.parent):
         reader = Store(path)
         assert texts_of_ada(reader) == ["I moved to Lisbon."]
@@ -82,8 +97,11 @@ def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
             assert texts_of_ada(reader) == ["I moved to Lisbon.", "I adopted a cat."]
 
 
-def test_a_store_whose_log_cannot_be_read_for_lack_of_its_index_is_refused(path: Path) -> None:
+def test_a_store_whose_log_cannot_be_read_for_lack_of_its_index_is_refused(
+    open_folder: Path,
+) -> None:
     """As in a copy of the files. Without the log, what was said last would be missing."""
+    path = write_store(open_folder, "I moved to Lisbon.")
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         write_ahead_log = path.with_name("memories.sqlite-wal").read_bytes()
@@ -113,8 +131,9 @@ def test_a_store_whose_log_cannot_be_read_for_lack_of_its_index_is_refused(path:
     ],
 )
 def test_tables_that_would_have_to_be_created_or_upgraded_are_an_error_of_one_line(
-    path: Path, statement: str, message: str
+    open_folder: Path, statement: str, message: str
 ) -> None:
+    path = write_store(open_folder, "I moved to Lisbon.")
     with closing(sqlite3.connect(path)) as database:
         database.executescript(statement)
 
@@ -123,8 +142,9 @@ def test_tables_that_would_have_to_be_created_or_upgraded_are_an_error_of_one_li
 
 
 def test_a_damaged_item_does_not_keep_the_others_from_being_read(
-    path: Path, caplog: pytest.LogCaptureFixture
+    open_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    path = write_store(open_folder, "I moved to Lisbon.")
     with Store(path) as store:
         store.items.add(ADA, session("I adopted a cat.", id="D2"))
     with closing(sqlite3.connect(path)) as database, database:
@@ -141,9 +161,8 @@ def test_a_folder_a_pipe_and_a_device_are_no_store(tmp_path: Path) -> None:
     os.mkfifo(pipe)
 
     for path in (tmp_path, pipe, Path("/dev/null")):
-        with pytest.raises(UserError) as raised:
+        with pytest.raises(UserError, match=f"store {path}: is a folder, a pipe or a device"):
             Store(path)
-        assert f"store {path}: is a folder, a pipe or a device" in str(raised.value)
 
 
 @pytest.mark.parametrize(

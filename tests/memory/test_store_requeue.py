@@ -42,8 +42,8 @@ def states(store: Store) -> list[str]:
 
 
 @pytest.fixture
-def store_with_failed_items(store: Store) -> Store:
-    """A store in which two items have failed, and a third one is in the memory."""
+def store_with_items_1_and_2_failed(store: Store) -> Store:
+    """A store in which Ada's items 1 and 2 have failed, and item 3 is in her memory."""
     for number in range(1, 4):
         store.items.add(ADA, session("text", id=f"s{number}"))
     (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
@@ -55,10 +55,10 @@ def store_with_failed_items(store: Store) -> Store:
 
 
 def test_a_commit_marks_only_the_requeued_item_that_it_wrote(
-    store_with_failed_items: Store,
+    store_with_items_1_and_2_failed: Store,
 ) -> None:
     """If the other one were marked too, a worker that is killed now would have lost it."""
-    store = store_with_failed_items
+    store = store_with_items_1_and_2_failed
     assert store.queue.requeue_failed(ADA) == 2
 
     (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
@@ -70,10 +70,10 @@ def test_a_commit_marks_only_the_requeued_item_that_it_wrote(
 
 
 def test_a_commit_does_not_mark_items_that_were_requeued_after_the_claim(
-    store_with_failed_items: Store,
+    store_with_items_1_and_2_failed: Store,
 ) -> None:
     """The worker is writing item 4 when a user lets the failed items 1 and 2 be tried again."""
-    store = store_with_failed_items
+    store = store_with_items_1_and_2_failed
     store.items.add(ADA, session("text", id="s4"))
     (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
     store.queue.requeue_failed(ADA)
@@ -95,7 +95,7 @@ def test_an_item_that_one_worker_gave_up_and_another_one_wrote_is_remembered(sto
     assert states(store) == ["remembered"]
 
 
-def write_last_of_three_items(memories: Memories, text: str) -> None:
+def let_two_items_fail_and_write_the_third(memories: Memories, text: str) -> None:
     """Add the items `text 1` to `text 3`, let the first two fail, and write the third."""
     store = memories.store
     for number in range(1, 4):
@@ -117,7 +117,7 @@ def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_seco
         return "remembered" in states(store)[:2]
 
     memories = Memories(build("turn-rag"), store, language_model("offline"))
-    write_last_of_three_items(memories, "text")
+    let_two_items_fail_and_write_the_third(memories, "text")
     store.queue.requeue_failed(ADA)
 
     write_user_queue(memories, ADA, stop=first_retry_is_written)
@@ -140,7 +140,7 @@ def test_a_retried_item_is_finalized_although_later_items_are_finalized_already(
         return states(store)[0] == "remembered"
 
     memories = Memories(build("fact-store"), store, language_model("offline"))
-    write_last_of_three_items(memories, "I moved to town")
+    let_two_items_fail_and_write_the_third(memories, "I moved to town")
     store.queue.requeue_failed(ADA)
 
     write_user_queue(memories, ADA, stop=first_item_is_written)
@@ -157,10 +157,10 @@ def test_a_retried_item_is_finalized_although_later_items_are_finalized_already(
 
 
 def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
-    store_with_failed_items: Store, tmp_path: Path
+    store_with_items_1_and_2_failed: Store, tmp_path: Path
 ) -> None:
     """Of the two items that failed, the second one was written, and the first one still waits."""
-    store = store_with_failed_items
+    store = store_with_items_1_and_2_failed
     store.queue.requeue_failed(ADA)
     (claim,) = store.queue.claim("worker", lease=60, stamp=WRITER)
     store.queue.commit(claim, memory_up_to(3), lease=0, item_positions=[2])

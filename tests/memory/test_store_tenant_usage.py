@@ -84,7 +84,7 @@ def can_reserve(usage: TenantUsage, tenant: str, usd: float, limit: float = 1.0)
 def reservation_of(
     usage: TenantUsage, usd: float, limit: float = 1.0, lifetime: float = 600.0
 ) -> Reservation:
-    """Reserve dollars of the tenant `acme`, which must be left."""
+    """Reserve dollars of the tenant "acme", which must be left of its limit."""
     outcome = usage.reserve("acme", usd, limit, lifetime)
     assert isinstance(outcome, Reservation)
     return outcome
@@ -113,15 +113,17 @@ def test_the_count_of_requests_begins_again_every_minute(
     usage_by_clock: TenantUsage, clock: ClockSetter
 ) -> None:
     clock.set(BEGIN_OF_MINUTE + 10)
-    first = RequestCount(requests=1, seconds_left=50.0)
-    second = RequestCount(requests=2, seconds_left=50.0)
-    assert usage_by_clock.count_request("acme") == first
-    assert usage_by_clock.count_request("acme") == second
-    assert usage_by_clock.count_request("globex") == first
+    assert usage_by_clock.count_request("acme") == RequestCount(requests=1, seconds_left=50.0)
+    assert usage_by_clock.count_request("acme") == RequestCount(requests=2, seconds_left=50.0)
 
     clock.set(BEGIN_OF_MINUTE + 60)
-    first_of_next_minute = RequestCount(requests=1, seconds_left=60.0)
-    assert usage_by_clock.count_request("acme") == first_of_next_minute
+    assert usage_by_clock.count_request("acme") == RequestCount(requests=1, seconds_left=60.0)
+
+
+def test_requests_are_counted_for_each_tenant(usage: TenantUsage) -> None:
+    usage.count_request("acme")
+
+    assert usage.count_request("globex").requests == 1
 
 
 def test_a_minute_and_a_day_do_not_begin_early(
@@ -163,7 +165,7 @@ def test_several_processes_together_reserve_the_whole_limit_and_no_more(url: str
 
 def test_reserved_dollars_cannot_be_reserved_by_others(usage: TenantUsage) -> None:
     """Of the limit of 1 dollar, 60 cents are reserved by the first call, and nothing is spent."""
-    reservation_of(usage, usd=0.6)
+    reservation_of(usage, usd=0.6, limit=1.0)
 
     refusal = usage.reserve("acme", usd=0.6, limit=1.0, lifetime=600.0)
 
@@ -173,14 +175,20 @@ def test_reserved_dollars_cannot_be_reserved_by_others(usage: TenantUsage) -> No
 
 
 def test_the_cost_of_a_call_replaces_its_reservation(usage: TenantUsage) -> None:
-    reservation = reservation_of(usage, usd=0.6)
+    reservation = reservation_of(usage, usd=0.6, limit=1.0)
 
     usage.settle(reservation, usd=0.25)
 
     assert usage.spent_today("acme") == 0.25
     # The rest of the limit of 1 dollar.
-    assert can_reserve(usage, "acme", usd=0.75)
-    assert can_reserve(usage, "globex", usd=1.0)
+    assert can_reserve(usage, "acme", usd=0.75, limit=1.0)
+
+
+def test_what_a_tenant_spends_takes_nothing_from_another_tenant(usage: TenantUsage) -> None:
+    usage.settle(reservation_of(usage, usd=1.0, limit=1.0), usd=1.0)
+
+    assert not can_reserve(usage, "acme", usd=1.0, limit=1.0)
+    assert can_reserve(usage, "globex", usd=1.0, limit=1.0)
 
 
 def test_a_refusal_says_that_the_budget_of_the_day_is_spent(usage: TenantUsage) -> None:
@@ -188,7 +196,8 @@ def test_a_refusal_says_that_the_budget_of_the_day_is_spent(usage: TenantUsage) 
 
     A call that may cost 60 must wait for tomorrow.
     """
-    usage.settle(reservation_of(usage, usd=0.5), usd=0.5)
+    reservation = reservation_of(usage, usd=0.5, limit=1.0)
+    usage.settle(reservation, usd=0.5)
 
     refusal = usage.reserve("acme", usd=0.6, limit=1.0, lifetime=600.0)
 
@@ -200,7 +209,8 @@ def test_a_budget_can_be_spent_to_its_end_in_spite_of_rounding(usage: TenantUsag
     """Three calls of 10 cents each spend the limit of 30 cents."""
     # As floating-point numbers, three times 0.1 is more than 0.3.
     for _ in range(3):
-        usage.settle(reservation_of(usage, usd=0.1, limit=0.3), usd=0.1)
+        reservation = reservation_of(usage, usd=0.1, limit=0.3)
+        usage.settle(reservation, usd=0.1)
 
     assert not can_reserve(usage, "acme", usd=0.1, limit=0.3)
 
@@ -239,12 +249,12 @@ def test_a_reservation_of_yesterday_takes_nothing_from_today(
     """
     clock.set(MIDNIGHT - 1)
     # It lives for a minute, so it is still there after midnight.
-    reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
+    reservation_of(usage_by_clock, usd=1.0, limit=1.0, lifetime=60.0)
     refusal = usage_by_clock.reserve("acme", usd=1.0, limit=1.0, lifetime=60.0)
     assert refusal == SpendingRefusal(is_spent=False, seconds_left=1.0)
 
     clock.set(MIDNIGHT + 1)
-    assert can_reserve(usage_by_clock, "acme", usd=1.0)
+    assert can_reserve(usage_by_clock, "acme", usd=1.0, limit=1.0)
 
 
 def test_a_cost_settled_after_midnight_counts_for_the_day_of_its_reservation(
@@ -255,12 +265,11 @@ def test_a_cost_settled_after_midnight_counts_for_the_day_of_its_reservation(
     Its cost belongs to the old day, and only the cost of the second call is one of today.
     """
     clock.set(MIDNIGHT - 1)
-    late_reservation = reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
+    reservation_of_yesterday = reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
     clock.set(MIDNIGHT + 1)
-    current_reservation = reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
+    reservation_of_today = reservation_of(usage_by_clock, usd=1.0, lifetime=60.0)
 
-    usage_by_clock.settle(late_reservation, usd=0.9)
-    assert usage_by_clock.spent_today("acme") == 0
+    usage_by_clock.settle(reservation_of_yesterday, usd=0.9)
+    usage_by_clock.settle(reservation_of_today, usd=0.2)
 
-    usage_by_clock.settle(current_reservation, usd=0.2)
     assert usage_by_clock.spent_today("acme") == 0.2

@@ -105,26 +105,33 @@ class CountedSlots:
         self.ended += 1
 
 
-# A slot is for about 2,000 characters of text.
-LONG_ENTRY = Entry(id="long", text="jazz " * 1000)
-SHORT_ENTRIES = [Entry(id=str(number), text="fine words " * 50) for number in range(20)]
-
-
 def test_index_takes_no_slot_for_a_short_text() -> None:
     slots = CountedSlots()
 
     with set_context(SLOT_FACTORY, slots.slot):
-        Index().add(SHORT_ENTRIES[:1])
+        Index().add([Entry(id="short", text="fine words")])
 
     assert slots.begun == 0
 
 
-def test_index_takes_a_slot_for_a_long_text_and_one_for_every_few_short_ones() -> None:
+def test_index_takes_a_slot_for_a_long_text() -> None:
     slots = CountedSlots()
 
     with set_context(SLOT_FACTORY, slots.slot):
-        Index().add([LONG_ENTRY, *SHORT_ENTRIES])
+        Index().add([Entry(id="long", text="jazz " * 1000)])
 
-    # One for the long text, and one for every four of the twenty short ones.
-    assert slots.begun == 6
-    assert slots.ended == 6
+    assert slots.begun == 1
+    assert slots.ended == 1
+
+
+def test_index_takes_a_slot_for_every_few_short_texts() -> None:
+    """A slot is for about 2,000 characters, and each of the twenty texts has 550."""
+    slots = CountedSlots()
+    entries = [Entry(id=str(number), text="fine words " * 50) for number in range(20)]
+
+    with set_context(SLOT_FACTORY, slots.slot):
+        Index().add(entries)
+
+    # One for every four texts.
+    assert slots.begun == 5
+    assert slots.ended == 5

@@ -20,11 +20,6 @@ from mempiler.memory.store.owner import Owner
 from .conftest import ADA, BOB, session
 
 METHOD_NAMES = ["turn-rag", "memory-r2", "h2memory"]
-TEXTS = [
-    "I moved to Lisbon with my dog Rex.",
-    "My sister Carla likes old boats.",
-    "I sold the green bicycle in May.",
-]
 
 
 class Process:
@@ -73,22 +68,21 @@ def test_new_process_computes_vectors_of_queries_alone(
     start_process: StartProcess, method_name: str
 ) -> None:
     first_process = start_process(method_name)
-    for text in TEXTS:
-        first_process.add(text)
-    first_process.memory().ask("Where does Ada live?")
+    first_process.add("I moved to Lisbon with my dog Rex.")
+    first_process.add("My sister Carla likes old boats.")
     # The vectors are stored with the first search of a text, also of one that the memory has not
     # taken in yet.
     first_process.add("The harbour is loud at night.", remember=False)
     first_answer = first_process.memory().ask("What is loud?").answer
-    assert len(first_process.computed_texts) > len(TEXTS)
+    texts_of_first_process = first_process.computed_texts
 
     second_process = start_process(method_name)
     second_answer = second_process.memory().ask("What is loud?").answer
 
     assert second_answer == first_answer
+    assert any(text.startswith("passage: ") for text in texts_of_first_process)
     assert second_process.computed_texts != []
-    for text in second_process.computed_texts:
-        assert text.startswith("query: ")
+    assert all(text.startswith("query: ") for text in second_process.computed_texts)
 
 
 @pytest.mark.parametrize("method_name", METHOD_NAMES)
@@ -96,7 +90,7 @@ def test_vectors_of_users_are_not_written_to_the_file_of_vectors(
     start_process: StartProcess, method_name: str, tmp_path: Path
 ) -> None:
     first_process = start_process(method_name)
-    first_process.add(TEXTS[0])
+    first_process.add("I moved to Lisbon with my dog Rex.")
     first_process.memory().ask("Where does Ada live?")
 
     second_process = start_process(method_name)
@@ -106,26 +100,29 @@ def test_vectors_of_users_are_not_written_to_the_file_of_vectors(
     assert not (tmp_path / "vectors.sqlite").exists()
 
 
-@pytest.fixture
-def process_of_two_users(start_process: StartProcess) -> Process:
-    """A process in which Ada and Bob said the same text, and searched for it."""
-    process = start_process("turn-rag")
+def let_ada_and_bob_say_and_search(process: Process, text: str) -> None:
+    """Let both users say the same text, and then search for it."""
     for owner in (ADA, BOB):
-        process.add("Okay, thanks!", owner)
+        process.add(text, owner)
         process.memory(owner).ask("Who said thanks?")
-    return process
 
 
-def test_vector_of_a_text_of_two_users_is_computed_once(process_of_two_users: Process) -> None:
-    assert process_of_two_users.computed_texts.count("passage: Okay, thanks!") == 1
+def test_vector_of_a_text_of_two_users_is_computed_once(start_process: StartProcess) -> None:
+    process = start_process("turn-rag")
+
+    let_ada_and_bob_say_and_search(process, "Okay, thanks!")
+
+    assert process.computed_texts.count("passage: Okay, thanks!") == 1
 
 
 def test_vector_of_a_text_of_two_users_stays_with_the_one_who_is_not_forgotten(
-    process_of_two_users: Process, start_process: StartProcess
+    start_process: StartProcess,
 ) -> None:
     """Bob's copy of the vector must not be deleted with Ada's. Only the query is computed anew."""
-    process_of_two_users.memory(ADA).forget()
+    first_process = start_process("turn-rag")
+    let_ada_and_bob_say_and_search(first_process, "Okay, thanks!")
 
+    first_process.memory(ADA).forget()
     second_process = start_process("turn-rag")
     second_process.memory(BOB).ask("Who said thanks?")
 
@@ -133,11 +130,11 @@ def test_vector_of_a_text_of_two_users_stays_with_the_one_who_is_not_forgotten(
 
 
 @pytest.fixture
-def store_of_two(store: Store) -> Store:
+def store_of_ada_and_bob(store: Store) -> Store:
     """A store in which Ada and Bob have a session and an open session each."""
     for owner in (ADA, BOB):
-        store.items.add(owner, session(TEXTS[0], id="closed session"))
-        store.open_sessions.append(owner, "open session", session(TEXTS[1]).turns)
+        store.items.add(owner, session("I moved to Lisbon.", id="closed session"))
+        store.open_sessions.append(owner, "open session", session("I like boats.").turns)
     return store
 
 
@@ -155,46 +152,46 @@ VECTOR = bytes(4)
 
 @pytest.mark.parametrize("forgotten", ["everything", "closed session", "open session"])
 def test_work_that_began_before_a_forgetting_stores_no_vector(
-    store_of_two: Store, forgotten: str
+    store_of_ada_and_bob: Store, forgotten: str
 ) -> None:
     """Work that computes vectors notes the forget count at its beginning.
 
     It may be of a text that was forgotten meanwhile, so its vectors are refused.
     """
-    count_before = store_of_two.forgetting.count()
-    assert store_of_two.vectors.put(ADA, {b"early": VECTOR}, count_before)
+    count_before = store_of_ada_and_bob.forgetting.count()
+    assert store_of_ada_and_bob.vectors.put(ADA, {b"early": VECTOR}, count_before)
 
-    forget_of_ada(store_of_two, forgotten)
-    late_was_stored = store_of_two.vectors.put(ADA, {b"late": VECTOR}, count_before)
+    forget_of_ada(store_of_ada_and_bob, forgotten)
+    late_was_stored = store_of_ada_and_bob.vectors.put(ADA, {b"late": VECTOR}, count_before)
 
     assert not late_was_stored
-    assert store_of_two.vectors.get(ADA, [b"early", b"late"]) == {}
+    assert store_of_ada_and_bob.vectors.get(ADA, [b"early", b"late"]) == {}
 
 
 @pytest.mark.parametrize("forgotten", ["everything", "closed session", "open session"])
 def test_forgetting_of_one_user_lets_work_for_another_go_on(
-    store_of_two: Store, forgotten: str
+    store_of_ada_and_bob: Store, forgotten: str
 ) -> None:
-    count_before = store_of_two.forgetting.count()
+    count_before = store_of_ada_and_bob.forgetting.count()
 
-    forget_of_ada(store_of_two, forgotten)
+    forget_of_ada(store_of_ada_and_bob, forgotten)
 
-    assert store_of_two.vectors.put(BOB, {b"late": VECTOR}, count_before)
+    assert store_of_ada_and_bob.vectors.put(BOB, {b"late": VECTOR}, count_before)
 
 
 @pytest.mark.parametrize("forgotten", ["closed session", "open session"])
 def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
-    store_of_two: Store, forgotten: str
+    store_of_ada_and_bob: Store, forgotten: str
 ) -> None:
-    forget_of_ada(store_of_two, forgotten)
+    forget_of_ada(store_of_ada_and_bob, forgotten)
 
-    count_after = store_of_two.forgetting.count()
-    assert store_of_two.vectors.put(ADA, {b"new": VECTOR}, count_after)
+    count_after = store_of_ada_and_bob.forgetting.count()
+    assert store_of_ada_and_bob.vectors.put(ADA, {b"new": VECTOR}, count_after)
 
 
-def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_two: Store) -> None:
+def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_ada_and_bob: Store) -> None:
     """The count is new, but there is no such user any more."""
-    forget_of_ada(store_of_two, "everything")
+    forget_of_ada(store_of_ada_and_bob, "everything")
 
-    count_after = store_of_two.forgetting.count()
-    assert not store_of_two.vectors.put(ADA, {b"new": VECTOR}, count_after)
+    count_after = store_of_ada_and_bob.forgetting.count()
+    assert not store_of_ada_and_bob.vectors.put(ADA, {b"new": VECTOR}, count_after)

@@ -66,54 +66,58 @@ def test_index_has_the_default_weights_unless_others_are_given() -> None:
 
 # Speakers and months.
 
-SAME_TEXT = "We heard jazz at the river"
-TURNS_OF_ANN_AND_BOB = [
-    Entry(id="Ann", text=SAME_TEXT, speaker="Ann"),
-    Entry(id="Bob", text=SAME_TEXT, speaker="Bob"),
-]
-ENTRIES_OF_TWO_YEARS = [
-    Entry(id="May 2023", text=SAME_TEXT, time=datetime(2023, 5, 1)),
-    Entry(id="January 2021", text=SAME_TEXT, time=datetime(2021, 1, 1)),
-]
-
 
 def test_turn_of_the_speaker_in_the_question_scores_higher() -> None:
-    scores = search_scores(TURNS_OF_ANN_AND_BOB, "What jazz did Ann hear?", SignalWeights())
+    ann = Entry(id="Ann", text="We heard jazz", speaker="Ann")
+    bob = Entry(id="Bob", text="We heard jazz", speaker="Bob")
+
+    scores = search_scores([ann, bob], "What jazz did Ann hear?", SignalWeights())
 
     assert scores["Ann"] > scores["Bob"]
 
 
 def test_speakers_score_the_same_if_their_weight_is_0() -> None:
-    weights = SignalWeights(speaker=0)
+    ann = Entry(id="Ann", text="We heard jazz", speaker="Ann")
+    bob = Entry(id="Bob", text="We heard jazz", speaker="Bob")
 
-    scores = search_scores(TURNS_OF_ANN_AND_BOB, "What jazz did Ann hear?", weights)
+    scores = search_scores([ann, bob], "What jazz did Ann hear?", SignalWeights(speaker=0))
 
     assert scores["Ann"] == scores["Bob"]
 
 
-QUESTIONS_BY_WEIGHT = {
-    "month": "What jazz in May 2023?",
-    "next_month": "What jazz in April 2023?",
-    "year": "What jazz in 2023?",
-}
-"""For each weight a question for which May 2023 counts by this weight."""
+@pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param("What jazz in May 2023?", id="the same month"),
+        pytest.param("What jazz in April 2023?", id="the month before"),
+        pytest.param("What jazz in 2023?", id="the same year"),
+    ],
+)
+def test_entry_of_the_time_in_the_question_scores_higher(question: str) -> None:
+    may_2023 = Entry(id="May 2023", text="We heard jazz", time=datetime(2023, 5, 1))
+    january_2021 = Entry(id="January 2021", text="We heard jazz", time=datetime(2021, 1, 1))
 
-
-@pytest.mark.parametrize("weight_name", QUESTIONS_BY_WEIGHT)
-def test_entry_of_the_time_in_the_question_scores_higher(weight_name: str) -> None:
-    question = QUESTIONS_BY_WEIGHT[weight_name]
-
-    scores = search_scores(ENTRIES_OF_TWO_YEARS, question, SignalWeights())
+    scores = search_scores([may_2023, january_2021], question, SignalWeights())
 
     assert scores["May 2023"] > scores["January 2021"]
 
 
-@pytest.mark.parametrize("weight_name", QUESTIONS_BY_WEIGHT)
-def test_entries_of_all_times_score_the_same_if_the_weight_is_0(weight_name: str) -> None:
-    question = QUESTIONS_BY_WEIGHT[weight_name]
-    weights = SignalWeights(**{weight_name: 0})
+@pytest.mark.parametrize(
+    ("question", "weights"),
+    [
+        ("What jazz in May 2023?", SignalWeights(month=0)),
+        ("What jazz in April 2023?", SignalWeights(next_month=0)),
+        ("What jazz in 2023?", SignalWeights(year=0)),
+    ],
+    ids=["the same month", "the month before", "the same year"],
+)
+def test_entries_of_all_times_score_the_same_if_the_weight_is_0(
+    question: str, weights: SignalWeights
+) -> None:
+    may_2023 = Entry(id="May 2023", text="We heard jazz", time=datetime(2023, 5, 1))
+    january_2021 = Entry(id="January 2021", text="We heard jazz", time=datetime(2021, 1, 1))
 
-    scores = search_scores(ENTRIES_OF_TWO_YEARS, question, weights)
+    scores = search_scores([may_2023, january_2021], question, weights)
 
     assert scores["May 2023"] == scores["January 2021"]
 
@@ -159,20 +163,21 @@ def jazz_embedder() -> TextEmbedder:
     return TextEmbedder("jazz", jazz_vectors, 2)
 
 
-# "jazz" is no word of it, but the embedder finds the letters in its first turn.
-JAZZY_DIALOGUE = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
-
-
 def test_turn_after_one_with_a_similar_vector_scores_higher() -> None:
-    scores = search_scores(JAZZY_DIALOGUE, "jazz", SignalWeights(), jazz_embedder())
+    # "jazzy" is another word than "jazz", but the embedder finds the letters in it.
+    turns = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
 
+    scores = search_scores(turns, "jazz", SignalWeights(), jazz_embedder())
+
+    # The turn right after "jazzy", and the last one, which is far from it.
     assert scores["1"] > scores["3"]
 
 
 def test_neighbours_share_no_cosines_if_their_weight_is_0() -> None:
+    turns = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
     weights = SignalWeights(neighbour_cosines=0)
 
-    scores = search_scores(JAZZY_DIALOGUE, "jazz", weights, jazz_embedder())
+    scores = search_scores(turns, "jazz", weights, jazz_embedder())
 
     assert scores["1"] == scores["3"]
 
@@ -200,39 +205,36 @@ class LongTextsFirst:
         return np.array(lengths)
 
 
-@pytest.fixture
-def reranker() -> LongTextsFirst:
-    return LongTextsFirst()
-
-
-@pytest.fixture
-def embedder_with_reranker(reranker: LongTextsFirst) -> TextEmbedder:
+def embedder_with(reranker: LongTextsFirst) -> TextEmbedder:
     embedder = jazz_embedder()
     embedder.reranker = reranker
     return embedder
 
 
-JAZZ_DIALOGUE = dialogue(
-    "jazz",
-    "jazz and more",
-    "jazz and more of it",
-    "jazz\nand\nmore\nof\nit\nagain\nand\nagain",
+@pytest.mark.parametrize(
+    ("weights", "best_id"),
+    [
+        pytest.param(SignalWeights(reranked_hits=0), "short", id="without reranker"),
+        pytest.param(SignalWeights(), "long", id="with reranker"),
+    ],
 )
+def test_reranker_changes_the_order_of_the_hits(weights: SignalWeights, best_id: str) -> None:
+    """A search by words prefers the shorter text about jazz, and the reranker the longer one."""
+    entries = [
+        Entry(id="short", text="jazz"),
+        Entry(id="long", text="jazz and more of it, again and again"),
+    ]
 
+    scores = search_scores(entries, "jazz", weights, embedder_with(LongTextsFirst()))
 
-def test_reranker_changes_the_order_of_the_hits(embedder_with_reranker: TextEmbedder) -> None:
-    without_reranking = SignalWeights(reranked_hits=0)
-
-    plain_scores = search_scores(JAZZ_DIALOGUE, "jazz", without_reranking, embedder_with_reranker)
-    scores = search_scores(JAZZ_DIALOGUE, "jazz", SignalWeights(), embedder_with_reranker)
-
-    assert list(scores) != list(plain_scores)
+    ids_best_first = list(scores)
+    assert ids_best_first[0] == best_id
 
 
 @pytest.mark.parametrize(
     ("weights", "expected_counts"),
     [
-        # The four turns, and the entry that is no turn.
+        # The four entries, and `OTHER_ENTRY`.
         pytest.param(SignalWeights(), [5], id="default"),
         pytest.param(SignalWeights(reranked_hits=0), [], id="no hits"),
         pytest.param(SignalWeights(reranked_hits=3), [3], id="three hits"),
@@ -240,37 +242,37 @@ def test_reranker_changes_the_order_of_the_hits(embedder_with_reranker: TextEmbe
     ],
 )
 def test_reranker_reads_as_many_hits_and_passages_as_the_weights_say(
-    weights: SignalWeights,
-    expected_counts: list[int],
-    embedder_with_reranker: TextEmbedder,
-    reranker: LongTextsFirst,
+    weights: SignalWeights, expected_counts: list[int]
 ) -> None:
-    search_scores(JAZZ_DIALOGUE, "jazz", weights, embedder_with_reranker)
+    """A passage is a line of a text. The reranker notes how many texts it read in each search."""
+    entries = [
+        Entry(id="1", text="jazz"),
+        Entry(id="2", text="jazz again"),
+        Entry(id="3", text="jazz once more"),
+        Entry(id="4", text="jazz\nin\nseveral\nlines"),
+    ]
+    reranker = LongTextsFirst()
+
+    search_scores(entries, "jazz", weights, embedder_with(reranker))
 
     assert reranker.text_counts == expected_counts
 
 
-# "rock" and "jazz" are of the same length, so the reranker likes them equally.
-SHORT_ENTRIES = [
-    Entry(id="rock", text="rock"),
-    Entry(id="jazz", text="jazz"),
-    Entry(id="blues", text="blues"),
-]
-
-
-def test_words_and_cosines_count_beside_a_reranker(embedder_with_reranker: TextEmbedder) -> None:
+def test_words_and_cosines_count_beside_a_reranker() -> None:
     """The reranker scores by length alone, so it likes "jazz" and "rock" equally."""
-    scores = search_scores(SHORT_ENTRIES, "jazz", SignalWeights(), embedder_with_reranker)
+    entries = [Entry(id="rock", text="rock"), Entry(id="jazz", text="jazz")]
+
+    scores = search_scores(entries, "jazz", SignalWeights(), embedder_with(LongTextsFirst()))
 
     assert scores["jazz"] > scores["rock"]
 
 
-def test_only_the_reranker_counts_if_the_weight_of_similarity_is_0(
-    embedder_with_reranker: TextEmbedder,
-) -> None:
+def test_only_the_reranker_counts_if_the_weight_of_similarity_is_0() -> None:
+    """The reranker scores by length alone, so it likes "jazz" and "rock" equally."""
+    entries = [Entry(id="rock", text="rock"), Entry(id="jazz", text="jazz")]
     weights = SignalWeights(similarity_beside_reranker=0)
 
-    scores = search_scores(SHORT_ENTRIES, "jazz", weights, embedder_with_reranker)
+    scores = search_scores(entries, "jazz", weights, embedder_with(LongTextsFirst()))
 
     assert scores["jazz"] == scores["rock"]
 
@@ -296,7 +298,9 @@ class EntryMemory(Memory[Entry]):
     ],
 )
 def test_cache_searches_with_its_weights(weights: SignalWeights, best_id: str) -> None:
-    memory = EntryMemory(stored_entries=(*TURNS_OF_ANN_AND_BOB, OTHER_ENTRY))
+    ann = Entry(id="Ann", text="We heard jazz", speaker="Ann")
+    bob = Entry(id="Bob", text="We heard jazz", speaker="Bob")
+    memory = EntryMemory(stored_entries=(ann, bob, OTHER_ENTRY))
     cache = IndexCache(hybrid=True, weights=weights)
 
     (hits,) = cache.search(memory, ["What jazz did Bob hear?"], 1)

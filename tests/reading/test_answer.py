@@ -39,7 +39,7 @@ from mempiler.signatures.pramem import ReflectOnPractice
 from mempiler.signatures.rgmem import SynthesizeEvidence
 from pydantic import BaseModel, BeforeValidator
 
-INPUTS: dict[str, Any] = {
+INPUTS_OF_PROMPTS: dict[str, Any] = {
     "dialogue": "[D1:1] Ann: a\n[D1:2] Bob: b",
     "conversation": "[D1:1] Ann: a\n[D1:2] Bob: b",
     "memories": [{"memory_id": "m1"}],
@@ -48,25 +48,36 @@ INPUTS: dict[str, Any] = {
     "recent_records": "[a1] x => y\n[a2] x => y",
     "pattern_experiences": [{"experience_id": "pattern-1"}],
 }
-"""Inputs of all signatures below, with the ids that answers may refer to."""
+"""Inputs of the prompts of all signatures below, with the ids that answers may refer to."""
 
 
 def repair_kinds(answer: Answer) -> list[str]:
     return [repair.kind for repair in answer.repairs]
 
 
-# Layouts of a whole answer.
+def read_answer_with_facts(text: str) -> Answer:
+    """Read an answer to `UpdateFacts`, whose one output is a list of facts."""
+    return read_answer(UpdateFacts, text, INPUTS_OF_PROMPTS)
 
-FACTS = '[{"info": "Ann runs", "type": "Activity"}]'
+
+def read_reflection(text: str) -> Answer:
+    """Read an answer to `ReflectOnPractice`, whose outputs are lists of tasks and proposals."""
+    return read_answer(ReflectOnPractice, text, INPUTS_OF_PROMPTS)
+
+
+# Layouts of a whole answer.
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        f"[[ ## facts ## ]]\n{FACTS}\n\n[[ ## completed ## ]]",
-        f"[[ ## facts ## ]]\n{FACTS}",
-        f"【【 ＃＃ facts ＃＃ 】】\n{FACTS}",
-        f"<think>[[ ## facts ## ]]\n[]</think>\n[[ ## facts ## ]]\n{FACTS}",
+        '[[ ## facts ## ]]\n[{"info": "Ann runs", "type": "Activity"}]\n\n[[ ## completed ## ]]',
+        '[[ ## facts ## ]]\n[{"info": "Ann runs", "type": "Activity"}]',
+        '【【 ＃＃ facts ＃＃ 】】\n[{"info": "Ann runs", "type": "Activity"}]',
+        (
+            "<think>[[ ## facts ## ]]\n[]</think>\n"
+            '[[ ## facts ## ]]\n[{"info": "Ann runs", "type": "Activity"}]'
+        ),
     ],
 )
 def test_an_answer_with_headers_is_read_without_repairs(text: str) -> None:
@@ -74,40 +85,41 @@ def test_an_answer_with_headers_is_read_without_repairs(text: str) -> None:
 
     Thoughts before it, or a missing "completed" at its end, count as no repair.
     """
-    answer = read_answer(UpdateFacts, text, INPUTS)
+    answer = read_answer_with_facts(text)
 
-    assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
+    (fact,) = answer.outputs["facts"]
+    assert fact.info == "Ann runs"
     assert answer.repairs == []
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        f'{{"facts": {FACTS}}}',
-        f'```json\n{{"facts": {FACTS}}}\n```',
-        f'Sure:\n```json\n{{"facts": {FACTS}}}\n```\nDone.',
-        f"{FACTS}",
-        f"**Facts:**\n{FACTS}",
-        f"facts：{FACTS}",
+        '{"facts": [{"info": "Ann runs", "type": "Activity"}]}',
+        '```json\n{"facts": [{"info": "Ann runs", "type": "Activity"}]}\n```',
+        'Sure:\n```json\n{"facts": [{"info": "Ann runs", "type": "Activity"}]}\n```\nDone.',
+        '[{"info": "Ann runs", "type": "Activity"}]',
+        '**Facts:**\n[{"info": "Ann runs", "type": "Activity"}]',
+        'facts：[{"info": "Ann runs", "type": "Activity"}]',
     ],
 )
 def test_an_answer_in_another_layout_is_read_with_a_repair(text: str) -> None:
     """Headers such as [[ ## facts ## ]] were asked for; these answers have none."""
-    answer = read_answer(UpdateFacts, text, INPUTS)
+    answer = read_answer_with_facts(text)
 
-    assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
-    assert answer.repairs
-
-
-TASKS = '[{"task": "a", "verdict": "right"}]'
-PROPOSALS = '[{"action": "remove", "experience_id": "pattern-1"}]'
+    (fact,) = answer.outputs["facts"]
+    assert fact.info == "Ann runs"
+    assert answer.repairs != []
 
 
 def test_what_stands_below_a_heading_belongs_to_its_output() -> None:
     """The model wrote headings in bold type instead of headers such as [[ ## tasks ## ]]."""
-    text = f"**Tasks:**\n{TASKS}\n\n**Proposals:**\n{PROPOSALS}"
+    text = (
+        '**Tasks:**\n[{"task": "a", "verdict": "right"}]\n\n'
+        '**Proposals:**\n[{"action": "remove", "experience_id": "pattern-1"}]'
+    )
 
-    outputs = read_answer(ReflectOnPractice, text, INPUTS).outputs
+    outputs = read_reflection(text).outputs
 
     assert [task.task for task in outputs["tasks"]] == ["a"]
     assert [proposal.action for proposal in outputs["proposals"]] == ["remove"]
@@ -115,9 +127,13 @@ def test_what_stands_below_a_heading_belongs_to_its_output() -> None:
 
 def test_a_repeated_heading_does_not_end_the_answer() -> None:
     """What stands below the second "Tasks" is no list and is not used."""
-    text = f"**Tasks:**\n{TASKS}\n\n**Tasks:**\nno more\n\n**Proposals:**\n{PROPOSALS}"
+    text = (
+        '**Tasks:**\n[{"task": "a", "verdict": "right"}]\n\n'
+        "**Tasks:**\nno more\n\n"
+        '**Proposals:**\n[{"action": "remove", "experience_id": "pattern-1"}]'
+    )
 
-    outputs = read_answer(ReflectOnPractice, text, INPUTS).outputs
+    outputs = read_reflection(text).outputs
 
     assert [task.task for task in outputs["tasks"]] == ["a"]
     assert [proposal.action for proposal in outputs["proposals"]] == ["remove"]
@@ -136,9 +152,10 @@ def test_json_with_a_comma_too_much_and_words_behind_it_is_not_counted_as_cut() 
     """
     text = '[{"info": "Ann runs", "type": "Activity",}] That is all.'
 
-    answer = read_answer(UpdateFacts, text, INPUTS)
+    answer = read_answer_with_facts(text)
 
-    assert [fact.info for fact in answer.outputs["facts"]] == ["Ann runs"]
+    (fact,) = answer.outputs["facts"]
+    assert fact.info == "Ann runs"
     assert "cut" not in repair_kinds(answer)
 
 
@@ -158,21 +175,23 @@ def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
         "I cannot help with that.",
         "[[ ## facts ## ]]\n",
         "[[ ## fact ## ]]\n[]",
-        pytest.param(FACTS[:-12], id="cut JSON"),
+        pytest.param('[{"info": "Ann runs", "type": "Ac', id="cut JSON"),
     ],
 )
 def test_an_answer_without_a_required_output_is_unreadable(text: str) -> None:
     """The output `facts` is required."""
     with pytest.raises(UnreadableError):
-        read_answer(UpdateFacts, text, INPUTS)
+        read_answer_with_facts(text)
 
 
 def test_an_unreadable_optional_output_gets_its_default_and_is_counted() -> None:
     """The tasks of a reflection are optional; here they are words instead of a list."""
-    proposals = '[{"action": "add pattern", "content": "Likes jazz"}]'
-    text = f"[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n{proposals}"
+    text = (
+        "[[ ## tasks ## ]]\nall fine\n\n"
+        '[[ ## proposals ## ]]\n[{"action": "add pattern", "content": "Likes jazz"}]'
+    )
 
-    answer = read_answer(ReflectOnPractice, text, INPUTS)
+    answer = read_reflection(text)
 
     assert [proposal.content for proposal in answer.outputs["proposals"]] == ["Likes jazz"]
     assert answer.outputs["tasks"] == []
@@ -273,7 +292,7 @@ def test_an_arbitrary_answer_whole_or_cut_has_all_outputs_or_is_unreadable(
 
     for part in (text, cut_text):
         try:
-            answer = read_answer(signature, part, INPUTS)
+            answer = read_answer(signature, part, INPUTS_OF_PROMPTS)
         except UnreadableError:
             continue
         assert answer.outputs.keys() == signature.output_fields.keys()
@@ -281,19 +300,18 @@ def test_an_arbitrary_answer_whole_or_cut_has_all_outputs_or_is_unreadable(
 
 # Choices among options.
 
-ACTIVITIES = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
 
-
-def read_choice(reply: str) -> str:
-    """Return the option that a reply chooses among the activities."""
+def read_choice(reply: str, options: list[str]) -> str:
+    """Return the option that a reply chooses, as its letter in brackets."""
     text = f"[[ ## answer ## ]]\n{reply}"
-    return read_answer(ChooseFromContext, text, {"options": ACTIVITIES}).outputs["answer"]
+    return read_answer(ChooseFromContext, text, {"options": options}).outputs["answer"]
 
 
 @pytest.mark.parametrize("reply", ["A swim", "(b) a swim", "I'd go for (b): a swim.", "B"])
 def test_an_option_is_chosen_by_its_letter_or_its_text(reply: str) -> None:
-    """The options are (a) a walk, (b) a swim, (c) a nap and (d) a book."""
-    assert read_choice(reply) == "(b)"
+    options = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
+
+    assert read_choice(reply, options) == "(b)"
 
 
 @pytest.mark.parametrize(
@@ -310,12 +328,10 @@ def test_an_option_is_chosen_by_its_letter_or_its_text(reply: str) -> None:
     ],
 )
 def test_a_reply_that_chooses_no_option_or_several_is_unreadable(reply: str) -> None:
-    """The options are (a) a walk, (b) a swim, (c) a nap and (d) a book."""
+    options = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
+
     with pytest.raises(UnreadableError, match="chooses none of the 4 options, or several"):
-        read_choice(reply)
-
-
-SOLUTIONS = [f"S{number}: solution {number}" for number in range(1, 9)]
+        read_choice(reply, options)
 
 
 @pytest.mark.parametrize(
@@ -331,19 +347,20 @@ SOLUTIONS = [f"S{number}: solution {number}" for number in range(1, 9)]
     ],
 )
 def test_a_selection_of_options_is_read_in_every_spelling(reply: str) -> None:
-    """The options are S1 to S8. Each reply selects S2 and S7."""
+    """Each reply selects S2 and S7."""
+    options = [f"S{number}: solution {number}" for number in range(1, 9)]
     text = f"[[ ## analysis ## ]]\nboth suit\n\n[[ ## answer ## ]]\n{reply}"
 
-    outputs = read_answer(SelectSolutions, text, {"options": SOLUTIONS}).outputs
+    outputs = read_answer(SelectSolutions, text, {"options": options}).outputs
 
     assert outputs["answer"] == ["S2", "S7"]
 
 
 def test_an_unknown_option_is_left_out_of_a_selection_and_counted() -> None:
-    """The options are S1 to S8."""
+    options = ["S1: a walk", "S2: a swim", "S3: a nap"]
     text = '{"analysis": "x", "answer": ["S9", "S1"]}'
 
-    answer = read_answer(SelectSolutions, text, {"options": SOLUTIONS})
+    answer = read_answer(SelectSolutions, text, {"options": options})
 
     assert answer.outputs["answer"] == ["S1"]
     repairs = [(repair.kind, repair.path) for repair in answer.repairs]
@@ -396,8 +413,6 @@ def test_a_marker_in_a_value_is_escaped_and_comes_back(marker: str) -> None:
 
 # Values of a declared type.
 
-TURN_IDS = ["D1:1", "D1:2", "D2:1", "m7"]
-
 
 class Size(enum.Enum):
     SMALL = "small"
@@ -433,9 +448,9 @@ def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
 
     A repair makes a value of another form fit. `reading/repairs.py` says what each kind means.
 
-    The answer is about a dialogue with the turns `TURN_IDS`, to which ids in it refer.
+    The answer is about a dialogue with the turns D1:1, D1:2 and D2:1, to which ids in it refer.
     """
-    dialogue = "".join(f"[{turn_id}] Ann: words\n" for turn_id in TURN_IDS)
+    dialogue = "[D1:1] Ann: words\n[D1:2] Ann: words\n[D2:1] Ann: words\n"
     reader = ValueReader({"dialogue": dialogue})
     value = reader.read(raw, value_type, "x")
     return value, [repair.kind for repair in reader.repairs.entries]
@@ -516,28 +531,48 @@ def test_the_values_of_an_object_are_read_where_a_list_of_texts_is_due(
 
 
 @pytest.mark.parametrize(
-    ("raw_field", "field", "expected", "expected_repairs"),
+    ("raw", "expected", "expected_repairs"),
     [
-        ({"count": "3"}, "count", 3, []),
-        # One of the allowed values, spelled differently.
-        ({"kind": "ANIMALS."}, "kind", "animal", ["spelling"]),
-        # The default is taken, which is 1.
-        ({"count": None}, "count", 1, ["null"]),
-        ({"count": "many"}, "count", 1, ["field"]),
-        # A number in place of a text.
-        ({"name": 7}, "name", "7", ["cast"]),
+        pytest.param(
+            {"name": "Rex", "kind": "animal", "count": "3"},
+            Thing(name="Rex", kind="animal", count=3),
+            [],
+            id="a number as a text",
+        ),
+        pytest.param(
+            {"name": "Rex", "kind": "ANIMALS."},
+            Thing(name="Rex", kind="animal"),
+            ["spelling"],
+            id="an allowed value spelled differently",
+        ),
+        # The default of `count` is 1.
+        pytest.param(
+            {"name": "Rex", "kind": "animal", "count": None},
+            Thing(name="Rex", kind="animal", count=1),
+            ["null"],
+            id="null in place of a number",
+        ),
+        pytest.param(
+            {"name": "Rex", "kind": "animal", "count": "many"},
+            Thing(name="Rex", kind="animal", count=1),
+            ["field"],
+            id="a word in place of a number",
+        ),
+        pytest.param(
+            {"name": 7, "kind": "animal"},
+            Thing(name="7", kind="animal"),
+            ["cast"],
+            id="a number in place of a text",
+        ),
     ],
 )
 def test_a_field_of_another_form_is_read_and_its_repair_is_counted(
-    raw_field: dict[str, Any], field: str, expected: Any, expected_repairs: list[str]
+    raw: dict[str, Any], expected: Thing, expected_repairs: list[str]
 ) -> None:
-    """The object is {"name": "Rex", "kind": "animal"} apart from one field.
+    """A thing has a name, which is a text, a kind ("animal" or "place"), and a count, a number."""
+    value, repairs = read_value(raw, Thing)
 
-    A thing has a name, which is a text, a kind ("animal" or "place"), and a count, a number.
-    """
-    value, repairs = read_value([{**RAW_REX, **raw_field}], list[Thing])
-
-    assert value == [REX.model_copy(update={field: expected})]
+    assert value == expected
     assert repairs == expected_repairs
 
 
@@ -629,11 +664,10 @@ def test_missing_values_are_not_made_up(raw: Any, value_type: Any) -> None:
     ],
 )
 def test_an_id_is_matched_if_exactly_one_can_be_meant(raw: Any, matched_id: str | None) -> None:
-    """The prompt showed the ids D1:1, D1:2, D2:1 and m7.
+    """The number 2 is the end of one known id, D1:2. The number 1 is the end of two."""
+    known_ids = ["D1:1", "D1:2", "D2:1", "m7"]
 
-    The number 2 is the end of one of them, D1:2. The number 1 is the end of two.
-    """
-    assert IdMatcher(TURN_IDS).match(raw) == matched_id
+    assert IdMatcher(known_ids).match(raw) == matched_id
 
 
 def test_texts_of_repaired_json_are_ordinary_texts() -> None:
@@ -646,19 +680,19 @@ def test_texts_of_repaired_json_are_ordinary_texts() -> None:
 
 
 def test_an_unknown_id_is_left_out_of_a_list_and_counted() -> None:
-    """The prompt showed no turn D9:9."""
-    known_ids = list[Annotated[str, IdFrom("dialogue")]]
+    """The dialogue has the turn D1:1, and no turn D9:9."""
+    ids_of_turns = list[Annotated[str, IdFrom("dialogue")]]
 
-    value, repairs = read_value(["D1:1", "D9:9"], known_ids)
+    value, repairs = read_value(["D1:1", "D9:9"], ids_of_turns)
 
     assert value == ["D1:1"]
     assert repairs == ["unknown id"]
 
 
 def test_ids_in_brackets_are_read_as_a_list() -> None:
-    known_ids = list[Annotated[str, IdFrom("dialogue")]]
+    ids_of_turns = list[Annotated[str, IdFrom("dialogue")]]
 
-    value, _ = read_value("[D1:1], [D2:1]", known_ids)
+    value, _ = read_value("[D1:1], [D2:1]", ids_of_turns)
 
     assert value == ["D1:1", "D2:1"]
 

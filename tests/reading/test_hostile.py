@@ -104,14 +104,16 @@ HOSTILE_ANSWERS = hostile_texts("answer") | {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE_FACTS)
-def test_hostile_lists_of_facts_are_read_or_refused_in_time(name: str) -> None:
-    check_read_or_refused_in_time(UpdateFacts, HOSTILE_FACTS[name])
+@pytest.mark.parametrize("text", HOSTILE_FACTS.values(), ids=HOSTILE_FACTS.keys())
+def test_hostile_lists_of_facts_are_read_or_refused_in_time(text: str) -> None:
+    """Each text is 40,000 brackets, quotes, blanks or the like, where a list of facts is due."""
+    check_read_or_refused_in_time(UpdateFacts, text)
 
 
-@pytest.mark.parametrize("name", HOSTILE_ANSWERS)
-def test_hostile_choices_of_an_option_are_read_or_refused_in_time(name: str) -> None:
-    check_read_or_refused_in_time(ChooseFromContext, HOSTILE_ANSWERS[name])
+@pytest.mark.parametrize("text", HOSTILE_ANSWERS.values(), ids=HOSTILE_ANSWERS.keys())
+def test_hostile_choices_of_an_option_are_read_or_refused_in_time(text: str) -> None:
+    """Each text is 40,000 brackets, quotes, blanks or the like, where an option is due."""
+    check_read_or_refused_in_time(ChooseFromContext, text)
 
 
 # Values that are expensive to parse.
@@ -154,10 +156,10 @@ def test_elements_beyond_the_bound_of_an_answer_are_counted() -> None:
 
 def test_elements_behind_some_that_are_too_expensive_are_read() -> None:
     """After a limit of work, no more broken JSON is repaired, but right elements are still read."""
-    expensive_text = QUOTES[:5_000] + '"]'
-    fact_text = '{"text": "a"}'
+    expensive_elements = [QUOTES[:5_000] + '"]'] * 20
+    right_elements = ['{"text": "a"}'] * 5
 
-    output = read_value(list[Fact], json.dumps([expensive_text] * 20 + [fact_text] * 5))
+    output = read_value(list[Fact], json.dumps(expensive_elements + right_elements))
 
     assert output.value[-5:] == [Fact(text="a")] * 5
     # Each of the 25 elements is read, or left out and counted.
@@ -228,13 +230,17 @@ difficult_texts = st.lists(st.sampled_from(DIFFICULT_PARTS) | st.text(max_size=3
 places_of_cuts = st.lists(st.integers(0, 400), max_size=12)
 
 
-def add_pieces(text: str, cuts: Sequence[int], layout: Layout) -> list[str]:
-    """Cut a text at some places, and return what a partial answer gives for each piece."""
+def shown_in_pieces(text: str, cuts: Sequence[int], layout: Layout) -> str:
+    """Let a text arrive in pieces, cut at some places; return what a user is shown of its answer.
+
+    The answer is the output `answer`, without headers, JSON and thoughts around it.
+    """
     places = {0, len(text)}
     for cut in cuts:
         places.add(min(cut, len(text)))
     partial = PartialAnswer("answer", layout)
-    return [partial.add_piece(text[start:end]) for start, end in pairwise(sorted(places))]
+    shown_pieces = [partial.add_piece(text[start:end]) for start, end in pairwise(sorted(places))]
+    return "".join(shown_pieces)
 
 
 def completion(layout: Layout, reasoning: str, answer: str) -> str:
@@ -250,12 +256,12 @@ def completion(layout: Layout, reasoning: str, answer: str) -> str:
     )
 
 
-def check_that_pieces_begin_the_answer(text: str, cuts: list[int], layout: Layout) -> None:
-    """Check that what is given piece by piece is the beginning of the answer that is read."""
-    given_text = "".join(add_pieces(text, cuts, layout))
-    with suppress(UnreadableError):
-        outputs = read_answer(RespondPersonally, text, layout=layout).outputs
-        assert outputs["answer"].startswith(given_text)
+def read_whole_answer(text: str, layout: Layout) -> str | None:
+    """Return the output `answer` of a text that has arrived as a whole; None if unreadable."""
+    try:
+        return read_answer(RespondPersonally, text, layout=layout).outputs["answer"]
+    except UnreadableError:
+        return None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -265,7 +271,10 @@ def test_pieces_of_any_text_begin_the_answer_that_is_read(
     layout: Layout, text: str, cuts: list[int]
 ) -> None:
     """A user who watches an answer arrive must see nothing that is taken back later."""
-    check_that_pieces_begin_the_answer(text, cuts, layout)
+    shown_text = shown_in_pieces(text, cuts, layout)
+
+    answer = read_whole_answer(text, layout)
+    assert answer is None or answer.startswith(shown_text)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -276,7 +285,10 @@ def test_pieces_of_an_answer_in_its_layout_begin_the_answer_that_is_read(
     """The same holds if a model keeps to the layout, whatever it writes into its two outputs."""
     text = completion(layout, reasoning, answer)
 
-    check_that_pieces_begin_the_answer(text, cuts, layout)
+    shown_text = shown_in_pieces(text, cuts, layout)
+
+    answer_at_the_end = read_whole_answer(text, layout)
+    assert answer_at_the_end is None or answer_at_the_end.startswith(shown_text)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -285,18 +297,19 @@ def test_pieces_of_an_answer_in_its_layout_begin_the_answer_that_is_read(
     answer=st.text('abc é😀\n.,-"\\/', max_size=40).map(str.strip),
     cuts=places_of_cuts,
 )
-def test_an_answer_in_plain_words_is_given_whole(
+def test_an_answer_in_plain_words_is_shown_whole(
     layout: Layout, reasoning: str, answer: str, cuts: list[int]
 ) -> None:
     """Nothing is held back at the end of an answer that has no markers in it."""
     text = completion(layout, reasoning, answer)
 
-    outputs = read_answer(RespondPersonally, text, layout=layout).outputs
-    assert "".join(add_pieces(text, cuts, layout)) == outputs["answer"]
+    shown_text = shown_in_pieces(text, cuts, layout)
+
+    assert shown_text == read_whole_answer(text, layout)
 
 
 @pytest.mark.parametrize(
-    ("layout", "text", "given_text"),
+    ("layout", "text", "expected_text"),
     [
         ("headers", "[[ ## answer ## ]]\ntea\n\n[[ ## comp", "tea"),
         ("headers", "[[ ## answer ## ]]\n# Tea\n## an", "# Tea"),
@@ -315,25 +328,26 @@ def test_an_answer_in_plain_words_is_given_whole(
     ],
 )
 def test_text_that_may_still_change_is_held_back(
-    layout: Layout, text: str, given_text: str
+    layout: Layout, text: str, expected_text: str
 ) -> None:
-    """Half a header or half an escape of JSON, for instance, is not given to the user yet."""
-    in_one_piece = add_pieces(text, cuts=[], layout=layout)
-    in_single_characters = add_pieces(text, cuts=range(len(text)), layout=layout)
+    """Half a header or half an escape of JSON, for instance, is not shown to the user yet."""
+    shown_at_once = shown_in_pieces(text, cuts=[], layout=layout)
+    shown_by_characters = shown_in_pieces(text, cuts=range(len(text)), layout=layout)
 
-    assert "".join(in_one_piece) == given_text
-    assert "".join(in_single_characters) == given_text
+    assert shown_at_once == expected_text
+    assert shown_by_characters == expected_text
 
 
-@pytest.mark.parametrize("name", hostile_texts("answer"))
+@pytest.mark.parametrize(
+    "text", hostile_texts("answer").values(), ids=hostile_texts("answer").keys()
+)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_hostile_answers_are_read_in_time_while_they_arrive(layout: Layout, name: str) -> None:
+def test_hostile_answers_are_read_in_time_while_they_arrive(layout: Layout, text: str) -> None:
     """The answer is read again and again while it arrives, which must not add up to minutes."""
-    text = hostile_texts("answer")[name]
+    start = time.process_time()
 
     # The text arrives in pieces of 16 characters.
-    start = time.process_time()
-    add_pieces(text, cuts=range(0, len(text), 16), layout=layout)
+    shown_in_pieces(text, cuts=range(0, len(text), 16), layout=layout)
 
     assert time.process_time() - start < 3
 

@@ -4,9 +4,9 @@ Records are the values that all parts of the product share, such as a `Turn`, a 
 `Query`. Memories are found again by digests of records. So a record that changed would be a bug,
 and so would a copy with the digest of its original.
 
-A test with `for_every_type` runs for every class of records, with drawn values. `COPIES` are the
-ways to copy a record, `CHANGES` the ways to copy it with other values. Besides fields a record has
-properties, such as a digest, which are computed from its fields. Some are cached in the record.
+A test with `for_every_record_class` runs for every class of records, with random values. Besides
+fields a record has properties, such as a digest, which are computed from its fields. Some are
+cached in the record.
 """
 
 import copy
@@ -92,7 +92,7 @@ QUERIES = st.builds(
     new_items=ITEM_TUPLES,
     extra=st.dictionaries(TEXTS, TEXTS | st.integers() | st.lists(TEXTS, max_size=2), max_size=2),
 )
-RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {
+RECORDS_BY_CLASS: dict[type[Record], st.SearchStrategy[Any]] = {
     Action: ACTIONS,
     Behavior: BEHAVIORS,
     Context: st.builds(
@@ -114,7 +114,7 @@ RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {
     Turn: TURNS,
     Entry: st.builds(Entry, id=TEXTS, text=TEXTS, tags=st.dictionaries(TEXTS, TEXTS, max_size=2)),
 }
-COPIES: dict[str, Callable[[Any], Any]] = {
+WAYS_TO_COPY: dict[str, Callable[[Any], Any]] = {
     "copy.copy": copy.copy,
     "copy.deepcopy": copy.deepcopy,
     "model_copy": lambda record: record.model_copy(),
@@ -122,14 +122,14 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "copy": lambda record: record.copy(),
     "pickle": lambda record: pickle.loads(pickle.dumps(record)),
 }
-CHANGES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+WAYS_TO_COPY_WITH_CHANGES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "model_copy": lambda record, update: record.model_copy(update=update),
     "deep model_copy": lambda record, update: record.model_copy(update=update, deep=True),
     "copy": lambda record, update: record.copy(update=update),
     "of a copy": lambda record, update: copy.copy(record).model_copy(update=update),
     "of a deep copy": lambda record, update: copy.deepcopy(record).model_copy(update=update),
 }
-ARGUMENTS = {
+ARGUMENTS_OF_METHODS = {
     "at": (datetime(2024, 1, 1),),
     "select_turns": (("a", "D1:1"),),
     "with_kinds": ("turn",),
@@ -137,10 +137,12 @@ ARGUMENTS = {
 """Of methods that need some."""
 
 
-def for_every_type(test: Callable[..., None]) -> Any:
-    """Run a test for every class in `RECORDS`, with 20 drawn sets of values each."""
+def for_every_record_class(test: Callable[..., None]) -> Any:
+    """Run a test for every class in `RECORDS_BY_CLASS`, with 20 drawn sets of values each."""
     examples = settings(max_examples=20)(given(data=st.data())(test))
-    return pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)(examples)
+    return pytest.mark.parametrize(
+        "record_class", RECORDS_BY_CLASS, ids=lambda kind: kind.__name__
+    )(examples)
 
 
 def record_types(kind: type[Record] = Record) -> Iterator[type[Record]]:
@@ -182,27 +184,27 @@ def new_record(kind: type[Record], record: Any, update: dict[str, Any]) -> Any:
 
 
 def test_every_class_of_records_is_tested_in_this_file() -> None:
-    """A new class has to be added to `RECORDS`."""
+    """A new class has to be added to `RECORDS_BY_CLASS`."""
     missing_types: list[type[Record]] = []
     for kind in record_types():
-        if kind.__module__.startswith("mempiler.records.") and kind not in RECORDS:
+        if kind.__module__.startswith("mempiler.records.") and kind not in RECORDS_BY_CLASS:
             missing_types.append(kind)
 
     assert missing_types == []
 
 
-@for_every_type
+@for_every_record_class
 def test_a_copy_of_a_record_is_another_object_that_is_equal(
-    kind: type[Record], data: st.DataObject
+    record_class: type[Record], data: st.DataObject
 ) -> None:
-    """`COPIES` are six ways to copy a record, such as `copy.copy` and pickle.
+    """A record is copied in six ways, such as `copy.copy` and pickle.
 
     Properties, such as a digest, are no fields, but have to be equal as well.
     """
-    record = data.draw(RECORDS[kind])
+    record = data.draw(RECORDS_BY_CLASS[record_class])
     properties = properties_of(record)
 
-    for way, make_copy in COPIES.items():
+    for way, make_copy in WAYS_TO_COPY.items():
         copied = make_copy(record)
         assert copied is not record, way
         assert copied == record, way
@@ -210,54 +212,54 @@ def test_a_copy_of_a_record_is_another_object_that_is_equal(
         assert properties_of(copied) == properties, way
 
 
-@for_every_type
+@for_every_record_class
 def test_a_changed_copy_equals_a_new_record_and_leaves_the_original_as_it_was(
-    kind: type[Record], data: st.DataObject
+    record_class: type[Record], data: st.DataObject
 ) -> None:
-    """One field gets the value that another record has in it.
+    """A record is copied in five ways, and one field of the copy gets a random value.
 
     Properties such as a digest are cached. The changed copy must not have those of the original.
     """
-    record = data.draw(RECORDS[kind])
-    other = data.draw(RECORDS[kind])
-    field = data.draw(st.sampled_from(list(kind.model_fields)))
+    original = data.draw(RECORDS_BY_CLASS[record_class])
+    other = data.draw(RECORDS_BY_CLASS[record_class])
+    field = data.draw(st.sampled_from(list(record_class.model_fields)))
     update = {field: getattr(other, field)}
-    fields_before = fields_as_json(record)
-    properties_before = properties_of(record)
+    new = new_record(record_class, original, update)
+    fields_before = fields_as_json(original)
+    properties_before = properties_of(original)
 
-    for way, make_changed_copy in CHANGES.items():
-        changed = make_changed_copy(record, update)
-        expected = new_record(kind, record, update)
-        assert changed == expected, way
-        assert changed.model_dump_json() == expected.model_dump_json(), way
-        assert properties_of(changed) == properties_of(expected), way
-        assert fields_as_json(record) == fields_before, way
-        assert properties_of(record) == properties_before, way
+    for way, make_changed_copy in WAYS_TO_COPY_WITH_CHANGES.items():
+        changed = make_changed_copy(original, update)
+        assert changed == new, way
+        assert changed.model_dump_json() == new.model_dump_json(), way
+        assert properties_of(changed) == properties_of(new), way
+        assert fields_as_json(original) == fields_before, way
+        assert properties_of(original) == properties_before, way
 
 
-@for_every_type
-def test_no_method_changes_a_record(kind: type[Record], data: st.DataObject) -> None:
-    """All public methods are called, with `ARGUMENTS` if they need some."""
-    record = data.draw(RECORDS[kind])
+@for_every_record_class
+def test_no_method_changes_a_record(record_class: type[Record], data: st.DataObject) -> None:
+    """All public methods of a random record are called, one after the other."""
+    record = data.draw(RECORDS_BY_CLASS[record_class])
     fields_before = fields_as_json(record)
     properties_before = properties_of(record)
 
     for name in public_names(record, FunctionType):
         method = getattr(record, name)
-        method(*ARGUMENTS.get(name, ()))
+        method(*ARGUMENTS_OF_METHODS.get(name, ()))
 
     assert fields_as_json(record) == fields_before
     assert properties_of(record) == properties_before
 
 
-@for_every_type
+@for_every_record_class
 def test_no_field_of_a_record_can_be_set_or_deleted(
-    kind: type[Record], data: st.DataObject
+    record_class: type[Record], data: st.DataObject
 ) -> None:
-    record = data.draw(RECORDS[kind])
+    record = data.draw(RECORDS_BY_CLASS[record_class])
     fields_before = fields_as_json(record)
 
-    for field in kind.model_fields:
+    for field in record_class.model_fields:
         with pytest.raises(ValidationError, match="frozen"):
             setattr(record, field, getattr(record, field))
         with pytest.raises(ValidationError, match="frozen"):
@@ -266,7 +268,7 @@ def test_no_field_of_a_record_can_be_set_or_deleted(
     assert fields_as_json(record) == fields_before
 
 
-MUTATIONS: list[Callable[[Any], Any]] = [
+WAYS_TO_CHANGE_A_DICTIONARY: list[Callable[[Any], Any]] = [
     lambda mapping: mapping.__setitem__("a", "b"),
     lambda mapping: mapping.__delitem__("a"),
     lambda mapping: mapping.__ior__({"a": "b"}),
@@ -291,11 +293,11 @@ MAPPINGS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("make_mapping", MAPPINGS.values(), ids=MAPPINGS.keys())
 def test_a_mapping_in_a_record_cannot_be_changed(make_mapping: Callable[[], Any]) -> None:
-    """`MUTATIONS` are all ways to change a dictionary. Each mapping has the one key "a"."""
+    """Each mapping has the one key "a"."""
     mapping = make_mapping()
     items_before = dict(mapping)
 
-    for mutate in MUTATIONS:
+    for mutate in WAYS_TO_CHANGE_A_DICTIONARY:
         with pytest.raises((TypeError, AttributeError)):
             mutate(mapping)
 
@@ -304,16 +306,22 @@ def test_a_mapping_in_a_record_cannot_be_changed(make_mapping: Callable[[], Any]
 
 
 def test_a_record_does_not_change_with_the_values_it_was_made_of() -> None:
-    """The dictionary and the list that a record was made of are changed afterwards."""
+    notes = {"a": "1"}
+    context = Context(notes=notes)
+
+    notes["a"] = "2"
+
+    assert context.notes == {"a": "1"}
+
+
+def test_a_copy_does_not_change_with_the_values_it_was_made_of() -> None:
     notes = {"a": "1"}
     hits = [Hit(id="h1", text="x")]
-    context = Context(notes=notes)
-    changed_copy = context.model_copy(update={"notes": notes, "hits": hits})
+    changed_copy = Context().model_copy(update={"notes": notes, "hits": hits})
 
     notes["a"] = "2"
     hits.clear()
 
-    assert context.notes == {"a": "1"}
     assert changed_copy.notes == {"a": "1"}
     assert [hit.id for hit in changed_copy.hits] == ["h1"]
 
@@ -330,25 +338,42 @@ def test_a_list_in_a_deep_copy_of_a_query_is_not_the_list_of_the_query() -> None
 def test_the_digest_of_a_history_does_not_depend_on_its_id() -> None:
     """The digest tells histories with other items apart, whatever their ids are."""
     history = History(id="h", items=(SESSION,))
+    same_items = History(id="other", items=(SESSION,))
 
-    assert history.digest == History(id="other", items=(SESSION,)).digest
+    assert history.digest == same_items.digest
 
 
 def test_a_history_with_a_further_session_has_another_digest() -> None:
-    """`prefixes` are the digests of the first item, of the first two items, and so on."""
     history = History(id="h", items=(SESSION,))
-    # Read it once, so that it is cached.
-    assert list(history.turns) == ["a"]
+    # It is cached now, and the copy must not take it over.
     digest = history.digest
 
     longer = history.model_copy(update={"items": (SESSION, LATER_SESSION)})
 
-    assert len(history) == 1
-    assert list(history.turns) == ["a"]
-    assert list(longer.turns) == ["a", "b"]
-    assert longer.prefixes == History(id="h", items=(SESSION, LATER_SESSION)).prefixes
     assert longer.digest != digest
+    assert longer.digest == History(id="h", items=(SESSION, LATER_SESSION)).digest
     assert history.digest == digest
+
+
+def test_a_history_with_a_further_session_has_its_turns_as_well() -> None:
+    """`SESSION` has the turn "a", and `LATER_SESSION` the turn "b"."""
+    history = History(id="h", items=(SESSION,))
+    # They are cached now, and the copy must not take them over.
+    assert list(history.turns) == ["a"]
+
+    longer = history.model_copy(update={"items": (SESSION, LATER_SESSION)})
+
+    assert list(longer.turns) == ["a", "b"]
+    assert list(history.turns) == ["a"]
+
+
+def test_a_history_with_a_further_session_has_digests_of_all_its_beginnings() -> None:
+    """`prefixes` are the digests of the first item, of the first two items, and so on."""
+    history = History(id="h", items=(SESSION,))
+    longer = history.model_copy(update={"items": (SESSION, LATER_SESSION)})
+
+    assert longer.prefixes == History(id="h", items=(SESSION, LATER_SESSION)).prefixes
+    assert longer.prefixes[:1] == history.prefixes
 
 
 def test_a_history_with_a_reworded_session_has_another_digest() -> None:
@@ -364,23 +389,25 @@ def test_a_history_with_a_reworded_session_has_another_digest() -> None:
     assert changed.digest != longer.digest
 
 
-def test_copies_of_a_history_share_its_items_and_digests_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_copies_of_a_history_share_its_items() -> None:
     """A history may have thousands of items, so copies must be cheap."""
-    items = tuple(SESSION.model_copy(update={"id": f"D{number}"}) for number in range(2000))
-    history = History(id="h", items=items)
-    digest = history.digest
+    history = History(id="h", items=(SESSION,))
 
     assert copy.copy(history).items is history.items
     assert copy.deepcopy(history).items is history.items
     [copied_in_list] = copy.deepcopy([history])
     assert copied_in_list.items is history.items
 
-    # The digest of a history is made of its items as JSON. This is computed once for each item.
+
+def test_a_copy_of_a_history_reads_no_item_for_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest of a history is made of its items as JSON, which is computed once for each."""
+    history = History(id="h", items=(SESSION, LATER_SESSION))
+    digest = history.digest
+
     monkeypatch.setattr(Item, "model_dump_json", lambda self: pytest.fail("an item is read again"))
-    assert copy.deepcopy(history).digest == digest
-    assert history.digest == digest
+    copied = copy.deepcopy(history)
+
+    assert copied.digest == digest
 
 
 @pytest.mark.parametrize(
@@ -408,7 +435,7 @@ class Notes(Memory):
         return [word for note in self.notes for word in note.split()]
 
 
-@pytest.mark.parametrize("make_copy", COPIES.values(), ids=COPIES.keys())
+@pytest.mark.parametrize("make_copy", WAYS_TO_COPY.values(), ids=WAYS_TO_COPY.keys())
 def test_a_copied_memory_computes_its_cached_words_itself(make_copy: Callable[[Any], Any]) -> None:
     """`words` is computed once for each memory, and then kept."""
     memory = Notes(notes=("rye bread",), counts={"added": 1})
@@ -423,7 +450,9 @@ def test_a_copied_memory_computes_its_cached_words_itself(make_copy: Callable[[A
     assert copied.words is not memory.words
 
 
-@pytest.mark.parametrize("make_changed_copy", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize(
+    "make_changed_copy", WAYS_TO_COPY_WITH_CHANGES.values(), ids=WAYS_TO_COPY_WITH_CHANGES.keys()
+)
 def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(
     make_changed_copy: Callable[..., Any],
 ) -> None:

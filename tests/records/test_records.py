@@ -11,7 +11,8 @@ import json
 import os
 import re
 import sys
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,48 +44,60 @@ def test_json_of_the_standard_library_is_read(value: Any, only_ascii: bool) -> N
     assert parse_json(json.dumps(value, ensure_ascii=only_ascii), "here") == value
 
 
-REFUSED = [
-    ('{"a": "\\ud800"}', r"holds \ud800, half of a surrogate pair; replace"),
-    ('{"\\udfff": 1}', "half of a surrogate pair"),
-    ('["\\ude00\\ud83d"]', "half of a surrogate pair"),
-    ("[" * 100_000 + "]" * 100_000, "levels deep; make it flatter"),
-    ('{"a":' * 500 + "1" + "}" * 500, "levels deep; make it flatter"),
-    ("9" * 5000, "has 5000 digits; write a smaller one"),
-    ("-" + "9" * 500, "has 501 digits"),
-    ("NaN", "NaN is no JSON number; write null"),
-    ("[-Infinity]", "-Infinity is no JSON number"),
-    ("1e400", "1e400 is too large"),
-    ('{"answer": "a", "answer": "b"}', "the key 'answer' twice"),
-    ('{"a": tru}', "not valid JSON at line 1, column 7"),
-    ('"a\x00b"', "not valid JSON"),
-]
-
-
-@pytest.mark.parametrize(("text", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_json_that_cannot_be_represented_is_refused_in_one_line(text: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            '{"a": "\\ud800"}', r"holds \ud800, half of a surrogate pair", id="half a pair"
+        ),
+        pytest.param('{"\\udfff": 1}', "half of a surrogate pair", id="half a pair in a key"),
+        pytest.param('["\\ude00\\ud83d"]', "half of a surrogate pair", id="pair in wrong order"),
+        pytest.param("[" * 100_000 + "]" * 100_000, "levels deep; make it flatter", id="deep list"),
+        pytest.param('{"a":' * 500 + "1" + "}" * 500, "levels deep", id="deep object"),
+        pytest.param("9" * 5000, "has 5000 digits; write a smaller one", id="long number"),
+        pytest.param("-" + "9" * 500, "has 501 digits", id="long negative number"),
+        pytest.param("NaN", "NaN is no JSON number; write null", id="NaN"),
+        pytest.param("[-Infinity]", "-Infinity is no JSON number", id="infinity"),
+        pytest.param("1e400", "1e400 is too large", id="large number"),
+        pytest.param('{"answer": "a", "answer": "b"}', "the key 'answer' twice", id="key twice"),
+        pytest.param('{"a": tru}', "not valid JSON at line 1, column 7", id="no JSON"),
+        pytest.param('"a\x00b"', "not valid JSON", id="control character"),
+    ],
+)
+def test_json_that_cannot_be_represented_is_refused_in_one_line(text: str, message: str) -> None:
     """Python reads many of these texts, but the values could not be stored, sent or compared."""
-    with pytest.raises(DataError, match=f"^file.json: line 3: .*{re.escape(words)}"):
+    with pytest.raises(DataError, match=f"^file.json: line 3: .*{re.escape(message)}"):
         parse_json(text, "file.json: line 3")
 
 
-def test_json_just_inside_the_limits_and_json_with_a_byte_order_mark_are_read(
-    tmp_path: Path,
-) -> None:
-    """The two halves of a surrogate pair are one character: an emoji. One half alone is refused.
+def test_both_halves_of_a_surrogate_pair_are_read_as_one_character() -> None:
+    emoji = "\U0001f600"
 
-    A value may be nested `MAX_DEPTH` levels deep, as docs/concepts.md says. Some editors put a byte
-    order mark before a text.
-    """
-    assert parse_json('"\\ud83d\\ude00"', "here") == "\U0001f600"
-    assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, "here")
-    page = (Path(__file__).parents[2] / "docs/concepts.md").read_text()
-    assert f"nesting beyond {MAX_DEPTH} levels" in page
-    (tmp_path / "file.json").write_bytes(b"\xef\xbb\xbf[1]")
-    assert read_json(tmp_path / "file.json") == [1]
+    assert parse_json('"\\ud83d\\ude00"', "here") == emoji
+
+
+def test_json_of_the_greatest_depth_is_read() -> None:
+    deepest_list = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+
+    assert parse_json(deepest_list, "here")
+
+
+def test_the_documentation_states_the_greatest_depth_of_json() -> None:
+    page = Path(__file__).parents[2] / "docs/concepts.md"
+
+    assert f"nesting beyond {MAX_DEPTH} levels" in page.read_text()
+
+
+def test_json_behind_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    """Some editors put such a mark before a text."""
+    file = tmp_path / "file.json"
+    file.write_bytes(b"\xef\xbb\xbf[1]")
+
+    assert read_json(file) == [1]
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         ("[]".encode("utf-16"), "it is UTF-16; save it unpacked, as UTF-8"),
         (b"\x1f\x8b\x08\x00", "it is compressed; save it unpacked"),
@@ -93,18 +106,21 @@ def test_json_just_inside_the_limits_and_json_with_a_byte_order_mark_are_read(
     ],
 )
 def test_the_error_for_a_file_that_is_not_utf8_says_what_the_file_is_instead(
-    tmp_path: Path, content: bytes, words: str
+    tmp_path: Path, content: bytes, message: str
 ) -> None:
-    (tmp_path / "file.json").write_bytes(content)
-    with pytest.raises(DataError, match=words):
-        read_json(tmp_path / "file.json")
+    file = tmp_path / "file.json"
+    file.write_bytes(content)
+
+    with pytest.raises(DataError, match=message):
+        read_json(file)
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [(".", "is a folder"), ("/dev/zero", "or a device"), ("x" * 300, "too long")]
+    ("path", "message"),
+    [(".", "is a folder"), ("/dev/zero", "or a device"), ("x" * 300, "too long")],
 )
-def test_only_regular_files_are_read(path: str, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+def test_only_regular_files_are_read(path: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         read_json(path)
 
 
@@ -127,26 +143,41 @@ def test_a_message_whose_time_is_no_date_of_the_calendar_is_refused(time: Any) -
 
     Python's calendar has the years 1 to 9999, also after a time is converted to UTC.
     """
+    message = {"role": "user", "content": "x", "time": time}
+
     with pytest.raises(DataError, match="time"):
-        History.from_messages([{"role": "user", "content": "x", "time": time}])
-
-
-def test_iso_dates_are_times_and_can_be_sorted() -> None:
-    """Python cannot compare times with and without a zone; `comparable` gives each a zone.
-
-    A missing time comes first.
-    """
-    for time in ("2024-05-01", "2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00"):
-        assert (
-            History.from_messages([{"role": "user", "content": "x", "time": time}]).items[0].time
-            is not None
-        )
-    times = [datetime(2024, 1, 1, tzinfo=UTC), None, datetime.min, datetime(2023, 1, 1)]
-    assert [comparable(time).year for time in sorted(times, key=comparable)] == [1, 1, 2023, 2024]
+        History.from_messages([message])
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    "time", ["2024-05-01", "2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00"]
+)
+def test_the_time_of_a_message_is_an_iso_date(time: str) -> None:
+    message = {"role": "user", "content": "x", "time": time}
+
+    history = History.from_messages([message])
+
+    session_time = history.items[0].time
+    assert session_time is not None
+    assert session_time.date() == date(2024, 5, 1)
+
+
+def test_times_with_and_without_a_zone_can_be_sorted() -> None:
+    """Python compares no such times; `comparable` gives each a zone. A missing time is first."""
+    with_zone = datetime(2024, 1, 1, tzinfo=UTC)
+    without_zone = datetime(2023, 1, 1)
+
+    times = sorted([with_zone, None, without_zone], key=comparable)
+
+    assert times == [None, without_zone, with_zone]
+
+
+def test_the_earliest_time_of_the_calendar_can_be_compared() -> None:
+    assert comparable(datetime.min).year == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
     [
         ({"role": "user"}, "has no content"),
         ({"role": "user", "content": ["x"]}, "expected text or a list of parts"),
@@ -155,35 +186,65 @@ def test_iso_dates_are_times_and_can_be_sorted() -> None:
         ({"role": "user", "content": "x", "name": 5}, "speaker: Input should be a valid string"),
     ],
 )
-def test_a_message_of_another_kind_is_refused(message: Any, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+def test_a_message_of_another_kind_is_refused(message: Any, error: str) -> None:
+    with pytest.raises(DataError, match=error):
         History.from_messages([message])
 
 
 def test_the_number_of_a_refused_message_counts_messages_without_text_too() -> None:
     """The first message only calls a tool. It makes no turn, but users count it in their file."""
     calls_a_tool = {"role": "assistant", "tool_calls": [{"id": "c1"}]}
+    without_content = {"role": "user"}
+
     with pytest.raises(DataError, match="message 2 of session 1 has no content"):
-        History.from_messages([calls_a_tool, {"role": "user"}])
+        History.from_messages([calls_a_tool, without_content])
 
 
 def test_a_history_that_uses_a_turn_id_twice_is_refused() -> None:
-    """The history has the same session twice."""
-    session = Session.model_validate(
-        {"id": "D1", "turns": [{"id": "D1:1", "speaker": "Ann", "text": "x"}]}
-    )
+    turn = {"id": "D1:1", "speaker": "Ann", "text": "x"}
+    first_session = {"kind": "session", "id": "D1", "turns": [turn]}
+    second_session = {"kind": "session", "id": "D2", "turns": [turn]}
+
     with pytest.raises(DataError, match="a turn id twice"):
-        History.parse({"items": [json.loads(session.model_dump_json())] * 2})
+        History.parse({"items": [first_session, second_session]})
 
 
-def test_the_text_of_an_error_is_one_line_of_bounded_length() -> None:
-    error = str(UserError(f"a\nb \ud800 {'x' * 10_000}"))
-    assert "\n" not in error
-    assert error.startswith("a b \\ud800 xxx")
-    assert len(error.encode()) < 2000
+def test_the_text_of_an_error_is_one_line() -> None:
+    error = UserError("first\nsecond")
+
+    assert str(error) == "first second"
 
 
-SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
+def test_the_text_of_an_error_has_no_half_of_a_surrogate_pair() -> None:
+    """Such a character cannot be printed as UTF-8."""
+    error = UserError("a \ud800")
+
+    assert str(error) == "a \\ud800"
+
+
+def test_the_text_of_an_error_is_cut() -> None:
+    error = UserError("x" * 10_000)
+
+    assert str(error).startswith("xxx")
+    assert len(str(error)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("date", "dated_text"),
+    [
+        (datetime(2023, 5, 8, 13, 56), "Where? (asked on 8 May 2023, Monday 13:56)"),
+        ("8 May 2023", "Where? (asked on 8 May 2023)"),
+        (None, "Where?"),
+        ("", "Where?"),
+    ],
+)
+def test_the_dated_text_of_a_query_tells_its_date_where_it_is_known(
+    date: datetime | str | None, dated_text: str
+) -> None:
+    """A date may be a time, or words, which stay as they are."""
+    query = Query(text="Where?", date=date)
+
+    assert query.dated_text == dated_text
 
 
 @pytest.mark.parametrize(
@@ -192,16 +253,14 @@ SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
         (datetime(2023, 5, 8, 13, 56), "8 May 2023, Monday 13:56"),
         ("8 May 2023", "8 May 2023"),
         (None, ""),
-        ("", ""),
     ],
 )
-def test_the_text_of_a_query_tells_its_date_where_it_is_known(
-    date: datetime | str | None, when: str
-) -> None:
-    """A date may be a time, or words, which stay as they are."""
-    query = Query(text="Where?", date=date)
-    assert query.when == when
-    assert query.dated_text == (f"Where? (asked on {when})" if when else "Where?")
+def test_a_query_says_in_words_when_it_is_asked(date: datetime | str | None, when: str) -> None:
+    assert Query(text="Where?", date=date).when == when
+
+
+SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
+"""What was said before the queries below that have a dialogue."""
 
 
 @pytest.mark.parametrize(
@@ -241,81 +300,111 @@ def test_the_search_text_of_a_query_is_what_was_said(query: Query, search_text: 
 
 
 def test_the_shown_turns_of_a_query_are_those_of_its_shown_items() -> None:
-    """A prompt shows `shown_items` beside what is recalled. A memory need not recall their turns.
-
-    `new_items` came after the memory was written; they are not shown by themselves.
-    """
+    """A prompt shows `shown_items` anyway, so a memory need not recall their turns."""
     logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
-    session = Session(
-        id="D1", turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text="hi") for n in (1, 2))
-    )
-    assert Query(
-        text="Where?", shown_items=(logs, session), new_items=(session,)
-    ).shown_turn_ids == {
-        "L1:1",
-        "D1:1",
-        "D1:2",
-    }
-    assert Query(text="Where?", new_items=(session,)).shown_turn_ids == frozenset()
-    assert (
-        Query(text="Where?", shown_items=(logs,)).model_dump()["shown_items"][0]["kind"] == "logs"
-    )
+    session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="hi"),))
+
+    query = Query(text="Where?", shown_items=(logs, session))
+
+    assert query.shown_turn_ids == {"L1:1", "D1:1"}
 
 
-def test_no_field_of_a_query_can_be_set_and_an_unknown_field_is_refused() -> None:
-    """The second query has the field `speaker`, but its name is `speakers`."""
+def test_the_new_items_of_a_query_are_not_shown_by_themselves() -> None:
+    """New items came after the memory was written."""
+    session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="hi"),))
+
+    query = Query(text="Where?", new_items=(session,))
+
+    assert query.shown_turn_ids == set()
+
+
+def test_the_json_of_a_query_says_of_which_kind_its_items_are() -> None:
+    logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
+
+    document = Query(text="Where?", shown_items=(logs,)).model_dump()
+
+    assert document["shown_items"][0]["kind"] == "logs"
+
+
+def test_no_field_of_a_query_can_be_set() -> None:
     query = Query(text="Where?")
+
     with pytest.raises(ValidationError, match="frozen"):
         query.text = "Who?"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_unknown_field_of_a_query_is_refused() -> None:
+    """The field is called `speakers`."""
     with pytest.raises(ValidationError, match="speaker"):
         Query(text="Where?", speaker="Ann")  # pyright: ignore[reportCallIssue]
 
 
-HITS = (
-    Hit(id="p1", text="likes calm", kind="principle", sources=("D1:1", "D2:1")),
-    Hit(id="t1", text="sleep", kind="topic", sources=("D1:1", "D1:2")),
-    Hit(id="D1:2", text="hi", kind="turn", sources=("D1:2",)),
-    Hit(id="L1:1", text="bought", kind="log", sources=("L1:1",)),
-)
+def test_the_sources_of_a_context_are_those_of_all_its_hits_once_each() -> None:
+    topic = Hit(id="t1", text="sleep", kind="topic", sources=("D1:1", "D1:2"))
+    turn = Hit(id="D1:2", text="hi", kind="turn", sources=("D1:2",))
+
+    assert Context(hits=(topic, turn)).sources == ("D1:1", "D1:2")
 
 
-def test_hits_with_turns_are_evidence_and_hits_are_found_by_kind() -> None:
-    """A hit is evidence if it rests on particular turns. A principle rests on many, so it is none.
+def test_the_evidence_of_a_context_is_what_its_hits_of_particular_turns_rest_on() -> None:
+    """A principle rests on many turns, so its sources are no evidence."""
+    principle = Hit(id="p1", text="likes calm", kind="principle", sources=("D1:1", "D2:1"))
+    turn = Hit(id="D1:2", text="hi", kind="turn", sources=("D1:2",))
 
-    That is why D2:1, a source of the principle alone, is missing in `evidence`.
-    """
-    context = Context(hits=HITS)
-    assert context.sources == ("D1:1", "D2:1", "D1:2", "L1:1")
-    assert context.evidence == ("D1:1", "D1:2", "L1:1")
-    speaking = ("turn", "log", "record", "session", "fact", "conclusion", "situation", "topic")
-    found = {
-        kind
-        for kind in (*speaking, *ABSTRACT_KINDS)
-        if Hit(id="x", text="y", kind=kind).is_evidence
-    }
-    assert found == set(speaking)
-    assert [hit.id for hit in context.with_kinds("log", "topic")] == ["t1", "L1:1"]
+    assert Context(hits=(principle, turn)).evidence == ("D1:2",)
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
-    [("", True), ("mempiler.data.jsonl:FunctionScorer", False)],
-    ids=["named by a user", "of the suite"],
+    "kind",
+    ["turn", "log", "record", "session", "fact", "conclusion", "situation", "topic"],
 )
-def test_a_module_of_the_current_folder_is_imported_only_if_a_user_names_it(
-    tmp_path, monkeypatch, path, found
-) -> None:
-    """A user may name a function as `module:function`. Then the current folder is searched, too.
+def test_a_hit_that_rests_on_particular_turns_is_evidence(kind: str) -> None:
+    assert Hit(id="x", text="y", kind=kind).is_evidence
 
-    If the name stands for a part of the product (`path`), it is not: a file of the folder could
-    take the place of a package.
-    """
-    (tmp_path / "lies_here.py").write_text("def scored(example, prediction): ...", encoding="utf-8")
+
+@pytest.mark.parametrize("kind", sorted(ABSTRACT_KINDS))
+def test_a_hit_of_an_abstract_kind_is_no_evidence(kind: str) -> None:
+    """A hit of such a kind, for instance a principle, sums up many turns."""
+    assert not Hit(id="x", text="y", kind=kind).is_evidence
+
+
+def test_hits_of_a_context_are_found_by_their_kinds() -> None:
+    topic = Hit(id="t1", text="sleep", kind="topic")
+    turn = Hit(id="D1:2", text="hi", kind="turn")
+    log = Hit(id="L1:1", text="bought", kind="log")
+    context = Context(hits=(topic, turn, log))
+
+    assert context.with_kinds("log", "topic") == (topic, log)
+
+
+@pytest.fixture
+def function_in_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a function in a file of the current folder, which Python does not search."""
+    file = tmp_path / "lies_here.py"
+    file.write_text("def scored(example, prediction): ...", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
-    assert callable(import_object("metric", "lies_here:scored", path))
-    assert (str(tmp_path) in sys.path) is found
+    # An empty path stands for the current folder.
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    yield "lies_here:scored"
     sys.modules.pop("lies_here", None)
+
+
+def test_a_function_that_a_user_names_is_looked_for_in_the_current_folder(
+    function_in_current_folder: str,
+) -> None:
+    function = import_object("metric", function_in_current_folder, "")
+
+    assert callable(function)
+    assert str(Path.cwd()) in sys.path
+
+
+def test_the_current_folder_is_not_searched_for_a_part_of_the_product(
+    function_in_current_folder: str,
+) -> None:
+    """A name may stand for a part of the product. A file of the folder must not take its place."""
+    import_object("metric", function_in_current_folder, "mempiler.data.jsonl:FunctionScorer")
+
+    assert str(Path.cwd()) not in sys.path
 
 
 def test_a_pipe_that_is_written_to_stays_a_pipe(tmp_path: Path) -> None:
@@ -326,8 +415,10 @@ def test_a_pipe_that_is_written_to_stays_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
     with atomic_write(pipe) as file:
         file.write("words")
+
     assert os.read(reader, 100) == b"words"
-    assert pipe.is_fifo() is True
+    assert pipe.is_fifo()
     os.close(reader)
