@@ -31,7 +31,7 @@ from mempiler.programs.single_flight import SingleFlight
 from mempiler.programs.threads import gather, in_order, run_unordered
 
 from ..async_engines import MAX_NEW_THREADS, AwaitedEngine, CrowdEngine, awaited_lm, run_within
-from .conftest import behavior
+from .conftest import behavior_history
 
 T = TypeVar("T")
 
@@ -505,7 +505,7 @@ def test_a_method_writes_and_answers_under_asyncio_as_in_a_thread(
 ) -> None:
     """The offline model answers by rules, so both programs get the same answers from it."""
     # PraMem reads records of behaviour alone.
-    history = behavior(records=20) if method == "pramem" else make_history(sessions=3)
+    history = behavior_history(records=20) if method == "pramem" else make_history(sessions=3)
     question = "Where was Ann?"
 
     def build_program() -> Any:

@@ -40,7 +40,7 @@ from tests.conftest import suite
 from tests.stub_server import fill
 
 from ..scripted_engine import facts_of, lines_of
-from .conftest import section
+from .conftest import prompt_field
 
 SECRET = "The code of the safe is falcon"
 RAIN = "It rained in the mountains"
@@ -57,7 +57,7 @@ def memory_r2_reply(kind: str, text: str, n: int) -> dict[str, Any]:
     if kind == "facts":
         return {"facts": lines_of(text)}
 
-    shown_memories = json.loads(section(text, "memories"))
+    shown_memories = json.loads(prompt_field(text, "memories"))
     operations: list[dict[str, Any]] = []
     for fact in facts_of(text):
         operation = {
@@ -75,7 +75,7 @@ def memory_r2_reply(kind: str, text: str, n: int) -> dict[str, Any]:
 
 def pgr_reply(kind: str, text: str, n: int) -> dict[str, Any]:
     """Answer PGR: every line is a new fact; one with "moved" updates the first fact shown."""
-    existing_facts = json.loads(section(text, "existing_facts"))
+    existing_facts = json.loads(prompt_field(text, "existing_facts"))
     changes: list[dict[str, Any]] = []
     for line in lines_of(text):
         change = {

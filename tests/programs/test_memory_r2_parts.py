@@ -4,7 +4,7 @@ Memory-R2 cuts a session into parts. A first prompt, whose output is "facts", ex
 a part. A second one, the manager, is shown them beside the memories that are near to them. Its
 output is "operations", which insert, update or delete memories.
 
-The script `fact_replies` makes one fact of every turn and inserts it. `writing.shown(output,
+The script `fact_replies` makes one fact of every turn and inserts it. `result.prompt_fields(output,
 field)` lists the values of an input field in all prompts with this output.
 """
 
@@ -25,7 +25,7 @@ from mempiler.signatures.memory_r2 import (
 )
 from mempiler.signatures.memory_r2_examples import management_examples
 
-from .conftest import section
+from .conftest import prompt_field
 
 
 def memory_r2(**settings: Any) -> Any:
@@ -52,7 +52,7 @@ def first_turn_id(dialogue: str) -> str:
     ],
 )
 def test_a_session_is_cut_into_parts(
-    written: Any,
+    write_memory: Any,
     fact_replies: Any,
     make_history: Any,
     turn_count: int,
@@ -65,9 +65,9 @@ def test_a_session_is_cut_into_parts(
     """
     history = make_history(sessions=1, turns=turn_count)
 
-    writing = written(memory_r2(**settings), history, fact_replies)
+    result = write_memory(memory_r2(**settings), history, fact_replies)
 
-    dialogues = writing.shown("facts", "dialogue")
+    dialogues = result.prompt_fields("facts", "dialogue")
     # The date of a turn stands between its id and its speaker: "[D1:1] (3 January 2024) Ann: ...".
     shown_turn_counts = [dialogue.count("] (") for dialogue in dialogues]
     # Parts are read concurrently, so their order says nothing.
@@ -75,14 +75,14 @@ def test_a_session_is_cut_into_parts(
 
 
 def test_a_part_is_shown_with_the_earlier_turns_of_its_session(
-    written: Any, fact_replies: Any, make_history: Any
+    write_memory: Any, fact_replies: Any, make_history: Any
 ) -> None:
     """A part may say "he" or "there"; the earlier turns tell the model what is meant."""
     # A session is cut into four parts, so every part is a single turn.
-    writing = written(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
+    result = write_memory(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
 
-    dialogues = writing.shown("facts", "dialogue")
-    earlier_turns = writing.shown("facts", "earlier")
+    dialogues = result.prompt_fields("facts", "dialogue")
+    earlier_turns = result.prompt_fields("facts", "earlier")
     earlier_by_turn = {
         first_turn_id(dialogue): earlier
         for dialogue, earlier in zip(dialogues, earlier_turns, strict=True)
@@ -97,13 +97,13 @@ def test_a_part_is_shown_with_the_earlier_turns_of_its_session(
 
 
 def test_the_manager_is_shown_the_facts_of_the_earlier_parts_of_the_session(
-    written: Any, fact_replies: Any, make_history: Any
+    write_memory: Any, fact_replies: Any, make_history: Any
 ) -> None:
     """The manager is the prompt that decides how the new facts of a part change the memory."""
     # Each of the two sessions has four parts, and every part one turn, of which a fact is made.
-    writing = written(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
+    result = write_memory(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
 
-    earlier_facts = writing.shown("operations", "earlier_facts")
+    earlier_facts = result.prompt_fields("operations", "earlier_facts")
     fact_counts = [facts.count("turn_id") for facts in earlier_facts]
     assert fact_counts == [0, 1, 2, 3, 0, 1, 2, 3]
 
@@ -212,10 +212,10 @@ def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: An
         memory_r2().answer(memory, query)
 
     _, prompt = lm.engine.prompts[0]
-    memories_of_ann = section(prompt, "first_speaker_memories")
+    memories_of_ann = prompt_field(prompt, "first_speaker_memories")
     assert "Ann has" in memories_of_ann
     assert "Bob has" not in memories_of_ann
-    memories_of_bob = section(prompt, "second_speaker_memories")
+    memories_of_bob = prompt_field(prompt, "second_speaker_memories")
     assert "Bob has" in memories_of_bob
     assert "Ann has" not in memories_of_bob
 
@@ -223,7 +223,9 @@ def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: An
 # One agent alone
 
 
-def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_history: Any) -> None:
+def test_a_single_agent_edits_the_memory_from_the_turns(
+    write_memory: Any, make_history: Any
+) -> None:
     """With `single_agent` one prompt reads turns and changes the memory; no facts are extracted.
 
     The paper compares this with two prompts. The memory m1 is the fact of the first turn, D1:1.
@@ -231,7 +233,7 @@ def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_histo
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         """Insert a fact of every turn; at the last one, also delete the first fact."""
-        turn_id = first_turn_id(section(text, "dialogue"))
+        turn_id = first_turn_id(prompt_field(text, "dialogue"))
         insert = {
             "op": "INSERT",
             "speaker": "Ann",
@@ -239,23 +241,23 @@ def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_histo
             "turn_id": turn_id,
         }
         delete = {"op": "DELETE", "memory_id": "m1"}
-        if turn_id == "D2:4" and '"m1"' in section(text, "memories"):
+        if turn_id == "D2:4" and '"m1"' in prompt_field(text, "memories"):
             return {"operations": [insert, delete]}
         return {"operations": [insert]}
 
     # Every memory is near enough to be shown, whoever has said it.
     program = memory_r2(single_agent=True, min_score=-1.0, same_speaker=False)
 
-    writing = written(program, make_history(sessions=2, turns=4), reply)
+    result = write_memory(program, make_history(sessions=2, turns=4), reply)
 
     # Each of the eight turns is a part of its own.
     assert set(program.writer_names()) == {"method.writer.edit"}
-    assert len(writing.prompts) == 8
-    assert writing.memory.facts[-1].content == "fact of D2:4"
-    (removed_fact,) = writing.memory.removed
+    assert len(result.prompts) == 8
+    assert result.memory.facts[-1].content == "fact of D2:4"
+    (removed_fact,) = result.memory.removed
     assert removed_fact.sources == ("D1:1",)
 
-    earlier_turns = writing.shown("operations", "earlier")
+    earlier_turns = result.prompt_fields("operations", "earlier")
     assert "D2:1" in earlier_turns[5]  # at D2:2, the sixth turn
 
 

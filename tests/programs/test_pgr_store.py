@@ -24,7 +24,7 @@ from mempiler.runs.manifest import read_manifest
 from mempiler.signatures.pgr import FactChange
 
 from ..scripted_engine import lines_of
-from .conftest import section
+from .conftest import prompt_field
 
 
 def fact_replies(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -73,17 +73,17 @@ def sources_of(memory: PersonalMemory) -> set[str]:
     [(3, 3, 1), (4, 3, 2), (2, 3, 1), (6, 3, 2), (4, 1, 4), (0, 3, 0)],
 )
 def test_several_sessions_are_written_at_once_and_the_rest_at_the_end_of_the_history(
-    written: Any, make_history: Any, sessions: int, sessions_per_update: int, updates: int
+    write_memory: Any, make_history: Any, sessions: int, sessions_per_update: int, updates: int
 ) -> None:
     """One update for several sessions costs less than one for each of them."""
     history = make_history(sessions)
 
-    writing = written(fact_store(every=sessions_per_update), history, fact_replies)
+    result = write_memory(fact_store(every=sessions_per_update), history, fact_replies)
 
-    assert writing.calls["facts"] == updates
+    assert result.calls["facts"] == updates
     # No session waits any longer, and every turn is the source of a fact.
-    assert writing.memory.pending == ()
-    assert sources_of(writing.memory) == set(history.turns)
+    assert result.memory.pending == ()
+    assert sources_of(result.memory) == set(history.turns)
 
 
 def long_session(exchanges: int, first_speakers: Sequence[str] = ()) -> History:
@@ -124,15 +124,15 @@ def dialogues_of_updates(prompts: Sequence[tuple[str, str]]) -> list[list[dict[s
     ],
 )
 def test_a_session_of_more_than_ten_exchanges_is_written_in_parts(
-    written: Any, history: History, turns_of_parts: list[int]
+    write_memory: Any, history: History, turns_of_parts: list[int]
 ) -> None:
     """A part has at most ten exchanges, so 20 turns, and is written by an update of its own."""
-    writing = written(fact_store(every=1), history, fact_replies)
+    result = write_memory(fact_store(every=1), history, fact_replies)
 
-    dialogues = dialogues_of_updates(writing.prompts)
+    dialogues = dialogues_of_updates(result.prompts)
     assert [len(lines) for lines in dialogues] == turns_of_parts
-    assert sources_of(writing.memory) == set(history.turns)
-    assert {fact.sessions for fact in writing.memory.facts} == {("D1",)}
+    assert sources_of(result.memory) == set(history.turns)
+    assert {fact.sessions for fact in result.memory.facts} == {("D1",)}
 
 
 @pytest.mark.parametrize(
@@ -145,25 +145,27 @@ def test_a_session_of_more_than_ten_exchanges_is_written_in_parts(
         ),
     ],
 )
-def test_every_part_of_a_long_session_ends_with_a_reply(written: Any, history: History) -> None:
+def test_every_part_of_a_long_session_ends_with_a_reply(
+    write_memory: Any, history: History
+) -> None:
     """A turn of the user and the reply of the assistant belong together, so no cut parts them."""
-    writing = written(fact_store(every=1), history, fact_replies)
+    result = write_memory(fact_store(every=1), history, fact_replies)
 
-    last_speakers = {lines[-1]["speaker"] for lines in dialogues_of_updates(writing.prompts)}
+    last_speakers = {lines[-1]["speaker"] for lines in dialogues_of_updates(result.prompts)}
     assert last_speakers == {"assistant"}
 
 
-def test_three_parts_of_a_long_session_are_written_by_one_update(written: Any) -> None:
+def test_three_parts_of_a_long_session_are_written_by_one_update(write_memory: Any) -> None:
     """A part counts as a session, and three sessions are written by one update."""
     # The session has eight exchanges, two in each part, so there are four parts.
-    writing = written(fact_store(exchanges=2), long_session(exchanges=8), fact_replies)
+    result = write_memory(fact_store(exchanges=2), long_session(exchanges=8), fact_replies)
 
     # One update writes the first three parts, and another the last, at the end of the history.
-    assert writing.calls["facts"] == 2
-    assert len(writing.memory.facts) == 16
+    assert result.calls["facts"] == 2
+    assert len(result.memory.facts) == 16
 
 
-def test_an_unreadable_part_is_kept_as_raw_text(written: Any) -> None:
+def test_an_unreadable_part_is_kept_as_raw_text(write_memory: Any) -> None:
     """The other parts of the session become facts; the failed turns can still be searched."""
 
     def unreadable_first_turn(kind: str, text: str, n: int) -> Any:
@@ -171,7 +173,9 @@ def test_an_unreadable_part_is_kept_as_raw_text(written: Any) -> None:
             return "no"
         return fact_replies(kind, text, n)
 
-    memory = written(fact_store(every=1), long_session(exchanges=11), unreadable_first_turn).memory
+    memory = write_memory(
+        fact_store(every=1), long_session(exchanges=11), unreadable_first_turn
+    ).memory
 
     # The first part has 20 turns. Its halves are tried by themselves, so only one half fails.
     failed_turn_ids: set[str] = set()
@@ -224,7 +228,7 @@ def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(
         program.remember(history)
 
     prompts = [text for kind, text in lm.engine.prompts if kind == "facts"]
-    shown_facts = json.loads(section(prompts[-1], "existing_facts"))
+    shown_facts = json.loads(prompt_field(prompts[-1], "existing_facts"))
     shown_ids = [fact["fact_id"] for fact in shown_facts]
     assert len(shown_ids) == 4
     assert shown_ids == sorted(shown_ids, key=lambda fact_id: int(fact_id.removeprefix("f")))
@@ -249,7 +253,7 @@ def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(
 
 
 def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(
-    written: Any, make_history: Any
+    write_memory: Any, make_history: Any
 ) -> None:
     def update_of_f1(kind: str, text: str, n: int) -> dict[str, Any]:
         """Update f1 in the second session, where another fact is the only one that is shown."""
@@ -258,7 +262,9 @@ def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(
             return {"facts": [update]}
         return fact_replies(kind, text, n)
 
-    memory = written(fact_store(every=1, related=1), make_history(sessions=2), update_of_f1).memory
+    memory = write_memory(
+        fact_store(every=1, related=1), make_history(sessions=2), update_of_f1
+    ).memory
 
     # f1, the first fact, has no earlier wording, so it was not updated.
     assert memory.facts[0].earlier == ()
@@ -267,7 +273,7 @@ def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(
 
 
 def test_an_answer_that_updates_one_fact_several_times_adds_new_facts(
-    written: Any, make_history: Any
+    write_memory: Any, make_history: Any
 ) -> None:
     """Six texts cannot all replace one fact: five would be lost, so none replaces it."""
 
@@ -277,17 +283,17 @@ def test_an_answer_that_updates_one_fact_several_times_adds_new_facts(
         return {"facts": [{**fact, "fact_id": "f1", "state": "update"} for fact in facts]}
 
     history = make_history(sessions=2, turns=6)
-    writing = written(fact_store(every=1), history, six_updates_of_f1)
+    result = write_memory(fact_store(every=1), history, six_updates_of_f1)
 
-    assert len(writing.memory.facts) == 2 * 6
-    assert sources_of(writing.memory) == set(history.turns)
+    assert len(result.memory.facts) == 2 * 6
+    assert sources_of(result.memory) == set(history.turns)
     # Only the second session found a fact f1 that it could update.
-    (failure,) = writing.failures
+    (failure,) = result.failures
     assert "6 updates of one answer name f1" in failure.message
 
 
 def test_similar_facts_are_merged_after_six_new_ones_and_keep_all_their_turns(
-    written: Any, make_history: Any
+    write_memory: Any, make_history: Any
 ) -> None:
     """A memory stays small if it does not say the same in many facts.
 
@@ -297,13 +303,15 @@ def test_similar_facts_are_merged_after_six_new_ones_and_keep_all_their_turns(
     # Each session has six similar turns, of which six facts are made.
     history = make_history(sessions=2, turns=6)
 
-    writing = written(fact_store(every=1, merge_after=6, merge_score=0.5), history, fact_replies)
+    result = write_memory(
+        fact_store(every=1, merge_after=6, merge_score=0.5), history, fact_replies
+    )
 
     # The facts of each session have become one. No fact is left that came after the last merging.
-    assert writing.calls["merged_fact"] == 2
-    assert writing.memory.fresh == 0
-    assert [fact.frequency for fact in writing.memory.facts] == [6, 6]
-    assert sources_of(writing.memory) == set(history.turns)
+    assert result.calls["merged_fact"] == 2
+    assert result.memory.fresh == 0
+    assert [fact.frequency for fact in result.memory.facts] == [6, 6]
+    assert sources_of(result.memory) == set(history.turns)
 
 
 # PGR over other methods: its policy, prospection, imagines steps towards an answer and searches for

@@ -23,7 +23,7 @@ from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings
 from mempiler.programs.recording import recording
 from mempiler.records import Hit
 
-from .conftest import section
+from .conftest import prompt_field
 
 # The trace of the paper
 
@@ -212,7 +212,7 @@ def test_a_refinement_sees_the_facts_that_were_found_before(scripted: Any) -> No
 
     # The text of every fact begins with "about".
     prompts = [text for kind, text in lm.engine.prompts if kind == "updated_tree"]
-    fact_counts = [section(prompt, "personal_context").count("about ") for prompt in prompts]
+    fact_counts = [prompt_field(prompt, "personal_context").count("about ") for prompt in prompts]
     assert fact_counts == [15, 15 + 5]
 
 
@@ -299,8 +299,8 @@ def test_the_tree_is_imagined_for_the_augmented_query(
     recall(lm, OneFactIndex(), augment=augment, iterations=0, summary=False)
 
     (prompt,) = [text for kind, text in lm.engine.prompts if kind == "tree"]
-    assert section(prompt, "question") == question
-    assert section(prompt, "known_facts") == known_facts
+    assert prompt_field(prompt, "question") == question
+    assert prompt_field(prompt, "known_facts") == known_facts
     assert lm.engine.calls["augmented_query"] == calls
 
 

@@ -44,7 +44,7 @@ from mempiler.signatures.answering import NOT_MENTIONED
 from mempiler.signatures.behavior import chosen_option
 from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
-from .conftest import practice_script
+from .conftest import pramem_script
 
 # Queries: what a program makes of an example of a benchmark, which the task then answers
 
@@ -470,7 +470,7 @@ def test_pramem_practises_on_the_history_alone(
     scripted: Any, history: History, recent_with_zebra: History
 ) -> None:
     """Practice predicts past records; those after the history are what a question may be about."""
-    lm = scripted(practice_script())
+    lm = scripted(pramem_script())
     program = build("pramem", task="behavior-prediction", rounds=5)
 
     with dspy.context(lm=lm):
