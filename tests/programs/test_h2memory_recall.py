@@ -22,7 +22,7 @@ from mempiler.runs.evidence import evidence_hits
 
 from .conftest import Script, h2memory_script, logs_and_dialogues, prompt_field
 
-QUERY = "How does one sleep soundly in month 2?"
+HOW_TO_SLEEP_IN_MONTH_2 = Query(text="How does one sleep soundly in month 2?")
 WORDS_ABOUT_SOLUTIONS = ["Proposed", "Preference", "Principle", "plan", "gentle"]
 """Words that stand in topics and principles only where solutions and preferences are shown."""
 
@@ -45,19 +45,16 @@ class Recalled(NamedTuple):
 def recall_from_six_months(scripted: Callable[..., Any]) -> Callable[..., Recalled]:
     """Return a function that writes six months of logs and dialogues, and asks a query.
 
-    The sixth month has no dialogue yet, so it is the current session. By default the query is
-    `QUERY`.
+    The sixth month has no dialogue yet, so it is the current session.
     """
 
-    def recall(
-        query: Query | None = None, script: Script | None = None, **settings: Any
-    ) -> Recalled:
+    def recall(query: Query, script: Script | None = None, **settings: Any) -> Recalled:
         history: History = logs_and_dialogues(months=6, has_last_dialogue=False)
         program = build("h2memory", embedder=embedder(), **settings)
         lm = scripted(script or h2memory_script())
         with dspy.context(lm=lm):
             memory = program.remember(history).memory
-            context = program.method.reader.recall(memory, query or Query(text=QUERY))
+            context = program.method.reader.recall(memory, query)
         return Recalled(memory, context, lm.engine)
 
     return recall
@@ -74,7 +71,7 @@ def test_the_parts_are_recalled_in_their_order_and_counted(recall_from_six_month
     Three topics of dialogues are recalled by default, and the principles that they belong to: what
     the user prefers for such needs.
     """
-    context = recall_from_six_months(clusters=2).context
+    context = recall_from_six_months(HOW_TO_SLEEP_IN_MONTH_2, clusters=2).context
 
     assert [hit.kind for hit in context.hits] == [
         "situation",
@@ -94,7 +91,8 @@ def test_the_parts_are_recalled_in_their_order_and_counted(recall_from_six_month
 
 
 def test_the_tokens_and_model_calls_of_a_recall_are_counted(recall_from_six_months: Any) -> None:
-    context = recall_from_six_months().context
+    """Users compare methods by what they cost."""
+    context = recall_from_six_months(HOW_TO_SLEEP_IN_MONTH_2).context
 
     # Four characters are counted as a token.
     assert context.counts["tokens"] == round(len(context.text()) / 4)
@@ -109,7 +107,7 @@ def test_situations_of_the_current_session_and_their_background_are_recalled(
 
     The logs of even months are about work, so the background sums up what L2, L4 and L6 tell of it.
     """
-    recalled = recall_from_six_months(clusters=2)
+    recalled = recall_from_six_months(HOW_TO_SLEEP_IN_MONTH_2, clusters=2)
 
     situations = recalled.hits("situation")
     assert situations
@@ -122,9 +120,9 @@ def test_situations_of_the_current_session_and_their_background_are_recalled(
 
 def test_the_nearest_topics_are_recalled(recall_from_six_months: Any) -> None:
     """Each dialogue, one a month, has a topic about sleeping and one about cooking."""
-    query = Query(text="How does one sleep soundly in month 2?")
+    recalled = recall_from_six_months(HOW_TO_SLEEP_IN_MONTH_2)
 
-    first, second, third = recall_from_six_months(query).hits("topic")
+    first, second, third = recalled.hits("topic")
 
     assert first.text.startswith("Need: sleeping soundly in month 2")
     assert second.text.startswith("Need: sleeping soundly in month ")
@@ -132,8 +130,12 @@ def test_the_nearest_topics_are_recalled(recall_from_six_months: Any) -> None:
 
 
 def test_the_principles_of_the_recalled_topics_are_recalled(recall_from_six_months: Any) -> None:
-    """A principle says what the user prefers for similar needs, its members."""
-    recalled = recall_from_six_months(clusters=2)
+    """A principle says what the user prefers for similar needs, its members.
+
+    Each dialogue, one a month, has a topic about sleeping and one about cooking: t1 and t2, then t3
+    and t4, and so on.
+    """
+    recalled = recall_from_six_months(HOW_TO_SLEEP_IN_MONTH_2, clusters=2)
 
     assert [hit.id for hit in recalled.hits("topic")] == ["t3", "t7", "t1"]
     # The one with the best topic, t3, comes first.
@@ -147,7 +149,7 @@ def test_a_principle_has_the_score_of_its_best_topic_and_the_turns_of_all(
     recall_from_six_months: Any,
 ) -> None:
     """A principle says what the user prefers for similar needs: of p2, those of D2 and D4."""
-    recalled = recall_from_six_months(clusters=2)
+    recalled = recall_from_six_months(HOW_TO_SLEEP_IN_MONTH_2, clusters=2)
 
     best_topic = recalled.hits("topic")[0]
     best_principle = recalled.hits("principle")[0]
@@ -267,7 +269,7 @@ def test_a_variant_shows_the_parts_that_are_switched_on_and_no_others(
     Parts that are shown are as many as ever, even if those that lead to them are left out: the
     situations lead to the background of their aspects of life, and topics to their principles.
     """
-    counts = recall_from_six_months(clusters=2, **settings).context.counts
+    counts = recall_from_six_months(HOW_TO_SLEEP_IN_MONTH_2, clusters=2, **settings).context.counts
 
     assert counts["situations"] == (3 if "situations" in shown_parts else 0)
     assert counts["backgrounds"] == (1 if "backgrounds" in shown_parts else 0)

@@ -139,6 +139,7 @@ def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
 
 
 def test_the_links_of_a_month_are_asked_for_at_once(write_with_h2memory: Write) -> None:
+    """One call finds out which of the four logs of a month are linked, e.g. by cause."""
     result = write_with_h2memory(logs_and_dialogues(months=2, logs=4))
 
     assert result.calls["links"] == 2

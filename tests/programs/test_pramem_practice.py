@@ -307,6 +307,7 @@ def test_a_proposal_rests_on_the_practised_record_and_on_those_that_it_names(
 
 
 def test_without_new_proposals_no_review_and_no_adjustment_is_asked_for(practise: Any) -> None:
+    """A reflection proposes what to learn from a record, here nothing."""
     result = practise(rounds=5, answers={REFLECTION: {"tasks": [], "proposals": []}})
 
     assert result.memory.rounds == 5
@@ -844,6 +845,10 @@ ANY_TWO_RUNS = st.one_of(TWO_UNIFORM_RUNS, TWO_RECENCY_RUNS)
 def test_a_run_draws_new_records_that_have_enough_records_before_them(
     runs: tuple[PracticeRun, PracticeRun],
 ) -> None:
+    """A run of practice draws records at random, and predicts what the user did in each.
+
+    New are those that came since the run before.
+    """
     for run in runs:
         for target_number in target_numbers(run.samples):
             assert run.earlier_record_count < target_number <= run.record_count
@@ -968,6 +973,10 @@ def test_a_reflection_is_shown_the_action_and_the_questions_of_its_target() -> N
 def test_a_review_of_generality_is_shown_the_scene_cut_short_and_all_questions(
     max_chars: int, scene: str
 ) -> None:
+    """The review asks whether a proposal holds in other scenes, too.
+
+    The record is of the scene "music", its situation is "a song", and it has two questions.
+    """
     assert sample_of_record_with_questions().true_scene(max_chars) == scene
 
 
@@ -1325,6 +1334,7 @@ def test_rounds_that_are_not_kept_cannot_be_read() -> None:
 
 
 def test_an_entry_that_its_user_deleted_is_gone_from_the_kept_rounds(practise: Any) -> None:
+    """With `keep_rounds` a memory keeps the experience after every fifth round."""
     memory = practise(rounds=5, keep_rounds=True).memory
     deleted_pattern = memory.patterns[-1]
     deletion = Amendment(

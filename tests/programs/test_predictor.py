@@ -36,6 +36,7 @@ from tests.stub_server import StubServer
 
 
 def test_the_error_without_a_model_says_what_to_pass() -> None:
+    """Here no language model was configured."""
     with pytest.raises(UserError, match=r"^no language model: pass lm=dspy\.LM"):
         predictor(AnswerFromContext)(context="", question="Where?")
 
@@ -95,6 +96,7 @@ class MusicEmbedder:
 
 
 def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
+    """Of four demos, the prompt shows the nearest one. Only one of them is about music."""
     program = build("turn-rag", embedder=MusicEmbedder())
     program.task.answer.demos = DEMOS
     program.task.answer.nearest = 1
@@ -180,6 +182,7 @@ def test_a_copy_of_a_part_shares_its_embedder() -> None:
 
 
 def test_a_setting_that_has_no_json_form_is_refused() -> None:
+    """Settings are saved as JSON."""
     with pytest.raises(UserError, match=r"the setting words = .* cannot be saved"):
         GreetingSettings(words=object())
 
@@ -220,6 +223,7 @@ class PolitePredictor(Predictor):
 
 
 def test_an_asynchronous_call_of_a_subclass_runs_the_forward_of_the_subclass(scripted: Any) -> None:
+    """The subclass adds ", please?" to every question."""
     lm = scripted(lambda kind, text, n: {"answer": "Lisbon"})
     polite_predictor = PolitePredictor("question -> answer")
 
@@ -257,6 +261,7 @@ def module_with(**attributes: Any) -> Any:
 
 
 def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
+    """Plain predictors are those of DSPy; ours record their calls."""
     module = module_with(
         attribute=plain_predictor(),
         steps=[plain_predictor(), dspy.ChainOfThought(AnswerFromContext)],
@@ -278,6 +283,7 @@ def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
 
 
 def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
+    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
     shared = plain_predictor()
     module = module_with(
         attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1)
@@ -292,6 +298,7 @@ def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
 
 
 def test_only_plain_predictors_are_replaced() -> None:
+    """Plain predictors are those of DSPy; ours record their calls."""
     mempiler_predictor = predictor(AnswerFromContext)
     numbers = (1, 2)
     module = module_with(mempiler_predictor=mempiler_predictor, numbers=numbers)
@@ -303,6 +310,7 @@ def test_only_plain_predictors_are_replaced() -> None:
 
 
 def test_a_new_predictor_has_what_the_plain_one_has() -> None:
+    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
@@ -316,17 +324,18 @@ def test_a_new_predictor_has_what_the_plain_one_has() -> None:
 
 
 def test_a_new_predictor_shares_no_signature_with_the_plain_one() -> None:
+    """The optimizer InferRules edits the instructions of a signature class in place."""
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
     replace_predictors(module)
 
-    # The optimizer InferRules edits the instructions of a signature class in place.
     assert module.attribute.signature.equals(AnswerFromContext)
     assert module.attribute.signature is not plain.signature
 
 
 def test_the_plain_predictor_itself_does_not_change() -> None:
+    """Plain predictors are those of DSPy. The module of a user may be used elsewhere, too."""
     plain = plain_predictor()
 
     replace_predictors(module_with(attribute=plain))
@@ -431,6 +440,7 @@ def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
 
 
 def test_calls_within_an_inner_recording_are_not_in_the_outer_one(scripted: Any) -> None:
+    """A recording lists the calls of predictors in its block, and the failures."""
     name_thing = predictor(NameThing)
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})), recording() as outer:
@@ -636,6 +646,7 @@ def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
 
 
 def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
+    """Words of an answer are sent to the user as the model writes them, and the rest at the end."""
     stream = AnswerStream(lambda words: None)
     add_piece = stream.begin_attempt("headers")
     add_piece("[[ ## answer ## ]]\nTo Lisbon")
@@ -644,6 +655,7 @@ def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
 
 
 def test_a_final_answer_that_contradicts_the_words_that_were_sent_is_refused() -> None:
+    """Words that a user has seen cannot be taken back."""
     stream = AnswerStream(lambda words: None)
     add_piece = stream.begin_attempt("headers")
     add_piece("[[ ## answer ## ]]\nTo Lisbon")

@@ -436,12 +436,14 @@ def test_every_policy_has_a_case() -> None:
 
 
 def test_every_task_has_an_input() -> None:
+    """Otherwise the prompt of a new task would not be reviewed."""
     tasks_with_prompt = {task for task in TASKS if task_class(task).prompt is not None}
 
     assert set(task_inputs()) == tasks_with_prompt
 
 
 def test_every_folder_of_prompts_belongs_to_a_case() -> None:
+    """A case is a method with settings, whose prompts are reviewed in a folder."""
     # The last two are those of tests/data.
     other_folders = {"tasks", "judges", "synthesis_memoryquest", "synthesis_palset"}
     folders = {path.name for path in PROMPTS.iterdir()}

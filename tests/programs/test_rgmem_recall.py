@@ -647,6 +647,7 @@ def test_no_unit_of_evidence_counts_twice(memory: GraphMemory) -> None:
 
 @given(memory=GRAPHS)
 def test_a_graph_is_the_same_after_a_round_trip_through_json(memory: GraphMemory) -> None:
+    """Memories are stored as JSON."""
     assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
 
 

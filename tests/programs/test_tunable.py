@@ -51,6 +51,7 @@ def test_numbers_with_a_range_and_settings_with_few_values_can_be_tuned() -> Non
 
 
 def test_a_tunable_setting_says_whether_it_is_a_whole_number() -> None:
+    """An optimizer must not set `k`, a number of hits, to 3.5."""
     tunable = tunable_settings(Notes(NoteSettings(k=10, share=0.5)))
 
     assert tunable["k"].is_whole is True
@@ -111,6 +112,7 @@ def test_a_program_with_equal_settings_is_an_equal_program(name: str) -> None:
 
 
 def test_a_copy_with_other_settings_has_these_and_the_program_keeps_its_own() -> None:
+    """An optimizer tries settings on copies of a program."""
     program = build("turn-rag", k=10)
 
     changed_program = program.with_settings({"k": 3, "search.month": 4})
@@ -152,6 +154,7 @@ def test_a_setting_beneath_a_policy_is_changed_by_its_prefix() -> None:
 def test_settings_that_do_not_exist_or_have_wrong_values_are_refused(
     changes: dict[str, Any], message: str
 ) -> None:
+    """The message names the setting and what is wrong with it."""
     program = build("turn-rag")
 
     with pytest.raises(UserError, match=message):
