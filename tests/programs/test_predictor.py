@@ -43,13 +43,6 @@ def test_the_error_without_a_model_says_what_to_pass() -> None:
 
 # Demos: worked examples that a prompt shows before the question
 
-DEMOS = [
-    dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
-    dspy.Example(question="What instrument does Bob play?", answer="cello"),
-    dspy.Example(question="Which dog breed does Cleo own?", answer="whippet"),
-    dspy.Example(question="When did Dan move to Oslo?", answer="June 2022"),
-]
-
 
 @pytest.mark.parametrize(
     ("question", "nearest", "answers"),
@@ -73,8 +66,13 @@ def test_the_nearest_demos_are_shown_in_their_order(
     `nearest` is how many; if no demo is near, the first ones are shown.
     """
     answer_predictor = predictor(AnswerFromContext)
-    answer_predictor.demos = DEMOS
     answer_predictor.nearest = nearest
+    answer_predictor.demos = [
+        dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
+        dspy.Example(question="What instrument does Bob play?", answer="cello"),
+        dspy.Example(question="Which dog breed does Cleo own?", answer="whippet"),
+        dspy.Example(question="When did Dan move to Oslo?", answer="June 2022"),
+    ]
 
     demos = answer_predictor.select_demos({"context": "", "question": question})
 
@@ -96,22 +94,22 @@ class MusicEmbedder:
 
 
 def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
-    """Of four demos, the prompt shows the nearest one. Only one of them is about music."""
+    """A prompt shows the nearest of two demos. Both questions about music have the same vector."""
     program = build("turn-rag", embedder=MusicEmbedder())
-    program.task.answer.demos = DEMOS
     program.task.answer.nearest = 1
+    program.task.answer.demos = [
+        dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
+        dspy.Example(question="What instrument does Bob play?", answer="viola"),
+    ]
     lm = DummyLM([{"answer": "Eve's"}])
 
     with dspy.context(lm=lm):
-        program(
-            history=[[{"role": "user", "content": "Eve has a cello."}]],
-            # It shares no word with "What instrument does Bob play?".
-            question="Whose cello is that?",
-        )
+        history = [[{"role": "user", "content": "Eve has a cello."}]]
+        program(history=history, question="Whose cello is that?")
 
     prompt = str(lm.history[-1]["messages"])
-    shown_demos = [demo.question for demo in DEMOS if demo.question in prompt]
-    assert shown_demos == ["What instrument does Bob play?"]
+    assert "What instrument does Bob play?" in prompt
+    assert "When did Ann move to Lisbon?" not in prompt
 
 
 def test_prompts_as_text_show_instructions_fields_and_demos_of_every_predictor() -> None:
@@ -244,10 +242,13 @@ class Pair(NamedTuple):
     second: Any
 
 
+DEMO = dspy.Example(question="What instrument does Bob play?", answer="viola")
+
+
 def plain_predictor() -> dspy.Predict:
     """Return a predictor of DSPy with settings, a demo and a model of its own."""
     plain = dspy.Predict(AnswerFromContext, temperature=0.5)
-    plain.demos = [DEMOS[0]]
+    plain.demos = [DEMO]
     plain.lm = DummyLM([])
     return plain
 
@@ -317,7 +318,7 @@ def test_a_new_predictor_has_what_the_plain_one_has() -> None:
     replace_predictors(module)
 
     new_predictor = module.attribute
-    assert new_predictor.demos == [DEMOS[0]]
+    assert new_predictor.demos == [DEMO]
     assert new_predictor.lm is plain.lm
     assert new_predictor.config == {"temperature": 0.5}
     assert new_predictor.stage == plain.stage
