@@ -34,11 +34,13 @@ Answers = dict[str, Callable[[str], dict[str, Any]]]
 # Histories.
 
 
-def behavior(records: int = 30, profile: str = "Ann, 34, nurse", history_id: str = "ann") -> Any:
+def behavior_history(
+    records: int = 30, profile: str = "Ann, 34, nurse", history_id: str = "ann"
+) -> Any:
     """Return a history of a profile and behaviour records a1, a2, ... in batches of ten.
 
-    A record says in which situation the user was and what the user did. Every record has words of
-    its own. An empty `profile` is left out.
+    A record says in which situation the user was and what the user did: the record a7 says that in
+    "situation-7-x" the user did "action-7-x". An empty `profile` is left out.
     """
     from mempiler import History
     from mempiler.records import Action, Behavior, Profile, Turn
@@ -64,16 +66,16 @@ def behavior(records: int = 30, profile: str = "Ann, 34, nurse", history_id: str
     return History(id=history_id, items=tuple(items))
 
 
-def pal(
-    sessions: int = 3, logs: int = 4, history_id: str = "pal", has_last_dialogue: bool = True
+def logs_and_dialogues(
+    months: int = 3, logs: int = 4, history_id: str = "pal", has_last_dialogue: bool = True
 ) -> Any:
-    """Return a history as the benchmark PAL-Bench has them, with one session a month.
+    """Return a history as the benchmark PAL-Bench has them: logs and a dialogue in each month.
 
-    A session is an item of logs, such as what a user searched for, and then a dialogue of four
-    turns. The items are L1, D1, L2, D2, ..., and their turns are L1:1, L1:2, ...
+    Logs say what a user did on a phone, such as what was searched for. The items are L1, D1, L2,
+    D2, ...; the logs have the turns L1:1, L1:2, ..., and a dialogue has four turns, D1:1 to D1:4.
 
     Args:
-        sessions: The number of months.
+        months: The number of months.
         logs: The number of log entries before each dialogue.
         history_id: The id of the history.
         has_last_dialogue: Whether the last logs are followed by their dialogue.
@@ -82,7 +84,7 @@ def pal(
     from mempiler.records import Logs
 
     items: list[Any] = []
-    for month in range(1, sessions + 1):
+    for month in range(1, months + 1):
         start = datetime(2024, month, 3, 8)
         log_turns = [
             Turn(
@@ -109,7 +111,7 @@ def pal(
     return History(id=history_id, items=tuple(items))
 
 
-def graph_paths() -> Any:
+def random_graph_paths() -> Any:
     """Return a strategy for paths under which RGMem files evidence, broken paths among them.
 
     A path leads from a base, one of the fixed topics, over narrower concepts to events. Here it is
@@ -128,7 +130,7 @@ def graph_paths() -> Any:
 # Prompts.
 
 
-def section(text: str, field: str) -> str:
+def prompt_field(text: str, field: str) -> str:
     """Return the value of an input field in a prompt.
 
     It stands between the last header of this field and the next header. In this prompt, the value
@@ -146,7 +148,7 @@ def section(text: str, field: str) -> str:
 
 def proposal_ids(text: str) -> list[str]:
     """Return the ids of the proposals that a prompt of PraMem's review shows."""
-    return re.findall(r'"proposal": "(r\d+)"', section(text, "proposals"))
+    return re.findall(r'"proposal": "(r\d+)"', prompt_field(text, "proposals"))
 
 
 def pool_ids(text: str) -> list[str]:
@@ -156,7 +158,7 @@ def pool_ids(text: str) -> list[str]:
     """
     pattern = r'"proposal": "(p-\d+)",\s*"record": "(\w+)"'
     first_ids: dict[str, str] = {}
-    for proposal_id, record in re.findall(pattern, section(text, "proposal_pool")):
+    for proposal_id, record in re.findall(pattern, prompt_field(text, "proposal_pool")):
         first_ids.setdefault(record, proposal_id)
     return list(first_ids.values())[:3]
 
@@ -196,7 +198,7 @@ def script(answers: Answers) -> Callable[..., Script]:
 
 def _id_of_practised_record(text: str) -> str:
     """Return the id of the record that a prompt of PraMem is about: "a7" if it shows "[a7] ..."."""
-    line = section(text, "practised_record")
+    line = prompt_field(text, "practised_record")
     match = re.match(r"\[([^\]]+)\]", line)
     assert match is not None, f"no id in brackets at the beginning: {line}"
     return match[1]
@@ -253,7 +255,7 @@ def _decisions_reply(text: str) -> dict[str, Any]:
 
 
 ANSWER = {"answer": "Yes"}
-PRACTICE: Answers = {
+PRAMEM_ANSWERS: Answers = {
     "useful_patterns": lambda _: {
         "useful_patterns": ["p"],
         "useful_alerts": [],
@@ -285,7 +287,7 @@ PRACTICE: Answers = {
 
 Then it adopts one pattern, which is supported by the first proposal of each of three records.
 """
-practice_script = script(PRACTICE)
+pramem_script = script(PRAMEM_ANSWERS)
 
 
 # H2Memory's scripted model. Here too, each function returns the reply to one kind of prompt.
@@ -294,7 +296,7 @@ practice_script = script(PRACTICE)
 def _links_reply(text: str) -> dict[str, Any]:
     """Reply that the second log of the prompt was caused by the first, e.g. L2:2 by L2:1."""
     # The field holds the id of the first log, "L2:1".
-    batch, _, _ = section(text, "first_log").partition(":")
+    batch, _, _ = prompt_field(text, "first_log").partition(":")
     link = {"log_id": f"{batch}:2", "caused_by": f"{batch}:1", "follows": None}
     return {"links": [link]}
 
@@ -302,7 +304,7 @@ def _links_reply(text: str) -> dict[str, Any]:
 def _found_situation_reply(text: str) -> dict[str, Any]:
     """Reply with a situation that names the logs of the prompt; odd months are about health."""
     # A line of the field is "[L2:1] (3 February 2024, Saturday 09:00) log: searched thing-2-1".
-    linked_logs = section(text, "linked_logs")
+    linked_logs = prompt_field(text, "linked_logs")
     log_ids = re.findall(r"^\[(L\d+:\d+)\]", linked_logs, re.MULTILINE)
     batch, _, _ = log_ids[0].partition(":")
     month = int(batch.removeprefix("L"))
@@ -320,7 +322,7 @@ def _found_situation_reply(text: str) -> dict[str, Any]:
 def _outlines_reply(text: str) -> dict[str, Any]:
     """Reply with two topics of the dialogue in the prompt, each in two of its turns."""
     # A line of the field begins with the id of its turn, "[D2:1]".
-    months = re.findall(r"^\[D(\d+):", section(text, "conversation"), re.MULTILINE)
+    months = re.findall(r"^\[D(\d+):", prompt_field(text, "conversation"), re.MULTILINE)
     month = months[0] if months else "0"
 
     def topic(what: str, first_turn: int) -> dict[str, Any]:
@@ -343,14 +345,14 @@ def _updating_aspects_reply(text: str) -> dict[str, Any]:
 
     An aspect is a part of life, such as health. Odd months are about health, even ones about work.
     """
-    months = re.findall(r"situation of L(\d+):1", section(text, "situations_since"))
+    months = re.findall(r"situation of L(\d+):1", prompt_field(text, "situations_since"))
     month = int(months[0])
     is_odd_month = month % 2 == 1
     aspect = "health" if is_odd_month else "Work"
 
     # A line of the field is "health: known 1"; an unknown aspect is "health:".
     summaries: dict[str, str] = {}
-    for line in section(text, "background_before").splitlines():
+    for line in prompt_field(text, "background_before").splitlines():
         name, _, known = line.partition(":")
         summaries[name] = known.strip()
     summary_before = summaries[aspect.lower()]
@@ -363,33 +365,33 @@ def _updating_aspects_reply(text: str) -> dict[str, Any]:
 
 def _detailed_need_reply(text: str) -> dict[str, Any]:
     """Reply with a refined need: what is known of the user follows it in angle brackets."""
-    stated_need = section(text, "stated_need")
-    background = section(text, "overall_background")
-    situations = section(text, "recent_situations")
+    stated_need = prompt_field(text, "stated_need")
+    background = prompt_field(text, "overall_background")
+    situations = prompt_field(text, "recent_situations")
     return {"detailed_need": f"{stated_need} <{background} / {situations}>"}
 
 
 def _general_need_reply(text: str) -> dict[str, Any]:
     """Reply with a type of needs that is named by their number: "type(3)"."""
-    needs = json.loads(section(text, "specific_needs"))
+    needs = json.loads(prompt_field(text, "specific_needs"))
     return {"general_need": f"type({len(needs)})"}
 
 
 def _general_preference_reply(text: str) -> dict[str, Any]:
     """Reply with a principle that lists some preferences: "principle(gentle sleep, ...)"."""
-    experiences = json.loads(section(text, "preference_experiences"))
+    experiences = json.loads(prompt_field(text, "preference_experiences"))
     return {"general_preference": f"principle({', '.join(experiences)})"}
 
 
 def _principle_verdict_reply(text: str) -> dict[str, Any]:
     """Reply with a revised principle, to which the new preferences are added."""
-    principle = section(text, "principle_so_far")
-    experiences = json.loads(section(text, "experiences_since"))
+    principle = prompt_field(text, "principle_so_far")
+    experiences = json.loads(prompt_field(text, "experiences_since"))
     revised = f"{principle} & {', '.join(experiences)}"
     return {"principle_verdict": {"adjust": "Yes", "revised": revised}}
 
 
-PAL: Answers = {
+H2MEMORY_ANSWERS: Answers = {
     "links": _links_reply,
     "found_situation": _found_situation_reply,
     "outlines": _outlines_reply,
@@ -406,7 +408,7 @@ The second log of a session is caused by the first. Situations of odd sessions a
 even ones about work and family. A dialogue has a topic on sleep and one on food. Summaries hold
 what they were made from, e.g. "known 1+3" is the background that was written from months 1 and 3.
 """
-pal_script = script(PAL)
+h2memory_script = script(H2MEMORY_ANSWERS)
 
 
 # RGMem's scripted model.
@@ -452,7 +454,7 @@ def _edge_labels(session: int, text: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def graph_replies() -> Script:
+def rgmem_script() -> Script:
     """Return RGMem's script: every session is about running, and odd ones about sleep too.
 
     A theory is a summary of what many facts show. Here it has the number of its call.
@@ -498,8 +500,12 @@ def graph_replies() -> Script:
 # Written memories.
 
 
-class Written:
-    """A memory that was written under a scripted model, with its failures and prompts."""
+class WriteResult:
+    """What came of writing a history under a scripted model: a memory, failures and prompts.
+
+    A prompt is known by its first output field: `calls["facts"]` is how often a model was asked for
+    "facts" first.
+    """
 
     def __init__(self, cached_memory: Any, engine: Any) -> None:
         self.memory = cached_memory.memory
@@ -507,66 +513,63 @@ class Written:
         self.prompts = engine.prompts
         self.failures = [failure for part in cached_memory.ancestors() for failure in part.failures]
 
-    def texts(self, *kinds: str) -> list[str]:
-        """Return the prompts with one of these first output fields."""
-        return [text for kind, text in self.prompts if kind in kinds]
+    def prompts_of(self, output: str) -> list[str]:
+        """Return the texts of the prompts with this first output field."""
+        return [text for kind, text in self.prompts if kind == output]
 
-    def shown(self, kind: str, field: str) -> list[str]:
-        """Return the values of an input field in all prompts of a kind."""
-        return [section(text, field) for text in self.texts(kind)]
+    def prompt_fields(self, output: str, field: str) -> list[str]:
+        """Return the values of an input field in all prompts with this first output field."""
+        return [prompt_field(text, field) for text in self.prompts_of(output)]
 
 
 @pytest.fixture
-def written(scripted: Any) -> Callable[..., Written]:
-    """Return a function that writes a history: `written(program, history, script)`."""
+def write_memory(scripted: Any) -> Callable[..., WriteResult]:
+    """Return a function that writes a history: `write_memory(program, history, script)`."""
 
-    def write(program: Any, history: Any, script: Script) -> Written:
+    def write(program: Any, history: Any, script: Script) -> WriteResult:
         lm = scripted(script)
         with dspy.context(lm=lm):
             cached_memory = program.remember(history)
-        return Written(cached_memory, lm.engine)
+        return WriteResult(cached_memory, lm.engine)
 
     return write
 
 
 @pytest.fixture
-def practised(written: Any) -> Callable[..., Written]:
-    """Return a function that practises under PraMem on the first behaviour records of a user.
+def practise(write_memory: Any) -> Callable[..., WriteResult]:
+    """Return a function that has PraMem practise on recorded actions of a user.
 
-    `practised({"plans": "no"}, records=30, rounds=5)`: the first argument replaces answers of the
-    script, the settings are PraMem's.
+    `practise(rounds=5, records=30, answers={"plans": "no"})`: the records are a1 to a30, the
+    answers replace those of the script, and all other arguments are settings of PraMem.
     """
     from mempiler.programs.catalog import build
 
     def practise(
-        replacements: dict[str, Any] | None = None, records: int = 30, **settings: Any
-    ) -> Written:
-        all_settings = {"rounds": 5, "min_history": 5, **settings}
+        rounds: int = 5,
+        records: int = 30,
+        answers: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> WriteResult:
+        all_settings = {"rounds": rounds, "min_history": 5, **settings}
         program = build("pramem", task="behavior-prediction", **all_settings)
-        return written(program, behavior(records), practice_script(**replacements or {}))
+        history = behavior_history(records)
+        return write_memory(program, history, pramem_script(**answers or {}))
 
     return practise
 
 
 @pytest.fixture
-def write_with_h2memory(written: Any) -> Callable[..., Written]:
+def write_with_h2memory(write_memory: Any) -> Callable[..., WriteResult]:
     """Return a function that writes logs and dialogues under H2Memory.
 
-    `write_with_h2memory({"outlines": "no"}, pal(2), clusters=1)`: the first argument replaces
-    answers of the script, the settings are H2Memory's.
+    `write_with_h2memory(history, answers={"outlines": "no"}, clusters=1)`: the answers replace
+    those of the script, and all other arguments are settings of H2Memory.
     """
     from mempiler.engines.embedders import embedder
     from mempiler.programs.catalog import build
 
-    def write(
-        replacements: dict[str, Any] | None = None,
-        history: Any = None,
-        sessions: int = 3,
-        **settings: Any,
-    ) -> Written:
-        if history is None:
-            history = pal(sessions)
+    def write(history: Any, answers: dict[str, Any] | None = None, **settings: Any) -> WriteResult:
         program = build("h2memory", embedder=embedder(), **settings)
-        return written(program, history, pal_script(**replacements or {}))
+        return write_memory(program, history, h2memory_script(**answers or {}))
 
     return write

@@ -110,6 +110,10 @@ def adapter_by_name(name: str, signature: Any) -> dspy.Adapter:
 
 @pytest.mark.parametrize("schemas", ["honour", "ignore"])
 def test_a_schema_that_is_accepted_is_sent_with_every_request(stub: Any, schemas: str) -> None:
+    """The adapter "auto" asks for JSON that fits a schema, as long as a server accepts schemas.
+
+    The stub server accepts them: it may "honour" a schema, or "ignore" it and give any answer.
+    """
     server = stub(schemas=schemas)
     lm = remote_model(server)
     auto = AutoAdapter()
@@ -123,6 +127,10 @@ def test_a_schema_that_is_accepted_is_sent_with_every_request(stub: Any, schemas
 
 
 def test_a_schema_that_is_refused_is_tried_once_by_an_adapter_and_its_copies(stub: Any) -> None:
+    """The adapter "auto" asks for JSON that fits a schema, until a server refuses that.
+
+    From then on it asks in the layout "chat". Copies share what they learn with the original.
+    """
     server = stub(schemas="refuse")
     lm = remote_model(server)
     auto = AutoAdapter()
@@ -147,6 +155,7 @@ def test_a_schema_that_is_refused_is_tried_once_by_an_adapter_and_its_copies(stu
 def test_an_adapter_learns_under_asyncio_whether_a_server_accepts_schemas(
     stub: Any, schemas: str, output_mode: str, expected_requests: list[bool]
 ) -> None:
+    """The adapter "auto" asks with a JSON schema first, and without if the server refuses it."""
     server = stub(schemas=schemas)
     auto = AutoAdapter()
 
@@ -350,6 +359,7 @@ def test_a_schema_has_all_outputs_and_allows_no_other_properties(signature: Any)
 
 
 def test_an_unreadable_answer_is_asked_for_again_with_what_was_wrong() -> None:
+    """The second request shows the model its answer, and says what cannot be read of it."""
     lm = ReplyingLM("no number", '{"number": 3}')
 
     outputs = ask_under_schema(lm, "number: int")
@@ -367,6 +377,7 @@ def test_an_unreadable_answer_is_asked_for_again_with_what_was_wrong() -> None:
 
 
 def test_an_unreadable_answer_is_asked_for_again_under_asyncio() -> None:
+    """The model answers first without a number, and then with one."""
     lm = ReplyingLM("no number", '{"number": 3}')
     signature = dspy.Signature("question -> number: int")
     schema_adapter = SchemaAdapter({"type": "object"})
@@ -378,6 +389,7 @@ def test_an_unreadable_answer_is_asked_for_again_under_asyncio() -> None:
 
 
 def test_a_cut_answer_is_asked_for_again_with_twice_the_tokens() -> None:
+    """An answer is cut where it has used up its `max_tokens`."""
     # A `CutText` is a reply that ended because `max_tokens` were used up.
     lm = ReplyingLM(CutText('{"numb'), '{"number": 4}')
 
@@ -469,6 +481,7 @@ def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
 def test_an_answer_that_is_twice_cut_before_its_first_word_is_an_error(
     stub: Any, outputs: str
 ) -> None:
+    """The server says with the finish reason "length" that the tokens are used up."""
     server = stub(answer=lambda body: {"finish_reason": "length", "content": None})
     signature = dspy.Signature(f"question -> {outputs}")
 
@@ -506,6 +519,7 @@ def test_an_answer_without_a_word_is_shown_to_its_model_as_empty(
 
 
 def test_an_answer_that_is_none_is_shown_to_its_model_as_empty() -> None:
+    """The model is asked once more, and the second request shows its first answer."""
     lm = ReplyingLM(None, '{"number": 3}')
 
     outputs = ask_under_schema(lm, "number: int")
@@ -696,6 +710,7 @@ def last_compact_message(signature: type[dspy.Signature], **inputs: Any) -> str:
 
 
 def test_compact_prompts_have_one_line_for_each_input() -> None:
+    """The compact adapter makes prompts as short as small models need them."""
     context = "[D1:1] Ada: hi\n[D1:2] Ben: hello"
 
     message = last_compact_message(AnswerFromContext, context=context, question="Who?")
@@ -805,6 +820,7 @@ def test_the_compact_adapter_refuses_a_malformed_or_hostile_answer_at_once(compl
 
 @pytest.mark.parametrize("completion", ["", "\n "])
 def test_the_compact_adapter_does_not_read_a_blank_answer_as_an_empty_text(completion: str) -> None:
+    """The compact adapter asks for the bare answer, without a header before it."""
     with pytest.raises(AdapterParseError, match="the answer is empty") as caught:
         CompactAdapter().parse(AnswerFromContext, completion)
 
@@ -822,6 +838,7 @@ def test_the_compact_adapter_does_not_read_a_blank_answer_as_an_empty_text(compl
 def test_the_compact_adapter_ignores_fences_names_and_spaces_around_an_answer(
     completion: str,
 ) -> None:
+    """It asks for a bare list of operations, but some models write more around it."""
     outputs = CompactAdapter().parse(ManageMemory, completion)
 
     assert outputs["operations"] == [Operation(op="NONE")]

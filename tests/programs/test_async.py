@@ -31,7 +31,7 @@ from mempiler.programs.single_flight import SingleFlight
 from mempiler.programs.threads import gather, in_order, run_unordered
 
 from ..async_engines import MAX_NEW_THREADS, AwaitedEngine, CrowdEngine, awaited_lm, run_within
-from .conftest import behavior
+from .conftest import behavior_history
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobo
 
 
 def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
+    """The first task that asks a `SingleFlight` for a key computes the value; others wait."""
     flight: SingleFlight[str, str] = SingleFlight()
     number_of_computations = 0
 
@@ -70,6 +71,7 @@ def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
 def test_a_task_and_a_thread_that_need_one_value_compute_it_once(
     first_caller: str, second_caller: str
 ) -> None:
+    """The first that asks a `SingleFlight` for a key computes the value, and the other waits."""
     flight: SingleFlight[str, str] = SingleFlight()
     computed_by: list[str] = []
     has_begun = threading.Event()
@@ -107,6 +109,7 @@ def test_a_task_and_a_thread_that_need_one_value_compute_it_once(
 
 
 def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
+    """The first task that asks a `SingleFlight` for a key computes the value; others wait."""
     flight: SingleFlight[str, str] = SingleFlight()
     raised_errors: list[ValueError] = []
 
@@ -140,6 +143,7 @@ def test_a_value_is_computed_again_after_a_failure() -> None:
 
 
 def test_if_the_task_that_computes_is_cancelled_another_one_computes() -> None:
+    """Both tasks ask a `SingleFlight` for one key, and the second waits for the first."""
     flight: SingleFlight[str, str] = SingleFlight()
 
     def compute(name: str) -> str:
@@ -163,6 +167,7 @@ def test_if_the_task_that_computes_is_cancelled_another_one_computes() -> None:
 
 
 def test_code_that_blocks_the_loop_does_not_wait_for_a_task_of_that_loop() -> None:
+    """A task of the loop computes the value of a key, which blocking code asks for meanwhile."""
     flight: SingleFlight[str, str] = SingleFlight()
 
     def compute_in_task() -> str:
@@ -221,6 +226,7 @@ def test_the_finalizer_of_a_removed_value_may_ask_the_same_map(removal: str) -> 
 
 
 def test_gathered_calls_wait_together_in_one_thread() -> None:
+    """In a task, `gather` makes plain functions wait like coroutines: none holds up the others."""
     threads: set[int] = set()
 
     async def gather_calls() -> list[int]:
@@ -240,6 +246,7 @@ def test_gathered_calls_wait_together_in_one_thread() -> None:
 
 
 def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have_ended() -> None:
+    """Here the calls 1 and 2 fail, and call 2 fails first."""
     ended_calls: list[int] = []
 
     async def gather_calls() -> None:
@@ -282,6 +289,7 @@ def test_gathered_calls_are_made_one_after_the_other_within_in_order() -> None:
 
 
 def test_gathered_calls_are_cancelled_with_their_caller() -> None:
+    """All three calls wait for an event that never comes."""
     begun_calls: list[int] = []
     ended_calls: list[int] = []
 
@@ -337,6 +345,8 @@ def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(plac
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> None:
+    """The call itself was cancelled, though nobody has cancelled its caller."""
+
     def run_calls() -> list[str]:
         return list(run_unordered([raise_cancelled], limit=2))
 
@@ -371,6 +381,7 @@ def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end()
 
 
 def test_no_more_calls_are_in_flight_than_the_limit() -> None:
+    """`run_unordered(calls, limit)` gives results as they come. Of 20 calls, 3 run at a time."""
     in_flight: list[int] = []
     numbers_in_flight: list[int] = []
 
@@ -391,6 +402,8 @@ def test_no_more_calls_are_in_flight_than_the_limit() -> None:
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(place: str) -> None:
+    """Each call sees the value of its caller, and sets another one for itself."""
+
     def call(name: str) -> str:
         name_before_call = NAME.get()
         NAME.set(name)
@@ -505,7 +518,7 @@ def test_a_method_writes_and_answers_under_asyncio_as_in_a_thread(
 ) -> None:
     """The offline model answers by rules, so both programs get the same answers from it."""
     # PraMem reads records of behaviour alone.
-    history = behavior(records=20) if method == "pramem" else make_history(sessions=3)
+    history = behavior_history(records=20) if method == "pramem" else make_history(sessions=3)
     question = "Where was Ann?"
 
     def build_program() -> Any:

@@ -46,6 +46,7 @@ def has_chinese(text: str) -> bool:
 def test_a_chinese_prompt_has_all_fields_of_the_english_one_and_describes_them_in_chinese(
     signature: Any,
 ) -> None:
+    """A signature names the fields of a prompt; field names are English in both languages."""
     chinese = in_language(signature, "Chinese")
 
     assert list(chinese.fields) == list(signature.fields)
@@ -86,5 +87,6 @@ def test_a_program_asks_all_its_prompts_in_the_language_of_its_settings(
 
 
 def test_a_task_whose_prompt_is_english_alone_refuses_chinese() -> None:
+    """Only the tasks of the benchmark PAL-Bench have Chinese prompts."""
     with pytest.raises(UserError, match="task question-answering has its prompt in English alone"):
         build("turn-rag", task="question-answering", **{"task.language": "Chinese"})

@@ -114,6 +114,7 @@ class NumberBesideUnknownType(NotebookWriter):
     ids=lambda writer: type(writer).__name__,
 )
 def test_a_constructor_that_takes_plain_data_beside_settings_is_refused(writer: Writer) -> None:
+    """Only settings are saved with a program, so other numbers or texts would be lost."""
     with pytest.raises(UserError) as error:
         writer.check_settings()
     assert str(error.value) == (
@@ -156,6 +157,7 @@ class HoldsItsArgument(NotebookWriter):
     ids=lambda component: type(component).__name__,
 )
 def test_a_component_with_settings_and_objects_is_accepted(component: Any) -> None:
+    """Objects such as embedders are given to a program anew when it is loaded."""
     component.check_settings()
 
 
@@ -194,6 +196,7 @@ class OptionalSettings(NotebookWriter):
 
 
 def test_a_writer_with_optional_settings_may_be_made_without_settings() -> None:
+    """Its settings then have their defaults."""
     method = Method(OptionalSettings(), EntryReader())
 
     # It raises no error.

@@ -80,6 +80,7 @@ def score_on(
 def test_a_store_is_written_once_for_each_history_however_many_ask(
     make_history: MakeHistory,
 ) -> None:
+    """A store is a memory system of the user's: sessions are added to it, and it is searched."""
     added_sessions: list[str] = []
     stores_added_to: set[int] = set()
 
@@ -119,6 +120,7 @@ def make_lines(folder: Path) -> Lines:
 def test_classes_objects_and_functions_that_make_stores_are_stores(
     target: Any, make_history: MakeHistory
 ) -> None:
+    """A store has the methods `add(session)` and `search(query, k)`."""
     program = build_system(target, k=2)
 
     evaluation = score(program, questions_about(make_history(sessions=2), count=3))
@@ -142,6 +144,7 @@ def store_that_refuses(*session_ids: str, error: Exception) -> type[Lines]:
 
 
 def test_a_session_that_a_store_refuses_is_a_failed_write(make_history: MakeHistory) -> None:
+    """All sessions of a history are added to a store; here an error is raised for the second."""
     store = store_that_refuses("D2", error=ValueError("no room\nat all"))
 
     evaluation = score(build_system(store), questions_about(make_history(sessions=3), count=3))
@@ -155,6 +158,7 @@ def test_a_session_that_a_store_refuses_is_a_failed_write(make_history: MakeHist
 
 
 def test_the_questions_fail_if_a_store_refuses_all_sessions(make_history: MakeHistory) -> None:
+    """Nothing could be found in such a store."""
     store = store_that_refuses("D1", "D2", "D3", error=ValueError("no room"))
 
     evaluation = score(build_system(store), questions_about(make_history(sessions=3), count=3))
@@ -249,6 +253,7 @@ def make_lines_at(folder: Path, url: str) -> Lines:
 def test_a_store_that_cannot_be_made_or_called_is_refused_before_it_is_asked(
     store: Any, message: str
 ) -> None:
+    """A store is made without arguments or with a folder, and called as `search(query, k)`."""
     with pytest.raises(UserError, match=message):
         build_system(store)
 
@@ -279,6 +284,7 @@ class DispatchingStore(WrappedStore):
 
 @pytest.mark.parametrize("store_class", [WrappedStore, CachingStore, DispatchingStore])
 def test_methods_in_wrappers_of_functools_are_accepted(store_class: Any) -> None:
+    """A wrapper may fill in an argument or keep results; it can be called as a store is."""
     # It raises an error if a method cannot be called as needed.
     check_store(store_class, "mine")
     check_store(store_class(), "mine")
@@ -304,6 +310,7 @@ class UnusualStore:
 def test_a_store_with_unusual_signatures_that_fit_is_scored(
     target: Any, make_history: MakeHistory
 ) -> None:
+    """It takes any arguments, has a static method, and sets a method when it is made."""
     evaluation = score(build_system(target), questions_about(make_history(sessions=1), count=1))
 
     assert evaluation.failures == 0
@@ -359,6 +366,7 @@ def check_that_the_first_three_failed(evaluation: Evaluation, reason: str) -> No
 def test_a_search_that_fails_harms_only_the_questions_of_its_history(
     search_result: Any, reason: str, make_history: MakeHistory
 ) -> None:
+    """Each history has a store of its own. Of six questions, three are about the bad history."""
     bad_history = make_history(sessions=4, turns=6, id="bad")
     good_history = make_history(sessions=2, turns=6, id="good")
     lines_of_bad_history = 4 * 6
@@ -381,6 +389,7 @@ def test_a_search_that_fails_harms_only_the_questions_of_its_history(
 def test_a_store_that_hangs_harms_only_the_questions_of_its_history(
     make_history: MakeHistory,
 ) -> None:
+    """Each history has a store of its own. Of six questions, three are about the bad history."""
     release = threading.Event()
 
     class Hanging(Lines):
@@ -573,6 +582,7 @@ def test_a_function_with_a_parameter_for_options_gets_them(make_history: MakeHis
 def test_a_function_without_a_parameter_for_options_gets_them_in_the_question(
     make_history: MakeHistory,
 ) -> None:
+    """A question of the task "multiple-choice" has options, of which one is the answer."""
     received_questions: list[str] = []
 
     def choose(history: History, question: str) -> str:
@@ -626,6 +636,8 @@ def test_every_argument_of_a_function_is_passed_once_whatever_its_parameters_are
 
 
 def test_the_question_of_a_module_may_be_called_query(make_history: MakeHistory) -> None:
+    """Modules of DSPy name their inputs as they like."""
+
     class QueryAgent(Agent):
         def forward(self, history: History, query: str) -> dspy.Prediction:
             return super().forward(history, query)
@@ -846,6 +858,11 @@ def test_an_agent_gets_exactly_the_records_before_the_asked_one(threads: int) ->
     assert wrong_histories == []
 
 
+def video_record(number: int, title: str) -> Action:
+    """Return the record that a user liked a video."""
+    return Action(id=f"a{number}", scene="video", situation=title, action="liked")
+
+
 def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted: Any) -> None:
     """A store cannot go back to what it held before a record, as an earlier question needs it.
 
@@ -859,13 +876,10 @@ def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted:
             added_items.append(session.id)
             super().add(session)
 
-    def record(number: int, title: str) -> Action:
-        return Action(id=f"a{number}", scene="video", situation=title, action="liked")
-
-    first_clips = [record(number, f"clip {number}") for number in range(1, 9)]
-    zebra = record(9, "zebra crossing")
-    later_clips = [record(number, f"clip {number}") for number in range(10, 30)]
-    history = History(id="u", items=(Behavior.from_actions("b1", first_clips),))
+    old_clip = video_record(1, "an old clip")
+    zebra = video_record(2, "zebra crossing")
+    later_clips = [video_record(number, f"clip {number}") for number in range(3, 24)]
+    history = History(id="u", items=(Behavior.from_actions("b1", [old_clip]),))
     recent = [Behavior.from_actions("b2", [zebra, *later_clips])]
     program = build_system(Recording, task="behavior-prediction")
     # Of the recent records, only the newest and those that a search finds fit into the prompt.
@@ -873,12 +887,8 @@ def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted:
     lm = scripted(lambda kind, text, n: {"answer": "Yes"})
 
     with dspy.context(lm=lm):
-        program(
-            history=history,
-            recent=recent,
-            question="video; a zebra crossing. Like it?",
-            options=["Yes", "No"],
-        )
+        question = "video; a zebra crossing. Like it?"
+        program(history=history, recent=recent, question=question, options=["Yes", "No"])
 
     # The recent records are not added to the store, and yet one of them is found.
     assert added_items == ["b1"]
@@ -941,6 +951,7 @@ def test_an_endpoint_is_told_each_history_under_a_user_name_and_then_asked(
 
 
 def test_an_endpoint_that_cannot_be_reached_ends_the_run(make_history: MakeHistory) -> None:
+    """No other question would do better, so the user is told at once."""
     # No server listens at port 1.
     url = "http://127.0.0.1:1/v1"
     program = build_external_program(

@@ -62,6 +62,7 @@ def count_recalled(program: MemoryProgram, history: History) -> int:
 
 
 def test_a_number_is_a_setting_of_the_program(make_history: MakeHistory) -> None:
+    """The store keeps the `newest` lines of each session, by default one, and recalls them all."""
     history = make_history(1)
 
     by_default = build_system(NewestLines)
@@ -84,6 +85,7 @@ def test_each_value_of_a_number_has_a_store_of_its_own(make_history: MakeHistory
 
 
 def test_a_store_in_a_process_of_its_own_is_given_its_numbers(make_history: MakeHistory) -> None:
+    """The store keeps the `newest` lines of each session, and recalls all of them."""
     isolated = isolate_stores(f"{__name__}:NewestLines", NewestLines)
 
     program = build_system(isolated, newest=3)
@@ -92,6 +94,7 @@ def test_a_store_in_a_process_of_its_own_is_given_its_numbers(make_history: Make
 
 
 def test_other_settings_of_a_system_cannot_be_changed_later() -> None:
+    """Only `k`, how many entries are recalled, and the declared numbers of the store can be."""
     with pytest.raises(UserError, match="timeout cannot be changed any more; these can: k, newest"):
         build_system(NewestLines).with_settings({"timeout": 5.0})
 
@@ -151,6 +154,8 @@ def test_the_optimizer_settings_finds_a_better_number(tmp_path: Path) -> None:
 
 
 def test_declared_code_of_an_export_may_name_numbers() -> None:
+    """An export is code that sets up the system with the values that an optimizer has found."""
+
     class Exporting(NewestLines):
         EXPORT = "memory = configure(newest=$newest)"
 
@@ -186,6 +191,8 @@ def test_declared_code_of_an_export_may_name_numbers() -> None:
     ],
 )
 def test_numbers_that_are_declared_wrongly_are_refused(numbers: Any, reason: str) -> None:
+    """A store declares each number by name, with its default and its range."""
+
     class Wrong(NewestLines):
         NUMBERS: ClassVar = numbers
 
@@ -194,12 +201,14 @@ def test_numbers_that_are_declared_wrongly_are_refused(numbers: Any, reason: str
 
 
 def test_the_reserved_names_are_the_arguments_of_build() -> None:
+    """`build` takes settings by name, so no number may have the name of another argument."""
     named_arguments = [name for name in inspect.signature(build).parameters if name != "config"]
 
     assert list(RESERVED_NAMES) == named_arguments
 
 
 def test_a_value_of_another_kind_is_refused() -> None:
+    """The number `newest` is declared as a whole number."""
     with pytest.raises(UserError, match=r"newest = 2\.5: .*whole|newest = 2\.5: .*integer"):
         build_system(NewestLines, newest=2.5)
 
@@ -207,6 +216,8 @@ def test_a_value_of_another_kind_is_refused() -> None:
 def test_a_parameter_called_numbers_that_has_a_default_is_left_alone(
     make_history: MakeHistory,
 ) -> None:
+    """A store that was written before there were numbers may use the name for something else."""
+
     class Old(NewestLines):
         NUMBERS: ClassVar = None
 

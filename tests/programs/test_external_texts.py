@@ -76,6 +76,7 @@ def test_a_store_is_given_its_default_texts_to_the_letter(make_history: MakeHist
 
 
 def test_a_changed_text_writes_the_store_anew(make_history: MakeHistory) -> None:
+    """A text of a store, such as its rules, may change what it keeps of a session."""
     rules_of_stores: list[str] = []
 
     class Remembering(Lines):
@@ -115,6 +116,7 @@ def test_each_candidate_is_searched_in_its_own_store(make_history: MakeHistory) 
 def test_a_function_that_makes_stores_may_have_texts(
     make_history: MakeHistory, tmp_path: Path
 ) -> None:
+    """A store may be made by a function, which is given a folder and the texts."""
     made_with: list[tuple[bool, str]] = []
 
     def make(folder: Path, texts: dict[str, str]) -> Lines:
@@ -156,6 +158,8 @@ def test_a_parameter_called_texts_that_has_a_default_is_left_alone(
     ],
 )
 def test_texts_that_are_declared_wrongly_are_refused(texts: Any, reason: str) -> None:
+    """A store declares its texts in `TEXTS`, by names that an optimizer can use."""
+
     class Wrong(Lines):
         TEXTS: ClassVar = texts
 
@@ -177,6 +181,10 @@ class Asking(Lines):
 def test_model_calls_are_calls_of_the_text_with_the_turns_that_were_added(
     make_history: MakeHistory,
 ) -> None:
+    """An optimizer of a text learns from the model calls that a store has made with it.
+
+    This store sends its rules, "Keep names.", and the lines of each session to the model.
+    """
     history = make_history(sessions=2, turns=2)
 
     calls = write(build_system(Asking), history)
@@ -189,6 +197,8 @@ def test_model_calls_are_calls_of_the_text_with_the_turns_that_were_added(
 
 
 def test_a_text_gets_the_calls_that_hold_it(make_history: MakeHistory) -> None:
+    """An optimizer of a text learns from the model calls whose prompts have this text."""
+
     class TwoTexts(Lines):
         TEXTS: ClassVar = {"rules": "Keep names.", "summary": "Sum up  the day."}
 
@@ -218,6 +228,8 @@ def test_a_text_that_is_in_no_prompt_gets_all_calls(make_history: MakeHistory) -
 
 
 def test_the_middle_of_a_long_prompt_is_cut_out(make_history: MakeHistory) -> None:
+    """An optimizer shows a model the prompts of a store, of each at most 4,000 characters."""
+
     class Long(Lines):
         def add(self, session: Any) -> None:
             dspy.settings.lm(f"{'a' * 9000} {self.texts['rules']} {'b' * 9000}")
@@ -270,6 +282,8 @@ def test_an_export_is_code_whatever_a_model_wrote() -> None:
 
 
 def test_a_system_may_declare_the_code_of_its_export() -> None:
+    """An export is code that sets up the system with the texts that an optimizer has found."""
+
     class Exporting(Lines):
         EXPORT = "memory = configure(rules=$rules)"
 
@@ -280,6 +294,8 @@ def test_a_system_may_declare_the_code_of_its_export() -> None:
 
 
 def test_code_of_an_export_with_unknown_names_is_refused() -> None:
+    """The store has the text "rules", and no text "ruls"."""
+
     class Exporting(Lines):
         EXPORT = "memory = configure(rules=$ruls)"
 
@@ -288,5 +304,6 @@ def test_code_of_an_export_with_unknown_names_is_refused() -> None:
 
 
 def test_a_program_without_texts_cannot_be_exported() -> None:
+    """ "turn-rag" is a method of this package, and no memory system of a user."""
     with pytest.raises(UserError, match="turn-rag has no texts or numbers of a memory system"):
         export_system(build("turn-rag"))

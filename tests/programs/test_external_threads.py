@@ -145,6 +145,20 @@ def wait_until(condition: Callable[[], bool]) -> None:
     assert condition()
 
 
+async def wait_in_loop_until(condition: Callable[[], bool]) -> None:
+    """Let the event loop go on until a condition holds, ten seconds at most."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, and wait until it has ended."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 # How many threads there are.
 
 
@@ -302,6 +316,7 @@ def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
 
 
 def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
+    """Every history needs a store of its own, and there are 16 more histories than the limit."""
     stores_in_writing: set[int] = set()
     numbers_in_writing: list[int] = []
     limit_was_reached = threading.Event()
@@ -349,22 +364,15 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
         return asyncio.create_task(program.acall(history=history, question="Who?"))
 
     async def cancel_a_waiting_question() -> Any:
-        # As many stores as may be written at a time wait for the gate.
-        writing = [
-            start_question(history) for history in different_histories(MAX_STORES_IN_WRITING)
-        ]
-        async with asyncio.timeout(30):
-            while len(stores_in_writing) < MAX_STORES_IN_WRITING:
-                await asyncio.sleep(0.005)
+        histories = different_histories(MAX_STORES_IN_WRITING)
+        writing = [start_question(history) for history in histories]
+        await wait_in_loop_until(lambda: len(stores_in_writing) == MAX_STORES_IN_WRITING)
 
-        # Two more stores have to wait. The question of the first of them is cancelled.
+        # No more stores may be written at a time, so two more questions have to wait.
         cancelled = start_question(make_history(sessions=2))
         waiting = start_question(make_history(sessions=3))
         await asyncio.sleep(0.1)
-        assert len(stores_in_writing) == MAX_STORES_IN_WRITING
-        cancelled.cancel()
-        with suppress(asyncio.CancelledError):
-            await cancelled
+        await cancel(cancelled)
 
         gate.is_open.set()
         await asyncio.gather(*writing)
@@ -378,15 +386,12 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
 
 def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHistory) -> None:
     """So a store may use objects that belong to a loop or a thread, such as connections."""
-    loops: set[int] = set()
-    threads: set[int] = set()
-    recorded_methods: list[str] = []
+    calls: list[str] = []
+    loops_and_threads: set[tuple[int, int]] = set()
 
     def record(method: str) -> None:
-        """Record the loop and the thread in which a method runs."""
-        recorded_methods.append(method)
-        loops.add(id(asyncio.get_running_loop()))
-        threads.add(threading.get_ident())
+        calls.append(method)
+        loops_and_threads.add((id(asyncio.get_running_loop()), threading.get_ident()))
 
     class Recording(Lines):
         def __init__(self) -> None:
@@ -406,15 +411,14 @@ def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHis
             record("close")
 
     program = external_program(Recording)
+    history = make_history(sessions=2)
     with dspy.context(lm=language_model()):
-        program(history=make_history(sessions=2), question="Who?")
-        asyncio.run(program.acall(history=make_history(sessions=2), question="Where?"))
+        program(history=history, question="Who?")
+        asyncio.run(program.acall(history=history, question="Where?"))
     program.method.close()
 
-    # Two sessions were added, and two questions asked.
-    assert recorded_methods == ["__init__", "add", "add", "search", "search", "close"]
-    assert len(loops) == 1
-    assert len(threads) == 1
+    assert calls == ["__init__", "add", "add", "search", "search", "close"]
+    assert len(loops_and_threads) == 1
 
 
 def test_coroutine_calls_of_one_store_never_overlap(make_history: MakeHistory) -> None:
@@ -470,6 +474,7 @@ def test_functions_that_hang_do_not_use_up_the_threads(make_history: MakeHistory
 
 
 def test_the_time_limit_holds_though_the_caller_was_cancelled(make_history: MakeHistory) -> None:
+    """The first question hangs in its search, and is cancelled by its caller."""
     has_begun = threading.Event()
     release = threading.Event()
 
@@ -485,9 +490,7 @@ def test_the_time_limit_holds_though_the_caller_was_cancelled(make_history: Make
     async def cancel_question() -> None:
         task = asyncio.create_task(program.acall(history=history, question="Who?"))
         await asyncio.to_thread(has_begun.wait, 10)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await cancel(task)
 
     with dspy.context(lm=language_model()):
         asyncio.run(cancel_question())
@@ -552,6 +555,7 @@ def closing_store_class(seconds: float = 0.0) -> type[ClosingStore]:
 def test_closing_a_method_waits_for_its_systems_and_ends_their_threads(
     make_history: MakeHistory,
 ) -> None:
+    """Each of three histories has a store, which takes 0.1 s to close, in a thread of its own."""
     store_class = closing_store_class(seconds=0.1)
     counter = ThreadCounter()
     program = external_program(store_class)
@@ -610,12 +614,8 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
     async def cancel_question() -> None:
         program = external_program(SlowToMake)
         task = asyncio.create_task(program.acall(history=make_history(sessions=1), question="Who?"))
-        async with asyncio.timeout(10):
-            while not events:
-                await asyncio.sleep(0.005)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await wait_in_loop_until(lambda: events == ["begun"])
+        await cancel(task)
 
     asyncio.run(cancel_question())
     gate.is_open.set()
@@ -624,6 +624,7 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
 
 
 def test_stores_end_with_their_program(make_history: MakeHistory) -> None:
+    """Nobody has to close a program that is used no more."""
     store_class = closing_store_class()
     program = external_program(store_class)
     ask(program, make_history(sessions=1))
@@ -638,6 +639,7 @@ def test_stores_end_with_their_program(make_history: MakeHistory) -> None:
 def test_a_question_does_not_wait_until_an_earlier_store_is_closed(
     make_history: MakeHistory,
 ) -> None:
+    """Only so many stores stay open: another history has the oldest one closed."""
     gate = Gate()
     events: list[str] = []
 
@@ -688,6 +690,13 @@ def test_a_store_is_written_anew_only_after_the_one_in_its_folder_is_closed(
     assert events_by_folder[folder_of_history] == ["made", "closed", "made", "closed"]
 
 
+def start_to_ask(program: Any, history: History) -> threading.Thread:
+    """Ask a question in a thread of its own."""
+    thread = threading.Thread(target=ask, args=(program, history))
+    thread.start()
+    return thread
+
+
 def test_a_store_that_a_question_asks_is_not_written_a_second_time(
     make_history: MakeHistory,
 ) -> None:
@@ -710,23 +719,21 @@ def test_a_store_that_a_question_asks_is_not_written_a_second_time(
 
     program = external_program(SlowToSearch)
     history = make_history(sessions=1)
-    first_question = threading.Thread(target=ask, args=(program, history))
-    first_question.start()
+    first_question = start_to_ask(program, history)
     wait_until(lambda: len(searches) == 1)
 
     # Stores of other histories take the place of the one that is still asked.
     ask_about_enough_others_to_close_every_store(program)
-    second_question = threading.Thread(target=ask, args=(program, history))
-    second_question.start()
+    second_question = start_to_ask(program, history)
     time.sleep(0.2)
     gate.is_open.set()
     first_question.join(10)
     second_question.join(10)
     program.method.close()
 
-    # Two questions about the history, and one about each other history.
+    # Two questions about the history, and one about each other history
     assert len(searches) == 2 + MAX_OPEN_STORES
-    # One store for each history, in a folder of its own.
+    # One store for each history, in a folder of its own
     assert len(folders) == 1 + MAX_OPEN_STORES
     assert len(set(folders)) == len(folders)
 
@@ -757,6 +764,7 @@ SCRIPT = """
 
 @pytest.mark.slow
 def test_stores_are_closed_at_the_end_of_the_process(tmp_path: Path) -> None:
+    """The script asks one question of a store, and does not close it."""
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
 

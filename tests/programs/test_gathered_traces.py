@@ -30,6 +30,10 @@ def trace_of_three_calls(max_trace_size: int) -> list[str]:
 
 
 def test_steps_of_gathered_calls_are_in_the_trace_of_their_caller_in_call_order() -> None:
+    """A trace is a list to which every call of a predictor adds a step; optimizers read it.
+
+    Three calls run at the same time, and the first ends last.
+    """
     assert trace_of_three_calls(max_trace_size=10) == [
         "step of the caller",
         "step of call 0",

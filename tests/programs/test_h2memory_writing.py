@@ -6,9 +6,9 @@ life, which new situations update. A dialogue has topics, each with a need of th
 refined with what is known from situations and background. Similar needs make a cluster, from which
 the model abstracts a type of need and a principle: what the user prefers for such needs.
 
-The scripted model `pal_script` finds two topics in each dialogue, one on sleep and one on food.
-Logs of odd months are about health, those of even months about work and family. It links the second
-log of each month to the first.
+The scripted model `h2memory_script` finds two topics in each dialogue, one on sleep and one on
+food. Logs of odd months are about health, those of even months about work and family. It links the
+second log of each month to the first.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from mempiler.programs.h2memory.principles import Centre, cluster_rows, nearest_
 from mempiler.programs.writing import finalize_memory, write_items
 from mempiler.signatures.h2memory import LogLinks
 
-from .conftest import Written, pal, pal_script
+from .conftest import WriteResult, h2memory_script, logs_and_dialogues
 
-Write = Callable[..., Written]
-"""The fixture `write_with_h2memory`: called with replaced answers, a history and settings."""
+Write = Callable[..., WriteResult]
+"""The fixture `write_with_h2memory`: called with a history, replaced answers and settings."""
 
 MALFORMED = "nonsense"
 
@@ -61,7 +61,8 @@ def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
     search_caused_purchase = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
 
     memory = write_with_h2memory(
-        {"links": {"links": [search_caused_purchase]}}, History(id="ann", items=(logs,))
+        History(id="ann", items=(logs,)),
+        answers={"links": {"links": [search_caused_purchase]}},
     ).memory
 
     shoes, table, dentist = memory.situations
@@ -76,9 +77,12 @@ def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
 def test_situations_are_numbered_over_all_batches_of_logs(write_with_h2memory: Write) -> None:
     """A batch is an item of logs: here L1 and L2, with three logs each.
 
-    The model links the second log of a batch to the first, so each batch makes two situations.
+    The scripted model links the second log of a batch to the first. Linked logs make one situation,
+    so each batch makes two.
     """
-    memory = write_with_h2memory(history=pal(sessions=2, logs=3)).memory
+    history = logs_and_dialogues(months=2, logs=3)
+
+    memory = write_with_h2memory(history).memory
 
     batches = {situation.id: situation.batch for situation in memory.situations}
     assert batches == {"s1": "L1", "s2": "L1", "s3": "L2", "s4": "L2"}
@@ -101,14 +105,15 @@ def test_situations_are_numbered_over_all_batches_of_logs(write_with_h2memory: W
 def test_a_situation_has_the_aspects_of_life_that_the_model_names(
     write_with_h2memory: Write, answered_aspects: Any, aspects: tuple[str, ...]
 ) -> None:
-    situation_answer = {"situation": "moved near the office", "aspects": answered_aspects}
-    replaced_answers = {
-        "found_situation": {"found_situation": situation_answer},
+    """A situation sums up what a user did; its aspects are parts of life, such as health."""
+    situation = {"situation": "moved near the office", "aspects": answered_aspects}
+    answers = {
+        "found_situation": {"found_situation": situation},
         # The background is no concern of this test.
         "updating_aspects": {"updating_aspects": [], "updating_content": []},
     }
 
-    memory = write_with_h2memory(replaced_answers, sessions=1).memory
+    memory = write_with_h2memory(logs_and_dialogues(months=1), answers).memory
 
     assert memory.situations
     for situation in memory.situations:
@@ -119,14 +124,25 @@ def test_a_situation_has_the_aspects_of_life_that_the_model_names(
 def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
     write_with_h2memory: Write,
 ) -> None:
-    """The script says of each month that its second log was caused by its first."""
-    result = write_with_h2memory(sessions=2)
+    """Logs say what a user did on a phone, here "searched thing-1-2" as the second log of month 1.
 
-    # The links of each month are asked for at once.
-    assert result.calls["links"] == 2
-    [prompt] = [text for text in result.texts("found_situation") if "L1:2" in text]
-    # The line begins with "[L1:2]" and the date.
+    The model is asked first which logs are linked, and then to sum up linked logs as a situation.
+    """
+    second_caused_by_first = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
+
+    result = write_with_h2memory(
+        logs_and_dialogues(months=1), answers={"links": {"links": [second_caused_by_first]}}
+    )
+
+    [prompt] = [text for text in result.prompts_of("found_situation") if "L1:2" in text]
     assert "searched thing-1-2 <caused_by L1:1>" in prompt
+
+
+def test_the_links_of_a_month_are_asked_for_at_once(write_with_h2memory: Write) -> None:
+    """One call finds out which of the four logs of a month are linked, e.g. by cause."""
+    result = write_with_h2memory(logs_and_dialogues(months=2, logs=4))
+
+    assert result.calls["links"] == 2
 
 
 def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
@@ -134,43 +150,58 @@ def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
     return {aspect: background.text for aspect, background in memory.background.items()}
 
 
-def test_backgrounds_are_updated_session_by_session(write_with_h2memory: Write) -> None:
-    result = write_with_h2memory(sessions=4)
+def test_backgrounds_are_updated_month_by_month(write_with_h2memory: Write) -> None:
+    """The background is what is known of each aspect of the user's life, such as work.
 
-    assert background_texts(result.memory) == {
-        "work": "known 2+4",
-        "health": "known 1+3",
-    }
+    The scripted model adds the number of the month to what is known: of health in months 1 and 3,
+    and of work in months 2 and 4.
+    """
+    result = write_with_h2memory(logs_and_dialogues(months=4))
+
+    assert background_texts(result.memory) == {"work": "known 2+4", "health": "known 1+3"}
     # Each prompt shows the background before its update.
-    backgrounds_before = result.shown("updating_aspects", "background_before")
+    backgrounds_before = result.prompt_fields("updating_aspects", "background_before")
     assert backgrounds_before[:3] == [
         "work:\nhealth:\nfamily:\nleisure:",
         "work:\nhealth: known 1\nfamily:\nleisure:",
         "work: known 2\nhealth: known 1\nfamily:\nleisure:",
     ]
-    # Months 1 and 3 are about health, and each month has three situations.
-    health = result.memory.background["health"]
-    assert health.situations == ("s1", "s2", "s3", "s7", "s8", "s9")
+
+
+def test_a_background_rests_on_the_situations_that_it_was_written_from(
+    write_with_h2memory: Write,
+) -> None:
+    """The logs of month 1 make the situations s1 and s2, those of month 2 make s3 and s4.
+
+    The scripted model says that months 1 and 3 are about health, and month 2 is about work.
+    """
+    memory = write_with_h2memory(logs_and_dialogues(months=3, logs=3)).memory
+
+    assert memory.background["health"].situations == ("s1", "s2", "s5", "s6")
+    assert memory.background["work"].situations == ("s3", "s4")
 
 
 def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
     """The prompt shows the first and the last day of the background and of the new situations."""
     # The logs of each month are of its third day.
-    result = write_with_h2memory(sessions=4)
+    result = write_with_h2memory(logs_and_dialogues(months=3))
 
-    spans_of_background = result.shown("updating_aspects", "span_before")
+    spans_of_background = result.prompt_fields("updating_aspects", "span_before")
     assert spans_of_background == [
         "unknown",
         "2024-01-03 to 2024-01-03",
         "2024-01-03 to 2024-02-03",
-        "2024-01-03 to 2024-03-03",
     ]
-    spans_of_new_situations = result.shown("updating_aspects", "span_since")
-    assert spans_of_new_situations[1] == "2024-02-03 to 2024-02-03"
+    spans_of_new_situations = result.prompt_fields("updating_aspects", "span_since")
+    assert spans_of_new_situations == [
+        "2024-01-03 to 2024-01-03",
+        "2024-02-03 to 2024-02-03",
+        "2024-03-03 to 2024-03-03",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("reply", "background"),
+    ("answer", "background"),
     [
         pytest.param({"updating_aspects": [], "updating_content": []}, {}, id="nothing"),
         pytest.param(
@@ -201,10 +232,15 @@ def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: W
     ],
 )
 def test_an_update_changes_the_aspects_it_has_sentences_for(
-    write_with_h2memory: Write, reply: Any, background: dict[str, str]
+    write_with_h2memory: Write, answer: Any, background: dict[str, str]
 ) -> None:
-    """The model names the aspects that change, and a sentence for each. It may forget either."""
-    memory = write_with_h2memory({"updating_aspects": reply}, sessions=1).memory
+    """The background has a sentence for each aspect of the user's life, such as work.
+
+    The model names the aspects that change, and a sentence for each. It may forget either.
+    """
+    history = logs_and_dialogues(months=1)
+
+    memory = write_with_h2memory(history, answers={"updating_aspects": answer}).memory
 
     assert background_texts(memory) == background
 
@@ -215,66 +251,80 @@ def test_an_update_changes_the_aspects_it_has_sentences_for(
 def test_a_need_is_refined_with_the_situations_and_the_background_of_its_aspects(
     write_with_h2memory: Write,
 ) -> None:
-    """The script puts the background and the situations behind the need, in angle brackets."""
-    memory = write_with_h2memory(sessions=4).memory
+    """A dialogue tells what the user needs, and the logs before it tell more of the user.
+
+    The scripted model puts what is known behind the need, in angle brackets: the background, and
+    the situations.
+    """
+    memory = write_with_h2memory(logs_and_dialogues(months=1, logs=3)).memory
 
     first_topic = memory.topics[0]
-    assert first_topic.id == "t1"
     assert first_topic.stated == "sleeping soundly in month 1"
     assert first_topic.need == (
-        "sleeping soundly in month 1 "
-        "<health: known 1 / situation of L1:1 L1:2 situation of L1:4 situation of L1:3>"
+        "sleeping soundly in month 1 <health: known 1 / situation of L1:1 L1:2 situation of L1:3>"
     )
 
 
-def test_a_need_is_refined_with_what_was_known_when_its_session_was_held(
+def test_a_need_is_refined_with_what_was_known_when_its_dialogue_was_held(
     write_with_h2memory: Write,
 ) -> None:
-    memory = write_with_h2memory(sessions=4).memory
+    """A dialogue has two needs: t1 and t2 are those of month 1, t3 and t4 those of month 2.
 
-    # Topics t1 and t2 are of session 1, t3 and t4 of session 2, and so on.
+    The scripted model puts what is known behind a need: months 1 and 3 tell of health, months 2 and
+    4 of work.
+    """
+    memory = write_with_h2memory(logs_and_dialogues(months=4)).memory
+
     needs = {topic.id: topic.need for topic in memory.topics}
-    # Session 3 is about health, so it has what is known of health up to session 3. Work, of which
-    # sessions 2 and 4 tell, does not bear on it.
-    food_of_third_session = "cooking vegetables in month 3 <health: known 1+3 / situation of L3"
-    assert needs["t6"].startswith(food_of_third_session)
-    # Each need is refined with the logs of its own session.
-    assert "L2:" in needs["t3"]
-    assert "L3:" in needs["t5"]
-    assert "L4:" in needs["t7"]
+    assert "<health: known 1 / situation of L1" in needs["t1"]
+    assert "<work: known 2 / situation of L2" in needs["t3"]
+    assert "<health: known 1+3 / situation of L3" in needs["t5"]
+    assert "<work: known 2+4 / situation of L4" in needs["t7"]
 
 
 def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_none(
     write_with_h2memory: Write,
 ) -> None:
-    """The history is L1, L2, D1, D2: two months of logs come before both dialogues."""
-    first_logs, first_dialogue, second_logs, second_dialogue = pal(sessions=2).items
+    """The history is L1, L2, D1, D2: two months of logs come before both dialogues.
+
+    The scripted model finds two topics in each dialogue.
+    """
+    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
     items = (first_logs, second_logs, first_dialogue, second_dialogue)
 
-    memory = write_with_h2memory(history=History(id="x", items=items)).memory
+    memory = write_with_h2memory(History(id="x", items=items)).memory
 
-    # Each dialogue has two topics. `own` are the logs that belong to their dialogue.
-    first, second, third, fourth = memory.topics
-    assert first.own == ("L1", "L2")
-    assert second.own == ("L1", "L2")
-    assert third.own == ()
-    assert fourth.own == ()
-    # Without logs, a need stays as the dialogue states it.
-    assert third.need == third.stated
+    # `own` are the logs that belong to the dialogue of a topic.
+    logs_of_topics = [(topic.dialogue, topic.own) for topic in memory.topics]
+    assert logs_of_topics == [("D1", ("L1", "L2"))] * 2 + [("D2", ())] * 2
     current_batches = [situation.batch for situation in memory.current_situations]
     assert current_batches == ["L1", "L1", "L1", "L2", "L2", "L2"]
 
 
+def test_a_need_of_a_dialogue_without_logs_stays_as_it_was_stated(
+    write_with_h2memory: Write,
+) -> None:
+    """Needs are refined with what the logs before their dialogue tell of the user."""
+    _logs, dialogue = logs_and_dialogues(months=1).items
+
+    memory = write_with_h2memory(History(id="x", items=(dialogue,))).memory
+
+    assert [topic.need for topic in memory.topics] == [
+        "sleeping soundly in month 1",
+        "cooking vegetables in month 1",
+    ]
+
+
 def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) -> None:
     """H2Memory reads logs and dialogues alone, and asks no model about a text without words."""
-    logs, dialogue = pal(sessions=1).items
+    logs, dialogue = logs_and_dialogues(months=1).items
     profile = Profile(id="p", turns=(Turn(id="p:1", speaker="profile", text="Ann, nurse"),))
     empty_logs = Logs(id="e1")
     blank_dialogue = Session(id="e2", turns=(Turn(id="e2:1", speaker="user", text=" "),))
 
-    plain = write_with_h2memory(history=History(id="x", items=(logs, dialogue)))
+    plain = write_with_h2memory(History(id="x", items=(logs, dialogue)))
     all_items = (profile, logs, dialogue, empty_logs, blank_dialogue)
-    with_other_items = write_with_h2memory(history=History(id="y", items=all_items))
+    with_other_items = write_with_h2memory(History(id="y", items=all_items))
 
     # No prompt shows the profile, and the memory is the same.
     assert "nurse" not in str(with_other_items.prompts)
@@ -284,18 +334,18 @@ def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) ->
 
 def test_behavior_is_read_as_logs(write_with_h2memory: Write) -> None:
     """Records of behaviour say what a user did, just as logs do."""
-    logs, dialogue = pal(sessions=1).items
-    behavior = Behavior(id="b", turns=tuple(turn.model_copy() for turn in logs.turns))
+    logs, dialogue = logs_and_dialogues(months=1).items
+    behavior = Behavior(id="b", turns=logs.turns)
 
-    from_logs = write_with_h2memory(history=History(id="x", items=(logs, dialogue))).memory
-    from_behavior = write_with_h2memory(history=History(id="z", items=(behavior, dialogue))).memory
+    from_logs = write_with_h2memory(History(id="x", items=(logs, dialogue))).memory
+    from_behavior = write_with_h2memory(History(id="z", items=(behavior, dialogue))).memory
 
     texts = [situation.text for situation in from_logs.situations]
     assert texts
     assert [situation.text for situation in from_behavior.situations] == texts
 
 
-def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written: Any) -> None:
+def test_needs_are_refined_while_the_background_takes_in_the_next_logs(write_memory: Any) -> None:
     """An update of the background and the two needs of the dialogue before it are asked together.
 
     The model answers these three calls only when all of them are there. If one was asked after the
@@ -305,15 +355,15 @@ def test_needs_are_refined_while_the_background_takes_in_the_next_logs(written: 
 
     def reply(kind: str, text: str, n: int) -> Any:
         # The first update comes before any dialogue, and the last two needs have no logs after
-        # them. Three sessions have six needs.
+        # them. Three months have six needs.
         is_later_update = kind == "updating_aspects" and n > 1
         is_earlier_need = kind == "detailed_need" and n <= 4
         if is_later_update or is_earlier_need:
             three_calls.wait(timeout=20)
-        return pal_script()(kind, text, n)
+        return h2memory_script()(kind, text, n)
 
     program = build("h2memory", embedder=embedder())
-    memory = written(program, pal(sessions=3), reply).memory
+    memory = write_memory(program, logs_and_dialogues(months=3), reply).memory
 
     assert len(memory.topics) == 6
     for topic in memory.topics:
@@ -458,16 +508,26 @@ def test_feedback_is_read_in_any_form_that_the_prompts_allow(
 def test_topics_cover_the_dialogue_by_where_they_begin(
     starts: list[int | None], spans: list[tuple[int, int]]
 ) -> None:
-    """Models leave gaps between topics, so a topic is taken to end where the next one begins."""
-    turn_ids = LOG_IDS[:8]
-    named_turns: list[list[str]] = []
-    for start in starts:
-        # Unknown turns, and the order of turns, do not matter.
-        named_turns.append([] if start is None else ["x", "l8", f"l{start}"])
+    """Models leave gaps between topics, so a topic is taken to end where the next one begins.
 
-    assert turns_of_topics(named_turns, turn_ids) == [
-        tuple(turn_ids[first - 1 : last]) for first, last in spans
-    ]
+    The dialogue has the eight turns t1 to t8.
+    """
+    turn_ids = ["t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8"]
+    named_turns = [[] if start is None else [f"t{start}"] for start in starts]
+
+    topics = turns_of_topics(named_turns, turn_ids)
+
+    first_and_last_turns = [(topic[0], topic[-1]) for topic in topics]
+    assert first_and_last_turns == [(f"t{first}", f"t{last}") for first, last in spans]
+
+
+def test_a_topic_begins_with_the_earliest_turn_that_the_model_names_for_it() -> None:
+    """Unknown turns, here "x", and the order of turns do not matter."""
+    turn_ids = ["t1", "t2", "t3", "t4"]
+
+    topics = turns_of_topics([["t2", "t1"], ["x", "t4", "t3"]], turn_ids)
+
+    assert topics == [("t1", "t2"), ("t3", "t4")]
 
 
 # Clusters of needs, and the principles that are made of them.
@@ -497,23 +557,15 @@ def test_there_are_no_more_clusters_than_different_rows(
     assert cluster_rows(vectors, wanted_clusters, seed=0) == clusters
 
 
-def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_members() -> None:
-    # Computed by hand: (0,4) joins the first centre: (2*(0,1) + (0,4)) / 3 = (0,2).
-    # (4,5) is then 5 from (0,2) and 5.66 from (8,9). It joins the first as well, which moves to
-    # (3*(0,2) + (4,5)) / 4 = (1,2.75). Had the first centre not moved, (4,5) would be 5.66 from
-    # both.
-    # (8,7) joins the second: ((8,9) + (8,7)) / 2 = (8,8).
-    # (5,5) is 4.24 from (8,8) and 4.59 from (1,2.75).
+def test_a_later_need_joins_the_nearest_centre() -> None:
+    """Needs are vectors, and the centre of a cluster is the mean of its members."""
     centres = [
-        Centre(mean=np.array([0.0, 1.0]), size=2),
+        Centre(mean=np.array([0.0, 1.0]), size=1),
         Centre(mean=np.array([8.0, 9.0]), size=1),
     ]
-    later_needs = np.array([[0, 4], [4, 5], [8, 7], [5, 5]])
+    later_needs = np.array([[0, 2], [8, 7]])
 
-    positions_of_centres = nearest_centres(later_needs, centres)
-
-    assert positions_of_centres == [0, 0, 1, 1]
-
+    assert nearest_centres(later_needs, centres) == [0, 1]
     # The centres that were passed in are as before.
     assert centres[0].mean.tolist() == [0.0, 1.0]
     assert centres[1].mean.tolist() == [8.0, 9.0]
@@ -532,21 +584,33 @@ def test_a_centre_moves_before_the_next_need_joins() -> None:
     assert nearest_centres(later_needs, centres) == [0, 0]
 
 
+def test_a_centre_moves_the_less_the_more_members_it_has() -> None:
+    """It is the mean of its members, here of numbers on a line."""
+    centres = [
+        Centre(mean=np.array([0.0]), size=3),
+        Centre(mean=np.array([9.0]), size=1),
+    ]
+
+    # After 4 has joined, the first centre is at (3 * 0 + 4) / 4 = 1, which is 4.1 from 5.1; the
+    # second is 3.9 from it. At the middle of 0 and 4 the first centre would be nearer.
+    later_needs = np.array([[4], [5.1]])
+    assert nearest_centres(later_needs, centres) == [0, 1]
+
+
 WITHOUT_LOGS = {"use_situations": False, "use_background": False}
 
 
 @pytest.fixture
 def write_dialogues(write_with_h2memory: Write) -> Write:
-    """Return a function that writes the dialogues of months without their logs.
+    """Return a function that writes the dialogues of some months without their logs.
 
-    `write_dialogues(sessions=6, replacements={"general_need": "no"}, clusters=2)`: the
-    replacements are answers of the script, and the rest are settings of H2Memory.
+    `write_dialogues(months=6, answers={"general_need": "no"}, clusters=2)`: the answers replace
+    those of the script, and the rest are settings of H2Memory.
     """
 
-    def write(
-        sessions: int, replacements: dict[str, Any] | None = None, **settings: Any
-    ) -> Written:
-        return write_with_h2memory(replacements, sessions=sessions, **WITHOUT_LOGS, **settings)
+    def write(months: int, answers: dict[str, Any] | None = None, **settings: Any) -> WriteResult:
+        history = logs_and_dialogues(months=months)
+        return write_with_h2memory(history, answers, **WITHOUT_LOGS, **settings)
 
     return write
 
@@ -558,63 +622,72 @@ def calls_about_principles(calls: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("sessions", "settings", "cluster_sizes", "mixes_sleep_and_food"),
-    # Each session has a need about sleep and one about food. By default there are eight clusters,
-    # and needs of the last month join the clusters of earlier months. `online_month=False` means
-    # that they are clustered together with the others.
+    ("months", "settings", "clusters"),
+    # By default there are eight clusters, and needs of the last month join the clusters of earlier
+    # months. `online_month=False` means that they are clustered together with the others.
     [
-        pytest.param(3, {}, [1, 1, 1, 1, 1, 1], False, id="fewer topics than clusters"),
-        pytest.param(3, {"clusters": 2}, [3, 3], False, id="sleep and food"),
-        pytest.param(
-            6, {"clusters": 2, "online_month": False}, [6, 6], False, id="the last month as well"
-        ),
-        pytest.param(6, {"clusters": 1}, [12], True, id="one cluster"),
+        pytest.param(2, {}, [["t1"], ["t2"], ["t3"], ["t4"]], id="fewer topics than clusters"),
         pytest.param(
             3,
+            {"clusters": 2},
+            [["t1", "t3", "t5"], ["t2", "t4", "t6"]],
+            id="sleep and food",
+        ),
+        pytest.param(
+            3,
+            {"clusters": 2, "online_month": False},
+            [["t1", "t3", "t5"], ["t2", "t4", "t6"]],
+            id="the last month as well",
+        ),
+        pytest.param(3, {"clusters": 1}, [["t1", "t2", "t3", "t4", "t5", "t6"]], id="one cluster"),
+        pytest.param(
+            2,
             {"clusters": 2, "clustered": False},
-            [1, 1, 1, 1, 1, 1],
-            False,
+            [["t1"], ["t2"], ["t3"], ["t4"]],
             id="switched off, so that each topic has its principle",
         ),
     ],
 )
 def test_similar_needs_are_clustered(
     write_dialogues: Write,
-    sessions: int,
+    months: int,
     settings: dict[str, Any],
-    cluster_sizes: list[int],
-    mixes_sleep_and_food: bool,
+    clusters: list[list[str]],
 ) -> None:
-    memory = write_dialogues(sessions, **settings).memory
+    """Each dialogue, one a month, has a need about sleep, t1, t3, ..., and one about food, t2, ...
 
-    # There is a principle for each cluster.
-    principles = memory.principles
-    assert [len(principle.members) for principle in principles] == cluster_sizes
-    expected_ids = [f"p{number}" for number in range(1, len(cluster_sizes) + 1)]
-    assert [principle.id for principle in principles] == expected_ids
+    For each cluster of needs there is a principle: what the user prefers for such needs.
+    """
+    memory = write_dialogues(months, **settings).memory
 
-    # Each topic is in one cluster.
-    clustered_ids = [topic_id for principle in principles for topic_id in principle.members]
-    assert sorted(clustered_ids) == sorted(topic.id for topic in memory.topics)
-
-    # All needs of a cluster are "sleeping ..." or all are "cooking ...".
-    needs = {topic.id: topic.need for topic in memory.topics}
-    for principle in principles:
-        first_words = {needs[topic_id].split()[0] for topic_id in principle.members}
-        expected_words = 2 if mixes_sleep_and_food else 1
-        assert len(first_words) == expected_words
+    assert [list(principle.members) for principle in memory.principles] == clusters
+    principle_ids = [principle.id for principle in memory.principles]
+    assert principle_ids == [f"p{number}" for number in range(1, len(clusters) + 1)]
 
 
 def test_topics_of_the_last_month_join_principles_of_the_months_before(
     write_dialogues: Write,
 ) -> None:
-    """A principle is asked about again when a need joins: does its type fit, and its preference?
+    """Needs are clustered by what they are about, here sleep and food, with a principle for each.
 
-    Such a question is a verdict. There are two clusters, sleep and food, and each gets one need
-    more.
+    Each month has one need of both: t1 and t2, t3 and t4, ... The needs of three months are
+    clustered, and those of the fourth, t7 and t8, join the clusters.
     """
-    # The needs of three months are clustered, and the two of the fourth join them.
-    result = write_dialogues(sessions=4, clusters=2)
+    result = write_dialogues(months=4, clusters=2)
+
+    about_sleep, about_food = result.memory.principles
+    assert about_sleep.members == ("t1", "t3", "t5", "t7")
+    assert about_food.members == ("t2", "t4", "t6", "t8")
+    assert result.memory.clustered == 6
+
+
+def test_a_principle_is_judged_anew_when_a_need_joins_it(write_dialogues: Write) -> None:
+    """A verdict says whether a type of need still fits, or what the user prefers for it.
+
+    Two clusters are made of the needs of three months, and one need of the fourth joins each. The
+    scripted model leaves types as they are, and adds to preferences.
+    """
+    result = write_dialogues(months=4, clusters=2)
 
     assert calls_about_principles(result.calls) == {
         "general_need": 2,
@@ -622,17 +695,15 @@ def test_topics_of_the_last_month_join_principles_of_the_months_before(
         "type_verdict": 2,
         "principle_verdict": 2,
     }
-    assert result.memory.clustered == 6
-    first_principle = result.memory.principles[0]
-    assert first_principle.members == ("t1", "t3", "t5", "t7")
-    # The type was made of three needs. The script changes preferences, but no types.
-    assert first_principle.need_type == "type(3)"
+    about_sleep = result.memory.principles[0]
+    # The type was made of three needs.
+    assert about_sleep.need_type == "type(3)"
     new_preference = "sleeping soundly 3) & gentle sleeping soundly 4"
-    assert first_principle.preference.endswith(new_preference)
+    assert about_sleep.preference.endswith(new_preference)
 
 
 @pytest.mark.parametrize(
-    ("type_reply", "principle_reply", "expected"),
+    ("type_verdict", "principle_verdict", "expected"),
     [
         pytest.param(
             {"type_verdict": {"adjust": "No", "revised": "new"}},
@@ -656,21 +727,21 @@ def test_topics_of_the_last_month_join_principles_of_the_months_before(
     ],
 )
 def test_types_and_principles_change_only_where_a_verdict_says_so(
-    write_dialogues: Write, type_reply: Any, principle_reply: Any, expected: str
+    write_dialogues: Write, type_verdict: Any, principle_verdict: Any, expected: str
 ) -> None:
-    """A verdict says whether to adjust the old text, and gives a revised one.
+    """A principle says what the user prefers for a type of need.
 
-    The needs of the third month join the two clusters of earlier months, and each is a reason to
-    ask for verdicts.
+    When another need of the type comes, in the third month, the model is asked for verdicts:
+    whether to adjust the type and the preference, and to which text.
     """
-    replacements = {
+    answers = {
         "general_need": {"general_need": "old"},
         "general_preference": {"general_preference": "old"},
-        "type_verdict": type_reply,
-        "principle_verdict": principle_reply,
+        "type_verdict": type_verdict,
+        "principle_verdict": principle_verdict,
     }
 
-    memory = write_dialogues(sessions=3, replacements=replacements, clusters=2).memory
+    memory = write_dialogues(months=3, answers=answers, clusters=2).memory
 
     assert memory.principles
     for principle in memory.principles:
@@ -678,26 +749,25 @@ def test_types_and_principles_change_only_where_a_verdict_says_so(
         assert principle.preference == expected
 
 
-def outlines_without_first_preference(text: str, n: int) -> dict[str, Any]:
-    """Find one need in each dialogue, with a preference in all but the first dialogue."""
-    preference = None if "D1:" in text else "gentle"
-    return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
-
-
 def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialogues: Write) -> None:
-    replacements = {"outlines": outlines_without_first_preference}
+    """A principle says what the user prefers for a type of need."""
+    need_alone = {"requirement": "sleeping", "preference": None}
 
-    result = write_dialogues(sessions=1, replacements=replacements)
+    result = write_dialogues(months=1, answers={"outlines": {"outlines": [need_alone]}})
 
     assert calls_about_principles(result.calls) == {"general_need": 1}
-    assert result.memory.principles[0].text() == "Type of need: type(1)"
+    [principle] = result.memory.principles
+    assert principle.text() == "Type of need: type(1)"
 
 
 def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialogues: Write) -> None:
-    """The first dialogue gives a type of need without a preference. The second one adds it."""
-    replacements = {"outlines": outlines_without_first_preference}
+    """The first dialogue, D1, gives a type of need without a preference. The second one adds it."""
 
-    result = write_dialogues(sessions=2, replacements=replacements, clusters=1)
+    def outlines(prompt: str, n: int) -> dict[str, Any]:
+        preference = None if "D1:" in prompt else "gentle"
+        return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
+
+    result = write_dialogues(months=2, answers={"outlines": outlines}, clusters=1)
 
     assert calls_about_principles(result.calls) == {
         "general_need": 1,
@@ -708,10 +778,13 @@ def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialog
 
 
 def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any) -> None:
-    """Finalizing clusters the needs, once a history has ended. More may be written afterwards."""
+    """Finalizing clusters the needs, once a history has ended. More may be written afterwards.
+
+    Each dialogue has a need about sleep and one about food, so it adds one to each cluster.
+    """
     writer = build("h2memory", embedder=embedder(), clusters=2, **WITHOUT_LOGS).method.writer
-    dialogues = [item for item in pal(sessions=3, logs=0) if isinstance(item, Session)]
-    lm = scripted(pal_script())
+    dialogues = [item for item in logs_and_dialogues(months=3, logs=0) if isinstance(item, Session)]
+    lm = scripted(h2memory_script())
     memory = writer.Memory()
     cluster_sizes: list[list[int]] = []
 
@@ -722,7 +795,6 @@ def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any)
             # Finalizing a second time changes nothing.
             assert finalize_memory(writer, memory) == memory
 
-    # Each dialogue adds one need to each of the two clusters.
     assert cluster_sizes == [[1, 1], [2, 2], [3, 3]]
     assert calls_about_principles(lm.engine.calls) == {
         "general_need": 2,

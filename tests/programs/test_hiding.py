@@ -40,7 +40,7 @@ from tests.conftest import suite
 from tests.stub_server import fill
 
 from ..scripted_engine import facts_of, lines_of
-from .conftest import section
+from .conftest import prompt_field
 
 SECRET = "The code of the safe is falcon"
 RAIN = "It rained in the mountains"
@@ -57,7 +57,7 @@ def memory_r2_reply(kind: str, text: str, n: int) -> dict[str, Any]:
     if kind == "facts":
         return {"facts": lines_of(text)}
 
-    shown_memories = json.loads(section(text, "memories"))
+    shown_memories = json.loads(prompt_field(text, "memories"))
     operations: list[dict[str, Any]] = []
     for fact in facts_of(text):
         operation = {
@@ -75,7 +75,7 @@ def memory_r2_reply(kind: str, text: str, n: int) -> dict[str, Any]:
 
 def pgr_reply(kind: str, text: str, n: int) -> dict[str, Any]:
     """Answer PGR: every line is a new fact; one with "moved" updates the first fact shown."""
-    existing_facts = json.loads(section(text, "existing_facts"))
+    existing_facts = json.loads(prompt_field(text, "existing_facts"))
     changes: list[dict[str, Any]] = []
     for line in lines_of(text):
         change = {
@@ -149,9 +149,8 @@ def memory(request: pytest.FixtureRequest, store: Store, scripted: Any) -> AdasM
 
 def test_no_later_prompt_shows_a_deleted_fact(memory: AdasMemory) -> None:
     """The model is shown facts that are related to a new session, but not the deleted one."""
-    # SECRET is "The code of the safe is falcon".
-    memory.add("D1", SECRET)
-    assert memory.entries.delete(memory.fact_id(SECRET))
+    memory.add("D1", "The code of the safe is falcon")
+    assert memory.entries.delete(memory.fact_id("The code of the safe is falcon"))
 
     prompts = memory.add_and_return_prompts("D2", "The safe has a blue door")
 
@@ -162,25 +161,35 @@ def test_no_later_prompt_shows_a_deleted_fact(memory: AdasMemory) -> None:
 def test_a_deleted_fact_that_is_said_again_becomes_a_fact_beside_the_old_one(
     memory: AdasMemory,
 ) -> None:
-    """A deletion holds for the turn that the fact came from, so the new fact is visible.
-
-    When the deletion is undone, the old fact is visible again.
-    """
-    memory.add("D1", SECRET)
-    deleted_id = memory.fact_id(SECRET)
-    assert memory.entries.delete(deleted_id)
+    """A deletion holds for the turn that the fact came from, so the new fact is visible."""
+    memory.add("D1", "The code is falcon")
+    assert memory.entries.delete(memory.fact_id("The code is falcon"))
 
     memory.add("D2", "The safe has a blue door")
-    memory.add("D3", SECRET)
+    memory.add("D3", "The code is falcon")
 
-    assert memory.fact_texts() == [SECRET, "The safe has a blue door"]
-    new_fact = memory.entries.get(memory.fact_id(SECRET))
+    assert memory.fact_texts() == ["The code is falcon", "The safe has a blue door"]
+    new_fact = memory.entries.get(memory.fact_id("The code is falcon"))
     assert new_fact.turns == ("D3:1",)
+
+
+def test_a_deleted_fact_that_was_said_again_is_visible_beside_the_new_one_after_undo(
+    memory: AdasMemory,
+) -> None:
+    """Ada says the same in the sessions D1 and D3, and deletes the fact of the first in between."""
+    memory.add("D1", "The code is falcon")
+    deleted_id = memory.fact_id("The code is falcon")
+    assert memory.entries.delete(deleted_id)
+    memory.add("D2", "The safe has a blue door")
+    memory.add("D3", "The code is falcon")
 
     memory.entries.undo(deleted_id)
 
-    # Both facts are shown.
-    assert memory.fact_texts() == [SECRET, SECRET, "The safe has a blue door"]
+    assert memory.fact_texts() == [
+        "The code is falcon",
+        "The code is falcon",
+        "The safe has a blue door",
+    ]
 
 
 def test_a_writer_updates_a_reworded_fact_as_its_user_sees_it(memory: AdasMemory) -> None:
@@ -221,32 +230,42 @@ def amendments_that_delete(entry: Entry) -> Amendments:
 FACT_TEXTS = ["has a dog", "likes tea", "runs on Mondays", "lives in Lisbon"]
 
 
-def memory_of_four_facts() -> FactMemory:
-    """Return a memory of Memory-R2 that says each of `FACT_TEXTS` of Ada, as m1, m2, m3 and m4."""
+def memory_of_facts(*texts: str) -> FactMemory:
+    """Return a memory of Memory-R2 with facts of Ada: m1 of the turn D1:1, m2 of D2:1, ..."""
     inserts = [
         Edit("INSERT", speaker="Ada", content=text, sources=(f"D{number}:1",))
-        for number, text in enumerate(FACT_TEXTS, 1)
+        for number, text in enumerate(texts, 1)
     ]
     return FactMemory().apply(inserts)
 
 
-def test_a_fact_that_is_said_again_gets_another_source_unless_its_user_deleted_it() -> None:
-    """If it was deleted, the deleted fact stays as it was, and a new fact stands beside it."""
-    memory = memory_of_four_facts()
-    dog_fact, *_ = memory.facts
-    dog_entry, *_ = memory.entries()
+def test_a_fact_that_is_said_again_gets_another_source() -> None:
+    """The source of a fact is the turn in which it was said."""
+    memory = memory_of_facts("has a dog", "likes tea")
     said_again = Edit("INSERT", speaker="Ada", content="has a dog", sources=("D9:1",))
 
-    memory_without_deletion = memory.apply([said_again])
+    memory = memory.apply([said_again])
+
+    assert [(fact.content, fact.sources) for fact in memory.facts] == [
+        ("has a dog", ("D1:1", "D9:1")),
+        ("likes tea", ("D2:1",)),
+    ]
+
+
+def test_a_deleted_fact_that_is_said_again_stays_and_a_new_fact_stands_beside_it() -> None:
+    """A user has deleted the fact of the turn D1:1. In the memory it is kept, for an undo."""
+    memory = memory_of_facts("has a dog", "likes tea")
+    dog_entry, _tea_entry = memory.entries()
+    said_again = Edit("INSERT", speaker="Ada", content="has a dog", sources=("D9:1",))
+
     with amendment_scope(amendments_that_delete(dog_entry)):
-        memory_with_deletion = memory.apply([said_again])
+        memory = memory.apply([said_again])
 
-    assert len(memory_without_deletion.facts) == 4
-    assert memory_without_deletion.facts[0].sources == ("D1:1", "D9:1")
-
-    assert len(memory_with_deletion.facts) == 5
-    assert memory_with_deletion.facts[0] == dog_fact
-    assert memory_with_deletion.facts[-1].sources == ("D9:1",)
+    assert [(fact.content, fact.sources) for fact in memory.facts] == [
+        ("has a dog", ("D1:1",)),
+        ("likes tea", ("D2:1",)),
+        ("has a dog", ("D9:1",)),
+    ]
 
 
 IDS_OF_OTHER_FACTS = ["m2", "m3", "m4"]
@@ -264,7 +283,7 @@ EDITS_OF_OTHER_FACTS = st.builds(
 @given(edits=st.lists(EDITS_OF_OTHER_FACTS, max_size=8))
 def test_no_edit_of_other_facts_changes_a_deleted_fact(edits: list[Edit]) -> None:
     """The user has deleted m1. The model sees the other facts, and may edit these or add some."""
-    memory = memory_of_four_facts()
+    memory = memory_of_facts("has a dog", "likes tea", "runs on Mondays", "lives in Lisbon")
     deleted_fact, *_ = memory.facts
     deleted_entry, *_ = memory.entries()
     assert deleted_entry.id == "m1"
@@ -275,34 +294,53 @@ def test_no_edit_of_other_facts_changes_a_deleted_fact(edits: list[Edit]) -> Non
     assert edited_memory.facts[0] == deleted_fact
 
 
-def test_similar_facts_are_merged_unless_their_user_deleted_one(scripted: Any) -> None:
-    """A merged fact would show what the user has deleted, in other words."""
-    # The memory is updated with every session, and similar facts are merged after every update.
-    writer = build("fact-store", embedder=embedder(), every=1, merge_after=1).method.writer
+def writer_that_merges_after_every_session() -> Any:
+    """Return the writer of PGR's facts, which asks a model to merge facts that are alike."""
+    return build("fact-store", embedder=embedder(), every=1, merge_after=1).method.writer
+
+
+def memory_of_similar_facts() -> PersonalMemory:
+    """Return a memory of two facts that are alike: "Ada runs on Monday" and "... on Mondays"."""
     similar_facts = [
         FactChange(info="Ada runs on Monday", type="Activity"),
         FactChange(info="Ada runs on Mondays", type="Activity"),
     ]
     memory = PersonalMemory().upsert(similar_facts, [])
-    # Nine facts were added since the last merging, more than `merge_after`.
-    memory = memory.replace(fresh=9)
-    assert len(memory.facts) == 2
-    session = Session(id="D2", turns=(Turn(id="D2:1", speaker="Ada", text="I like tea"),))
+    # Nine facts were added since the last merging, so that another one is due.
+    return memory.replace(fresh=9)
+
+
+def answer_with_merged_fact(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Answer as a model that finds no new fact, and merges two facts into "Ada runs"."""
     merged_fact = {"info": "Ada runs", "type": "Activity", "related_entities": []}
-    lm = scripted(lambda kind, text, n: {"facts": [], "merged_fact": merged_fact})
+    return {"facts": [], "merged_fact": merged_fact}
 
-    # Without a deletion, the next session makes the writer ask the model to merge both.
-    with dspy.context(lm=lm):
-        memory_without_deletion = write_items(writer, memory, [session])
-    assert [fact.info for fact in memory_without_deletion.facts] == ["Ada runs"]
-    assert lm.engine.calls["merged_fact"] == 1
 
-    # After the deletion of one they are not merged, and the model is not asked a second time.
-    first_entry, *_ = memory.entries()
+SESSION_ABOUT_TEA = Session(id="D2", turns=(Turn(id="D2:1", speaker="Ada", text="I like tea"),))
+
+
+def test_similar_facts_are_merged_with_the_next_session(scripted: Any) -> None:
+    """A memory stays small if it does not say the same in many facts."""
+    writer = writer_that_merges_after_every_session()
+
+    with dspy.context(lm=scripted(answer_with_merged_fact)):
+        memory = write_items(writer, memory_of_similar_facts(), [SESSION_ABOUT_TEA])
+
+    assert [fact.info for fact in memory.facts] == ["Ada runs"]
+
+
+def test_similar_facts_are_not_merged_if_their_user_deleted_one(scripted: Any) -> None:
+    """A merged fact would show what the user has deleted, in other words."""
+    writer = writer_that_merges_after_every_session()
+    memory_before = memory_of_similar_facts()
+    first_entry, _second_entry = memory_before.entries()
+    lm = scripted(answer_with_merged_fact)
+
     with dspy.context(lm=lm), amendment_scope(amendments_that_delete(first_entry)):
-        memory_with_deletion = write_items(writer, memory, [session])
-    assert memory_with_deletion.facts == memory.facts
-    assert lm.engine.calls["merged_fact"] == 1
+        memory = write_items(writer, memory_before, [SESSION_ABOUT_TEA])
+
+    assert memory.facts == memory_before.facts
+    assert lm.engine.calls["merged_fact"] == 0
 
 
 # Readers: the code of a method that finds what bears on a question, and lists all entries.
@@ -424,7 +462,10 @@ def experience_memory() -> ExperienceMemory:
 def test_readers_leave_out_a_deleted_entry_and_no_other(
     method: str, make_memory: Callable[[], Any], deletion: Amendment
 ) -> None:
-    """Texts that a model wrote from the deleted entry stay, e.g. the background of a situation."""
+    """Every memory has one entry that says a secret, which its user has deleted, and others.
+
+    Texts that a model wrote from the deleted entry stay, e.g. the background of a situation.
+    """
     memory = make_memory()
 
     ids_before = set(visible_entries(method, memory))
@@ -462,10 +503,10 @@ def graph_with_traits() -> GraphMemory:
     return graph.replace(relations=relations, nodes=nodes)
 
 
-def edge_theory_after(*amendments: Amendment) -> Theory | None:
-    """Return the theory of an edge after amendments; before, it is "uses a safe" and "careful"."""
+def amended_theory(theory: Theory, *amendments: Amendment) -> Theory | None:
+    """Return the theory of the edge r1, from the topic Home to a safe, after amendments."""
     graph = graph_memory()
-    edge = graph.relations["r1"].replace(theory=Theory(sigma="uses a safe", delta="careful"))
+    edge = graph.relations["r1"].replace(theory=theory)
     graph = graph.replace(relations={"r1": edge})
     return reader_of("rgmem").with_edits(graph, Amendments(amendments)).relations["r1"].theory
 
@@ -480,35 +521,45 @@ DELETION_OF_TRAITS = Amendment(
 )
 
 
-def test_deleting_the_traits_of_a_theory_leaves_its_facts() -> None:
-    assert edge_theory_after(DELETION_OF_TRAITS) == Theory(sigma="uses a safe")
+def test_deleting_the_traits_of_a_theory_leaves_its_summary() -> None:
+    """A theory of RGMem is what a model concludes from facts: a summary, and traits of the user."""
+    theory = Theory(sigma="uses a safe", delta="careful")
+
+    assert amended_theory(theory, DELETION_OF_TRAITS) == Theory(sigma="uses a safe", delta="")
 
 
 def test_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
+    """The user sees the theory as an entry, "Home, safe: uses a safe.", without the traits."""
+    theory = Theory(sigma="uses a safe", delta="careful")
     rewording = Amendment(
         number=2,
         action="update",
         entry="r1",
         kind="inference",
-        # The entry as it is shown once its traits are deleted.
         old_text="Home, safe: uses a safe.",
         sources=(),
         new_text="Home, safe: sold the safe",
     )
 
-    assert edge_theory_after(DELETION_OF_TRAITS, rewording) == Theory(sigma="sold the safe")
+    new_theory = amended_theory(theory, DELETION_OF_TRAITS, rewording)
+
+    assert new_theory == Theory(sigma="sold the safe", delta="")
 
 
 def test_traits_and_restrictions_are_entries() -> None:
-    """So a user sees them apart from the rest of a theory, and may delete or reword them."""
+    """So a user sees them apart from the summary of a theory, and may delete or reword them.
+
+    The edge r1 leads from the topic Home to a safe, and b2 is the topic Travel.
+    """
     texts = visible_entries("rgmem", graph_with_traits())
 
     assert texts["r1.traits"] == "Home, safe, inferred: careful."
     assert texts["b2.restrictions"] == "Travel, restrictions: not in winter."
 
 
-def test_traits_and_restrictions_can_be_reworded() -> None:
-    bold_traits = Amendment(
+def test_traits_can_be_reworded() -> None:
+    """The edge r1 leads from the topic Home to a safe: "uses a safe", inferred: "careful"."""
+    rewording = Amendment(
         number=1,
         action="update",
         entry="r1.traits",
@@ -517,9 +568,18 @@ def test_traits_and_restrictions_can_be_reworded() -> None:
         sources=("D1:1",),
         new_text="Home, safe, inferred: bold.",
     )
-    # The user may leave out the words before the colon, "Travel, restrictions".
-    new_restrictions = Amendment(
-        number=2,
+
+    texts = visible_entries("rgmem", graph_with_traits(), rewording)
+
+    assert texts["r1.traits"] == "Home, safe, inferred: bold."
+    # The entry of the whole edge shows its traits as well.
+    assert texts["r1"] == "Home, safe: uses a safe. bold."
+
+
+def test_restrictions_can_be_reworded_without_the_words_before_the_colon() -> None:
+    """A restriction of a topic is shown as "Travel, restrictions: not in winter."."""
+    rewording = Amendment(
+        number=1,
         action="update",
         entry="b2.restrictions",
         kind="trait",
@@ -528,11 +588,8 @@ def test_traits_and_restrictions_can_be_reworded() -> None:
         new_text="only at home",
     )
 
-    texts = visible_entries("rgmem", graph_with_traits(), bold_traits, new_restrictions)
+    texts = visible_entries("rgmem", graph_with_traits(), rewording)
 
-    assert texts["r1.traits"] == "Home, safe, inferred: bold."
-    # The entry of the whole edge shows its traits as well.
-    assert texts["r1"] == "Home, safe: uses a safe. bold."
     assert texts["b2.restrictions"] == "Travel, restrictions: only at home."
 
 
@@ -754,7 +811,10 @@ def without_texts(value: Any) -> Any:
 def test_an_answer_that_quotes_a_hostile_text_is_read_like_any_other(
     layout: str, signature: Signature, pieces: list[str]
 ) -> None:
-    """Every text in the answer is the hostile text, and yet the answer has the usual outputs."""
+    """A hostile text looks like the header of a field, like a tag, or like a token of a model.
+
+    Every text in the answer is the hostile text, and yet the answer has the usual outputs.
+    """
     text = hostile_text(signature, ["x", *pieces, "x"])
 
     # A model quotes the text as its prompt shows it: with escaped markers.
@@ -779,7 +839,10 @@ FIELD_HEADER = re.compile(r"[\[【#*\s]*[#＃]{2}\s*(\w+)\s*[#＃]{2}")
 def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
     layout: str, signature: Signature
 ) -> None:
-    """All inputs hold every hostile piece, each in a separate line."""
+    """A hostile text looks like the header of a field, like a tag, or like a token of a model.
+
+    All inputs hold every hostile piece, each in a separate line.
+    """
     lines = [f"\n{piece}\n" for piece in PIECES]
     text = hostile_text(signature, ["a\n", *lines, "z"])
 

@@ -296,8 +296,8 @@ def effects_of_faults(
 def test_a_malformed_answer_of_one_predictor_loses_nothing_silently(method: str) -> None:
     """No session vanishes, and whatever an unreadable answer costs is counted by the meter.
 
-    An answer costs something if the memory or the answer to the question differs from a run in
-    which all answers are good.
+    A fault, such as a refusal, is in all answers of one predictor, which is a prompt. It costs
+    something if the memory or the answer to the question differs from a run without faults.
     """
     conversation = Conversation(method, items=2)
 
@@ -312,7 +312,10 @@ def test_a_malformed_answer_of_one_predictor_loses_nothing_silently(method: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", CASES)
 def test_a_malformed_answer_of_any_predictor_loses_nothing_silently(method: str) -> None:
-    """The long form of the test above spoils every predictor of a method, one at a time."""
+    """No session vanishes, and whatever an unreadable answer costs is counted by the meter.
+
+    Every predictor, which is a prompt of the method, gets each fault in its answers in turn.
+    """
     conversation = Conversation(method)
     assert len(conversation.predictors) > 2
 
@@ -398,24 +401,20 @@ def test_failed_turns_are_searched_and_written_once_the_model_recovers(
 def test_sessions_that_always_fail_are_tried_twice(refusing_lm: Any) -> None:
     """A session that a model always refuses must not be paid for again and again.
 
-    The first attempt writes the whole session, and the second its two halves.
+    The first attempt writes the whole session, and the second its two halves: that makes three
+    prompts. Each is asked twice, since an unreadable answer is asked for once more.
     """
+    history = two_sessions()
+
     with dspy.context(lm=refusing_lm):
-        memory = build("condition-mem").remember(two_sessions()).memory
+        memory = build("condition-mem").remember(history).memory
 
     assert {failed.attempts for failed in memory.failed_items} == {2}
-    prompts_of_session = 3  # the whole session, and its two halves
-    calls_of_prompt = 2  # an unreadable answer is asked for once more
     calls = sum(refusing_lm.meter.read().calls.values())
-    assert calls == len(two_sessions().items) * prompts_of_session * calls_of_prompt
+    assert calls == 2 * 3 * 2
 
 
 # Answers and prompts that are too long
-
-
-def extracted_facts(*texts: str) -> dict[str, Any]:
-    """Return the answer of Memory-R2's extraction with some facts about Ada."""
-    return {"facts": [{"speaker": "Ada", "turn_id": "D1:1", "fact": text} for text in texts]}
 
 
 @pytest.mark.parametrize(
@@ -433,37 +432,31 @@ def extracted_facts(*texts: str) -> dict[str, Any]:
     ],
 )
 def test_a_session_whose_prompt_is_too_long_is_written_in_halves(
-    scripted: Any, refusal: Exception
+    scripted: Any, fact_replies: Any, refusal: Exception
 ) -> None:
     """A prompt over the model's context fails every time, so smaller ones are tried.
 
-    With `parts=1` one prompt extracts the facts of a whole session, here of two turns.
+    With `parts=1` Memory-R2 extracts the facts of a whole session by one prompt, here of two turns.
+    The scripted model makes a fact of each turn.
     """
     session = messages_of_ada(["I like jazz.", "I like tea."])
 
     def reply(kind: str, text: str, n: int) -> Any:
-        """Refuse to extract facts from both turns at once; insert every new fact."""
         if kind == "facts" and "I like jazz." in text and "I like tea." in text:
             raise refusal
-        if kind == "facts":
-            return extracted_facts("Likes jazz" if "I like jazz." in text else "Likes tea")
-
-        # The fact about jazz may also be shown as a memory, beside the new fact about tea.
-        new_fact = "Likes tea" if '"Likes tea"' in text else "Likes jazz"
-        return {"operations": [{"op": "INSERT", "speaker": "Ada", "content": new_fact}]}
+        return fact_replies(kind, text, n)
 
     lm = scripted(reply)
     with dspy.context(lm=lm):
-        node = build("memory-r2", parts=1).remember(History.parse([session]))
+        cached_memory = build("memory-r2", parts=1).remember(History.parse([session]))
 
-    assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
+    memory = cached_memory.memory
+    assert [fact.content for fact in memory.facts] == ["I like jazz.", "I like tea."]
+    assert memory.failed_items == ()
     # Facts are extracted from the session, which fails, and from its halves.
     assert lm.engine.calls == {"facts": 3, "operations": 2}
-    assert node.memory.failed_items == ()
-    failure_kinds: set[str] = set()
-    for ancestor in node.ancestors():
-        failure_kinds.update(failure.kind for failure in ancestor.failures)
-    assert failure_kinds == {"too-long"}
+    failures = [failure for part in cached_memory.ancestors() for failure in part.failures]
+    assert {failure.kind for failure in failures} == {"too-long"}
 
 
 def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
@@ -471,11 +464,14 @@ def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
 
     A text that a model writes for a memory may have 4,000 characters; this one has 200,000.
     """
-    endless_fact = "x" * 200_000
+    facts = [
+        {"speaker": "Ada", "turn_id": "D1:1", "fact": "Likes tea"},
+        {"speaker": "Ada", "turn_id": "D1:1", "fact": "x" * 200_000},
+    ]
 
     def reply(kind: str, text: str, n: int) -> Any:
         if kind == "facts":
-            return extracted_facts("Likes tea", endless_fact)
+            return {"facts": facts}
         return {"operations": [{"op": "INSERT", "content": "Likes tea"}]}
 
     lm = scripted(reply)

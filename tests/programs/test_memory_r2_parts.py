@@ -4,10 +4,12 @@ Memory-R2 cuts a session into parts. A first prompt, whose output is "facts", ex
 a part. A second one, the manager, is shown them beside the memories that are near to them. Its
 output is "operations", which insert, update or delete memories.
 
-The script `fact_replies` makes one fact of every turn and inserts it. `writing.shown(output,
+The script `fact_replies` makes one fact of every turn and inserts it. `result.prompt_fields(output,
 field)` lists the values of an input field in all prompts with this output.
 """
 
+import re
+from datetime import datetime
 from typing import Any
 
 import dspy
@@ -25,16 +27,17 @@ from mempiler.signatures.memory_r2 import (
 )
 from mempiler.signatures.memory_r2_examples import management_examples
 
-from .conftest import section
+from .conftest import prompt_field
 
 
 def memory_r2(**settings: Any) -> Any:
+    """Return the method Memory-R2."""
     return build("memory-r2", embedder=embedder(), **settings)
 
 
-def first_turn_id(dialogue: str) -> str:
-    """Return the id of the first turn in a dialogue: D2:1 of "[D2:1] (3 March 2024) Ann: ..."."""
-    return dialogue.split("]")[0].strip("[")
+def turn_ids_in(dialogue: str) -> list[str]:
+    """Return the ids of the turns in a dialogue: D2:1 of "[D2:1] (3 March 2024) Ann: ..."."""
+    return re.findall(r"^\[(D\d+:\d+)\]", dialogue, re.MULTILINE)
 
 
 # Parts of a session
@@ -43,16 +46,15 @@ def first_turn_id(dialogue: str) -> str:
 @pytest.mark.parametrize(
     ("turn_count", "settings", "turns_of_parts"),
     [
-        # The number of turns in a part is rounded up.
-        (8, {}, [2, 2, 2, 2]),
-        (17, {}, [5, 5, 5, 2]),
-        # The released code rounds up as well, so there is no fourth part.
-        (5, {}, [2, 2, 1]),
-        (9, {"chunk_turns": 4}, [4, 4, 1]),
+        pytest.param(8, {}, [2, 2, 2, 2], id="four equal parts"),
+        pytest.param(17, {}, [5, 5, 5, 2], id="the number of turns in a part is rounded up"),
+        # The released code rounds up as well.
+        pytest.param(5, {}, [2, 2, 1], id="so there may be no fourth part"),
+        pytest.param(9, {"chunk_turns": 4}, [4, 4, 1], id="parts of four turns"),
     ],
 )
 def test_a_session_is_cut_into_parts(
-    written: Any,
+    write_memory: Any,
     fact_replies: Any,
     make_history: Any,
     turn_count: int,
@@ -65,53 +67,71 @@ def test_a_session_is_cut_into_parts(
     """
     history = make_history(sessions=1, turns=turn_count)
 
-    writing = written(memory_r2(**settings), history, fact_replies)
+    result = write_memory(memory_r2(**settings), history, fact_replies)
 
-    dialogues = writing.shown("facts", "dialogue")
-    # The date of a turn stands between its id and its speaker: "[D1:1] (3 January 2024) Ann: ...".
-    shown_turn_counts = [dialogue.count("] (") for dialogue in dialogues]
+    dialogues = result.prompt_fields("facts", "dialogue")
+    lengths = [len(turn_ids_in(dialogue)) for dialogue in dialogues]
     # Parts are read concurrently, so their order says nothing.
-    assert sorted(shown_turn_counts, reverse=True) == turns_of_parts
+    assert sorted(lengths, reverse=True) == turns_of_parts
 
 
 def test_a_part_is_shown_with_the_earlier_turns_of_its_session(
-    written: Any, fact_replies: Any, make_history: Any
+    write_memory: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    """A part may say "he" or "there"; the earlier turns tell the model what is meant."""
-    # A session is cut into four parts, so every part is a single turn.
-    writing = written(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
+    """A part may say "he" or "there"; the earlier turns tell the model what is meant.
 
-    dialogues = writing.shown("facts", "dialogue")
-    earlier_turns = writing.shown("facts", "earlier")
-    earlier_by_turn = {
-        first_turn_id(dialogue): earlier
-        for dialogue, earlier in zip(dialogues, earlier_turns, strict=True)
+    Here every part of a session is a single turn.
+    """
+    history = make_history(sessions=2, turns=3)
+
+    result = write_memory(memory_r2(chunk_turns=1), history, fact_replies)
+
+    dialogues = result.prompt_fields("facts", "dialogue")
+    earlier_turns = result.prompt_fields("facts", "earlier")
+    earlier_ids: dict[str, list[str]] = {}
+    for dialogue, earlier in zip(dialogues, earlier_turns, strict=True):
+        [turn_id] = turn_ids_in(dialogue)
+        earlier_ids[turn_id] = turn_ids_in(earlier)
+    assert earlier_ids == {
+        "D1:1": [],
+        "D1:2": ["D1:1"],
+        "D1:3": ["D1:1", "D1:2"],
+        "D2:1": [],
+        "D2:2": ["D2:1"],
+        "D2:3": ["D2:1", "D2:2"],
     }
-    # Nothing comes before the first turn of a session, and other sessions are not shown.
-    assert earlier_by_turn["D1:1"] == ""
-    assert earlier_by_turn["D2:1"] == ""
-    assert "D2:1" in earlier_by_turn["D2:3"]
-    assert "D2:2" in earlier_by_turn["D2:3"]
-    assert "D2:3" not in earlier_by_turn["D2:3"]
-    assert "D1:1" not in earlier_by_turn["D2:3"]
 
 
 def test_the_manager_is_shown_the_facts_of_the_earlier_parts_of_the_session(
-    written: Any, fact_replies: Any, make_history: Any
+    write_memory: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    """The manager is the prompt that decides how the new facts of a part change the memory."""
-    # Each of the two sessions has four parts, and every part one turn, of which a fact is made.
-    writing = written(memory_r2(), make_history(sessions=2, turns=4), fact_replies)
+    """The manager is the prompt that decides how the new facts of a part change the memory.
 
-    earlier_facts = writing.shown("operations", "earlier_facts")
-    fact_counts = [facts.count("turn_id") for facts in earlier_facts]
-    assert fact_counts == [0, 1, 2, 3, 0, 1, 2, 3]
+    Here every part is a single turn, of which the scripted model makes one fact.
+    """
+    history = make_history(sessions=2, turns=3)
+
+    result = write_memory(memory_r2(chunk_turns=1), history, fact_replies)
+
+    earlier_facts = result.prompt_fields("operations", "earlier_facts")
+    earlier_ids = [re.findall(r"D\d:\d", facts) for facts in earlier_facts]
+    assert earlier_ids == [
+        [],
+        ["D1:1"],
+        ["D1:1", "D1:2"],
+        [],
+        ["D2:1"],
+        ["D2:1", "D2:2"],
+    ]
 
 
 def test_the_facts_of_a_session_are_embedded_in_one_request(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    """An embedding model may be a server, where each request takes its time."""
+    """An embedding model turns a fact into a vector, to find the memories that are near to it.
+
+    It may be a server, where each request takes its time.
+    """
     requests: list[list[str]] = []
 
     def record_and_embed(texts: Any) -> Any:
@@ -123,8 +143,10 @@ def test_the_facts_of_a_session_are_embedded_in_one_request(
     with dspy.context(lm=scripted(fact_replies)):
         facts = program.remember(make_history(sessions=1, turns=8)).memory.facts
 
-    assert len(facts) > 2
-    assert len(requests) == 1
+    # The scripted model makes a fact of every turn.
+    assert len(facts) == 8
+    [texts] = requests
+    assert len(texts) == 8
 
 
 def test_earlier_turns_stand_before_the_turns_to_be_read_in_prompts() -> None:
@@ -212,10 +234,10 @@ def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: An
         memory_r2().answer(memory, query)
 
     _, prompt = lm.engine.prompts[0]
-    memories_of_ann = section(prompt, "first_speaker_memories")
+    memories_of_ann = prompt_field(prompt, "first_speaker_memories")
     assert "Ann has" in memories_of_ann
     assert "Bob has" not in memories_of_ann
-    memories_of_bob = section(prompt, "second_speaker_memories")
+    memories_of_bob = prompt_field(prompt, "second_speaker_memories")
     assert "Bob has" in memories_of_bob
     assert "Ann has" not in memories_of_bob
 
@@ -223,40 +245,56 @@ def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: An
 # One agent alone
 
 
-def test_a_single_agent_edits_the_memory_from_the_turns(written: Any, make_history: Any) -> None:
+def insert_and_forget(kind: str, text: str, n: int) -> dict[str, Any]:
+    """Answer as a single agent: insert a fact of every turn, and at D1:4 delete the first one."""
+    [turn_id] = turn_ids_in(prompt_field(text, "dialogue"))
+    insert = {
+        "op": "INSERT",
+        "speaker": "Ann",
+        "content": f"fact of {turn_id}",
+        "turn_id": turn_id,
+    }
+    delete = {"op": "DELETE", "memory_id": "m1"}
+    return {"operations": [insert, delete] if turn_id == "D1:4" else [insert]}
+
+
+def single_agent() -> Any:
+    """Return Memory-R2 with one prompt, which reads a turn at a time and sees all memories."""
+    return memory_r2(single_agent=True, chunk_turns=1, min_score=-1.0, same_speaker=False)
+
+
+def test_a_single_agent_edits_the_memory_from_the_turns(
+    write_memory: Any, make_history: Any
+) -> None:
     """With `single_agent` one prompt reads turns and changes the memory; no facts are extracted.
 
     The paper compares this with two prompts. The memory m1 is the fact of the first turn, D1:1.
     """
+    program = single_agent()
 
-    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
-        """Insert a fact of every turn; at the last one, also delete the first fact."""
-        turn_id = first_turn_id(section(text, "dialogue"))
-        insert = {
-            "op": "INSERT",
-            "speaker": "Ann",
-            "content": f"fact of {turn_id}",
-            "turn_id": turn_id,
-        }
-        delete = {"op": "DELETE", "memory_id": "m1"}
-        if turn_id == "D2:4" and '"m1"' in section(text, "memories"):
-            return {"operations": [insert, delete]}
-        return {"operations": [insert]}
+    result = write_memory(program, make_history(sessions=1, turns=4), insert_and_forget)
 
-    # Every memory is near enough to be shown, whoever has said it.
-    program = memory_r2(single_agent=True, min_score=-1.0, same_speaker=False)
-
-    writing = written(program, make_history(sessions=2, turns=4), reply)
-
-    # Each of the eight turns is a part of its own.
     assert set(program.writer_names()) == {"method.writer.edit"}
-    assert len(writing.prompts) == 8
-    assert writing.memory.facts[-1].content == "fact of D2:4"
-    (removed_fact,) = writing.memory.removed
+    assert result.calls == {"operations": 4}
+    assert [fact.content for fact in result.memory.facts] == [
+        "fact of D1:2",
+        "fact of D1:3",
+        "fact of D1:4",
+    ]
+    [removed_fact] = result.memory.removed
     assert removed_fact.sources == ("D1:1",)
 
-    earlier_turns = writing.shown("operations", "earlier")
-    assert "D2:1" in earlier_turns[5]  # at D2:2, the sixth turn
+
+def test_a_single_agent_is_shown_the_earlier_turns_of_the_session(
+    write_memory: Any, make_history: Any
+) -> None:
+    """A turn may say "he" or "there"; the earlier turns tell the model what is meant."""
+    history = make_history(sessions=1, turns=3)
+
+    result = write_memory(single_agent(), history, insert_and_forget)
+
+    earlier_turns = result.prompt_fields("operations", "earlier")
+    assert [turn_ids_in(earlier) for earlier in earlier_turns] == [[], ["D1:1"], ["D1:1", "D1:2"]]
 
 
 # Edits of the memory
@@ -304,7 +342,10 @@ def count_of(outcome: str, memory: FactMemory) -> int:
 def test_an_edit_without_shown_facts_has_its_outcome_counted(
     edit: Edit, outcome: str, fact_count: int
 ) -> None:
-    """An edit may change only facts that the model was shown; others can merely be inserted."""
+    """An edit may change only facts that the model was shown, and here it was shown none.
+
+    The memory has the facts m1, "Ann lives in Lisbon", and m2, "Bob plays the cello".
+    """
     memory = ANN_AND_BOB.apply([edit], shown_ids=[])
 
     assert count_of(outcome, memory) == count_of(outcome, ANN_AND_BOB) + 1
@@ -338,7 +379,10 @@ def test_an_edit_without_shown_facts_has_its_outcome_counted(
 def test_an_edit_of_a_shown_fact_has_its_outcome_counted(
     edit: Edit, shown_id: str, outcome: str, fact_count: int
 ) -> None:
-    """An edit is refused if its fact is unknown or was not shown, or if it would leave no text."""
+    """An edit is refused if its fact is unknown or was not shown, or if it would leave no text.
+
+    The memory has the facts m1, "Ann lives in Lisbon", and m2, "Bob plays the cello".
+    """
     memory = ANN_AND_BOB.apply([edit], shown_ids=[shown_id])
 
     assert count_of(outcome, memory) == count_of(outcome, ANN_AND_BOB) + 1
@@ -347,11 +391,20 @@ def test_an_edit_of_a_shown_fact_has_its_outcome_counted(
 
 def test_an_updated_fact_keeps_all_its_turns_its_old_wording_and_its_date() -> None:
     """A user can see where a changed fact came from: its sources are turns of both sessions."""
-    updated_fact = ANN_AND_BOB.apply([MOVE_TO_PORTO], shown_ids=["m1"]).facts[0]
+    march = datetime(2024, 3, 1)
+    april = datetime(2024, 4, 1)
+    lisbon = Edit("INSERT", content="Ann lives in Lisbon", sources=("D1:1",))
+    porto = Edit("UPDATE", memory_id="m1", content="Ann lives in Porto", sources=("D2:1",))
 
-    assert updated_fact.sources == ("D1:1", "D2:1")
-    assert updated_fact.earlier == ("Ann lives in Lisbon",)
-    assert updated_fact.time == ANN_AND_BOB.facts[0].time
+    memory = FactMemory().apply([lisbon], time=march)
+    memory = memory.apply([porto], shown_ids=["m1"], time=april)
+
+    [fact] = memory.facts
+    assert fact.content == "Ann lives in Porto"
+    assert fact.earlier == ("Ann lives in Lisbon",)
+    assert fact.sources == ("D1:1", "D2:1")
+    assert fact.time == march
+    assert fact.updated == april
 
 
 def test_a_memory_with_a_reworded_fact_recognises_the_new_wording_and_not_the_old_one() -> None:
@@ -359,22 +412,19 @@ def test_a_memory_with_a_reworded_fact_recognises_the_new_wording_and_not_the_ol
 
     A fact with a known wording is merged with the known fact, and any other is inserted.
     """
-    reworded_fact = ANN_AND_BOB.facts[0].replace(content="Ann lives in Porto")
-    memory = ANN_AND_BOB.replace(facts=(reworded_fact, ANN_AND_BOB.facts[1]))
+    lisbon = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D1:1",))
+    memory = FactMemory().apply([lisbon])
+    reworded_fact = memory.facts[0].replace(content="Ann lives in Porto")
+    memory = memory.replace(facts=(reworded_fact,))
 
     new_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))
     old_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))
     memory = memory.apply([new_wording]).apply([old_wording])
 
-    assert [fact.content for fact in memory.facts] == [
-        "Ann lives in Porto",
-        "Bob plays the cello",
-        "Ann lives in Lisbon",
+    assert [(fact.content, fact.sources) for fact in memory.facts] == [
+        ("Ann lives in Porto", ("D1:1", "D2:1")),
+        ("Ann lives in Lisbon", ("D2:2",)),
     ]
-    assert memory.facts[0].sources == ("D1:1", "D2:1")
-    assert memory.counts["merged"] == 1
-    # Two facts were inserted at the beginning, and the old wording here.
-    assert memory.counts["inserted"] == 3
 
 
 EDITS = st.builds(
@@ -391,19 +441,29 @@ EDITS = st.builds(
     edits=st.lists(EDITS, max_size=12),
     shown_ids=st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=4),
 )
-def test_no_source_is_ever_lost_and_every_edit_is_counted(
-    edits: list[Edit], shown_ids: list[str]
-) -> None:
-    """Whatever a model answers, the turns that facts came from stay known."""
-    json_before = ANN_AND_BOB.model_dump_json()
+def test_no_source_is_ever_lost(edits: list[Edit], shown_ids: list[str]) -> None:
+    """Whatever a model answers, the turns that facts came from stay known.
 
+    The memory has two facts, from the turns D1:1 and D1:2. An edit may remove them.
+    """
     memory = ANN_AND_BOB.apply(edits, shown_ids)
 
-    # The turns of the two facts from the beginning are still there, if only in removed facts.
     sources: set[str] = set()
     for fact in [*memory.facts, *memory.removed]:
         sources.update(fact.sources)
     assert {"D1:1", "D1:2"} <= sources
+
+
+@given(
+    edits=st.lists(EDITS, max_size=12),
+    shown_ids=st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=4),
+)
+def test_every_edit_is_counted_and_ids_stay_unique(edits: list[Edit], shown_ids: list[str]) -> None:
+    """A count is how many edits had an outcome, such as "inserted" or "refused"."""
+    json_before = ANN_AND_BOB.model_dump_json()
+
+    memory = ANN_AND_BOB.apply(edits, shown_ids)
+
     assert sum(memory.counts.values()) == sum(ANN_AND_BOB.counts.values()) + len(edits)
     assert len({fact.id for fact in memory.facts}) == len(memory.facts)
     # The memory that is edited does not change.
@@ -442,15 +502,10 @@ def test_prompts_begin_with_worked_examples_where_that_is_set(
     assert first_answer_lengths == answer_lengths
 
 
-def test_the_worked_example_of_the_manager_obeys_the_rules_of_its_prompt() -> None:
-    """A model imitates an example, so its operations must be possible and leave short facts.
-
-    They update m1, delete m3, and insert m5, m6 and m7.
-    """
+def memory_after_example_of_manager() -> FactMemory:
+    """Carry out the operations of the manager's worked example on the memories that it shows."""
     example = management_examples()[0]
-    memory_before = memory_of(
-        *[(shown_memory.speaker, shown_memory.content) for shown_memory in example.memories]
-    )
+    facts_before = [(memory.speaker, memory.content) for memory in example.memories]
     edits = [
         Edit(
             operation.op,
@@ -461,9 +516,16 @@ def test_the_worked_example_of_the_manager_obeys_the_rules_of_its_prompt() -> No
         )
         for operation in example.operations
     ]
-    shown_ids = [shown_memory.memory_id for shown_memory in example.memories]
+    shown_ids = [memory.memory_id for memory in example.memories]
+    return memory_of(*facts_before).apply(edits, shown_ids)
 
-    memory = memory_before.apply(edits, shown_ids)
+
+def test_the_operations_of_the_worked_example_of_the_manager_can_be_carried_out() -> None:
+    """The manager is the prompt that decides how new facts change the memory.
+
+    A model imitates the example, whose operations update m1, delete m3, and insert m5, m6 and m7.
+    """
+    memory = memory_after_example_of_manager()
 
     assert count_of("refused", memory) == 0
     assert {fact.id: fact.content for fact in memory.facts} == {
@@ -474,6 +536,9 @@ def test_the_worked_example_of_the_manager_obeys_the_rules_of_its_prompt() -> No
         "m6": "Mia intends to learn the guitar in summer 2023.",
         "m7": "Mia has owned a guitar for ten years as of May 2023.",
     }
-    # The prompt asks for 20 words at most.
-    for fact in memory.facts:
+
+
+def test_the_worked_example_of_the_manager_leaves_facts_of_20_words_at_most() -> None:
+    """A model imitates the example, and the prompt asks for 20 words at most."""
+    for fact in memory_after_example_of_manager().facts:
         assert len(fact.content.split()) <= 20

@@ -86,6 +86,7 @@ def test_a_method_without_a_reader_is_refused() -> None:
 
 
 def test_a_method_with_a_reader_for_a_writer_is_refused() -> None:
+    """A method has a writer, which writes a memory, and a reader, which searches it."""
     method = Method(cast(Any, EntryReader()), EntryReader())
 
     with pytest.raises(UserError, match=r"self\.writer is no Writer; give super"):
@@ -105,6 +106,8 @@ def test_a_writer_that_names_no_memory_is_refused() -> None:
 
 
 def test_a_method_that_defines_a_hook_of_its_reader_is_refused() -> None:
+    """A hook is a method that Mempiler calls, here one that it calls on readers alone."""
+
     class SearchingMethod(Method):
         """Defines `search`, which is only called on readers."""
 
@@ -141,6 +144,7 @@ def test_a_predictor_that_writer_and_reader_share_is_refused() -> None:
 
 
 def test_a_memory_that_is_an_object_is_refused_when_the_writer_class_is_made() -> None:
+    """A writer names the class of its memories, and here an object of that class."""
     with pytest.raises(UserError, match=r"is no subclass of mempiler\.Memory"):
 
         class WriterOfAnObject(Writer):
@@ -172,6 +176,8 @@ def test_a_memory_without_defaults_is_refused_when_the_writer_class_is_made() ->
 
 
 def test_a_writer_that_returns_a_memory_is_told_to_return_an_update(make_history: Any) -> None:
+    """An `Update` is a new memory with what else came of an item, such as failures."""
+
     class BareMemoryWriter(TurnWriter):
         """Forgets to wrap the memory in an `Update`."""
 
@@ -216,6 +222,7 @@ def test_a_policy_takes_the_embedder_of_the_method_beneath(policy: str) -> None:
 
 
 def test_a_program_takes_an_embedder_by_its_name() -> None:
+    """An embedder turns texts into vectors; "offline" is one that needs no model."""
     program = build("fact-store", embedder="offline")
 
     assert program.method.embedder.name == "offline"
@@ -291,6 +298,7 @@ class LosesANumber(Method):
 
 
 def test_a_custom_method_is_built_with_its_settings() -> None:
+    """A method of a user's is named by its module and class. Its setting `k` is 3 by default."""
     assert build(f"{__name__}:PagedMethod", k=5).method.config == {"k": 5}
     assert PagedMethod().config == {"k": 3}
 
@@ -418,6 +426,7 @@ def note_program() -> MemoryProgram:
 
 
 def test_the_predictors_of_a_dspy_module_inside_a_writer_belong_to_the_program() -> None:
+    """A predictor is one prompt. Optimizers find those of a program by their paths."""
     program = note_program()
 
     predictors = program.all_predictors()
@@ -520,6 +529,7 @@ CONVERSATIONS = [
 
 
 def test_a_history_may_be_plain_json() -> None:
+    """It is a list of conversations, each a list of messages."""
     program = build("turn-rag")
 
     with dspy.context(lm=language_model("offline")):
@@ -549,6 +559,7 @@ def test_an_awaited_program_gives_the_same_answers() -> None:
 
 
 def test_a_turn_without_a_time_takes_the_time_of_its_session() -> None:
+    """The first turn has no time, and the second was said a day after the session began."""
     session_time = datetime(2024, 3, 1)
     turn_time = datetime(2024, 3, 2)
     turns = (

@@ -23,15 +23,12 @@ from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings
 from mempiler.programs.recording import recording
 from mempiler.records import Hit
 
-from .conftest import section
+from .conftest import prompt_field
 
 # The trace of the paper
 
-# Defaults, as in the paper. Before anything is imagined, facts that are very near to the query are
-# searched, which augment it; later searches have the lower threshold.
 AUGMENT_SCORE = 0.6
-MIN_SCORE = 0.3
-FACTS_PER_SEARCH = 5
+"""How near a fact has to be to the query to augment it, by default and in the paper."""
 
 QUERY = "I want to pre-order a new game that just got announced. Does it make sense to do it now?"
 SUMMARY = "Wishlist rather than pre-order: trip money is locked."
@@ -167,12 +164,13 @@ def recall(
 
 
 def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None:
-    """The first tree finds 15 facts, and two rounds of refinement 5 and 2 that are new.
+    """PGR has a model imagine a tree of steps towards an answer, and searches for each step.
 
-    A round with fewer than 5 new facts is the last.
+    Rounds of refinement imagine the steps anew; one with fewer than 5 new facts is the last. The
+    paper prints such a recall, its trace, which the script and the index repeat: the first tree
+    finds 15 facts, and the two rounds 5 and 2 that are new.
     """
-    lm = scripted(trace_reply)
-    context = recall(lm, ScriptedIndex())
+    context = recall(scripted(trace_reply), ScriptedIndex())
 
     assert context.counts["first"] == 15
     assert context.counts["facts"] == 15 + 5 + 2
@@ -180,39 +178,59 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None
     assert context.counts["rounds"] == 2
     # These are the new facts of the second round.
     assert [hit.id for hit in context.hits][-2:] == ["bad-weather", "co-op-thursday"]
-    assert context.notes == {"prospection": SUMMARY}
+
+
+def test_the_trace_takes_a_call_for_each_tree_and_one_for_the_summary(scripted: Any) -> None:
+    """Here are two rounds of refinement. The summary says what the steps have shown."""
+    lm = scripted(trace_reply)
+    context = recall(lm, ScriptedIndex())
 
     assert lm.engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
     assert context.counts["calls"] == 1 + 2 + 1
+    assert context.notes == {"prospection": SUMMARY}
 
 
 def test_the_trace_searches_for_all_steps_of_a_round_at_once(scripted: Any) -> None:
-    """One search for all nine steps costs one request to an embedding model."""
+    """One search for all nine steps of a tree costs one request to an embedding model.
+
+    There are a first tree and two refinements of it.
+    """
     index = ScriptedIndex()
     context = recall(scripted(trace_reply), index)
 
-    augmentation, first_tree, first_refinement, second_refinement = index.calls
-    assert augmentation == SearchCall([QUERY], k=FACTS_PER_SEARCH, min_score=AUGMENT_SCORE)
+    _augmentation, first_tree, first_refinement, second_refinement = index.calls
     # The first search is also for the query itself.
     assert first_tree.queries[0] == QUERY
-    assert len(first_tree.queries) == 1 + len(STEPS)
-    assert len(first_refinement.queries) == len(STEPS)
-    assert len(second_refinement.queries) == len(STEPS)
-    for call in (first_tree, first_refinement, second_refinement):
-        assert call.k == FACTS_PER_SEARCH
-        assert call.min_score == MIN_SCORE
-    # All queries of the rounds are counted as probes.
-    assert context.counts["probes"] == 1 + 3 * len(STEPS)
+    assert len(first_tree.queries) == 1 + 9
+    assert len(first_refinement.queries) == 9
+    assert len(second_refinement.queries) == 9
+    # All queries are counted as probes.
+    assert context.counts["probes"] == 1 + 3 * 9
+
+
+def test_only_facts_very_near_to_the_query_are_searched_before_the_first_tree(
+    scripted: Any,
+) -> None:
+    """They augment the query. The later searches, for the steps, have a lower threshold."""
+    index = ScriptedIndex()
+    recall(scripted(trace_reply), index)
+
+    augmentation, *searches_for_steps = index.calls
+    assert augmentation == SearchCall([QUERY], k=5, min_score=0.6)
+    assert [(call.k, call.min_score) for call in searches_for_steps] == [(5, 0.3)] * 3
 
 
 def test_a_refinement_sees_the_facts_that_were_found_before(scripted: Any) -> None:
-    """The model imagines the steps anew with what is known by then."""
+    """A refinement imagines the steps anew with what is known by then.
+
+    The first tree finds 15 facts, and the first refinement 5 that are new.
+    """
     lm = scripted(trace_reply)
     recall(lm, ScriptedIndex())
 
     # The text of every fact begins with "about".
     prompts = [text for kind, text in lm.engine.prompts if kind == "updated_tree"]
-    fact_counts = [section(prompt, "personal_context").count("about ") for prompt in prompts]
+    fact_counts = [prompt_field(prompt, "personal_context").count("about ") for prompt in prompts]
     assert fact_counts == [15, 15 + 5]
 
 
@@ -252,6 +270,7 @@ def test_refinements_and_the_summary_can_be_switched_off(
 ) -> None:
     """The paper measures what each part of PGR is worth by leaving it out (Tables 4 and 5).
 
+    By default the first tree of steps finds 15 facts, and two rounds of refinement 5 and 2 more.
     `iterations` limits the rounds, and a round with fewer than `min_new` new facts is the last.
     """
     lm = scripted(trace_reply)
@@ -294,18 +313,22 @@ def rewriting_reply(kind: str, text: str, n: int) -> dict[str, Any]:
 def test_the_tree_is_imagined_for_the_augmented_query(
     scripted: Any, augment: str, question: str, known_facts: str, calls: int
 ) -> None:
-    """Known facts either have the query rewritten by a call of the model, or stand beside it."""
+    """Known facts either have the query rewritten by a call of the model, or stand beside it.
+
+    Here the only known fact is "Plays RPGs", and the model rewrites every query as "Clearer query".
+    """
     lm = scripted(rewriting_reply)
     recall(lm, OneFactIndex(), augment=augment, iterations=0, summary=False)
 
     (prompt,) = [text for kind, text in lm.engine.prompts if kind == "tree"]
-    assert section(prompt, "question") == question
-    assert section(prompt, "known_facts") == known_facts
+    assert prompt_field(prompt, "question") == question
+    assert prompt_field(prompt, "known_facts") == known_facts
     assert lm.engine.calls["augmented_query"] == calls
 
 
 @pytest.mark.parametrize("augment", ["rewrite", "append", "none"])
 def test_memories_are_searched_for_the_query_as_it_was_asked(scripted: Any, augment: str) -> None:
+    """A query is augmented with known facts only for the model that imagines steps."""
     index = OneFactIndex()
     recall(scripted(rewriting_reply), index, augment=augment, iterations=0, summary=False)
 
@@ -314,21 +337,26 @@ def test_memories_are_searched_for_the_query_as_it_was_asked(scripted: Any, augm
 
 @pytest.mark.parametrize("augment", ["rewrite", "append"])
 def test_facts_that_augment_the_query_are_searched_first(scripted: Any, augment: str) -> None:
+    """The model that imagines steps is shown these facts, or a query that they have rewritten."""
     index = OneFactIndex()
     recall(scripted(rewriting_reply), index, augment=augment, iterations=0, summary=False)
 
-    assert len(index.calls) == 2
-    assert index.calls[0].queries == [QUERY]
-    assert index.calls[0].min_score == AUGMENT_SCORE
+    augmentation, _search_for_steps = index.calls
+    assert augmentation.queries == [QUERY]
+    # Only facts that are very near to the query augment it.
+    assert augmentation.min_score == 0.6
 
 
-def test_without_augmentation_only_the_steps_are_searched_for(scripted: Any) -> None:
+def test_without_augmentation_only_the_query_and_the_steps_are_searched_for(scripted: Any) -> None:
+    """Known facts can augment the query, before steps towards an answer are imagined for it."""
     index = OneFactIndex()
     recall(scripted(rewriting_reply), index, augment="none", iterations=0, summary=False)
 
-    (call,) = index.calls
-    assert call.queries[0] == QUERY
-    assert call.min_score == MIN_SCORE
+    (search,) = index.calls
+    assert search.queries[0] == QUERY
+    assert len(search.queries) == 1 + 9
+    # The threshold of steps, which is lower than that of augmentation
+    assert search.min_score == 0.3
 
 
 # Malformed trees and refused prompts
@@ -356,16 +384,15 @@ def find_a_fact_for_every_query(
 def test_a_malformed_tree_is_counted_and_the_query_still_finds_its_facts(
     scripted: Any, first_answer: Any, repaired: int, malformed: int
 ) -> None:
-    """A repaired tree was wrong in one step, a malformed answer holds no tree at all."""
+    """A model imagines a tree of steps towards an answer, each of which is searched for.
+
+    A repaired tree was wrong in one step, a malformed answer holds no tree at all. The index finds
+    a fact for every query, with the query as its id.
+    """
     lm = scripted(lambda kind, text, n: first_answer)
-    context = recall(
-        lm,
-        find_a_fact_for_every_query,
-        query="Should I buy it?",
-        iterations=0,
-        augment="none",
-        summary=False,
-    )
+    only_a_tree = {"iterations": 0, "augment": "none", "summary": False}
+
+    context = recall(lm, find_a_fact_for_every_query, query="Should I buy it?", **only_a_tree)
 
     assert context.counts["repaired"] == repaired
     assert context.counts["malformed"] == malformed
@@ -373,6 +400,11 @@ def test_a_malformed_tree_is_counted_and_the_query_still_finds_its_facts(
 
 
 def test_a_round_without_steps_is_the_last_and_the_facts_stay(scripted: Any) -> None:
+    """The first tree has one step, and the answer that should refine it cannot be read.
+
+    The index finds a fact for every query, with the query as its id.
+    """
+
     def reply(kind: str, text: str, n: int) -> Any:
         if kind == "tree":
             return {"tree": [{"action_id": "A1", "action": "go"}]}
@@ -382,8 +414,7 @@ def test_a_round_without_steps_is_the_last_and_the_facts_stay(scripted: Any) -> 
         scripted(reply), find_a_fact_for_every_query, query="Should I buy it?", augment="none"
     )
 
-    # The query found one fact, and the only step another.
-    assert context.counts["facts"] == 2
+    assert {hit.id for hit in context.hits} == {"Should I buy it?", "go"}
     assert context.counts["rounds"] == 0
     # The answers to the refinement and to the summary could not be read.
     assert context.counts["malformed"] == 2
@@ -404,7 +435,10 @@ def test_a_round_without_steps_is_the_last_and_the_facts_stay(scripted: Any) -> 
 def test_a_recall_goes_on_without_a_prompt_that_the_model_refuses(
     scripted: Any, refused_output: str, has_summary: bool, error: Exception, failure_kind: str
 ) -> None:
-    """Without a tree, further rounds or a summary, the query still finds its facts."""
+    """Without a tree of steps, further rounds or a summary, the query still finds its facts.
+
+    Two of these are called "finish-one-game" and "two-rules" in the index.
+    """
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == refused_output:
@@ -414,7 +448,6 @@ def test_a_recall_goes_on_without_a_prompt_that_the_model_refuses(
     with recording() as record:
         context = recall(scripted(reply), ScriptedIndex())
 
-    # These are found for the query itself.
     fact_ids = {hit.id for hit in context.hits}
     assert "finish-one-game" in fact_ids
     assert "two-rules" in fact_ids

@@ -24,6 +24,7 @@ def repaired_parents(nodes: list[TreeNode]) -> dict[str, str | None]:
 
 
 def test_a_valid_tree_stays_as_it_is() -> None:
+    """PGR asks a model for a tree of steps towards an answer, each with its parent and children."""
     tree = [
         make_node("A1", children=("A2", "A3")),
         make_node("A2", parent="A1"),
@@ -34,6 +35,7 @@ def test_a_valid_tree_stays_as_it_is() -> None:
 
 
 def test_a_node_with_an_unknown_parent_belongs_to_the_node_that_lists_it() -> None:
+    """Models make mistakes with ids: A3 names no node as its parent, but A2 lists it as a child."""
     tree = [
         make_node("A1"),
         make_node("A2", parent="A1", children=("A3",)),
@@ -59,6 +61,7 @@ def test_a_node_with_an_unknown_parent_belongs_to_the_node_that_lists_it() -> No
     ],
 )
 def test_a_cycle_is_cut_at_one_node_which_is_moved_below_the_root(cycle: list[TreeNode]) -> None:
+    """A model may answer with nodes that are each other's parents. The root is A1."""
     parents = repaired_parents([make_node("A1"), *cycle])
 
     moved_ids = [node_id for node_id, parent in parents.items() if parent == "A1"]
@@ -70,6 +73,7 @@ def test_a_cycle_is_cut_at_one_node_which_is_moved_below_the_root(cycle: list[Tr
 
 
 def test_a_path_without_a_cycle_is_not_cut() -> None:
+    """Each node is the parent of the next."""
     tree = [
         make_node("A1"),
         make_node("A2", parent="A1"),
@@ -114,6 +118,7 @@ def depth(node_id: str, parents: dict[str, str | None]) -> int:
 
 @given(nodes=NODE_LISTS)
 def test_no_step_is_lost_and_ids_are_unique(nodes: list[TreeNode]) -> None:
+    """Whatever tree a model answers with, each of its steps is a search of the memory."""
     tree = repair_tree(nodes)
 
     assert [node.action for node in tree] == [node.action for node in nodes if node.action]
@@ -122,6 +127,7 @@ def test_no_step_is_lost_and_ids_are_unique(nodes: list[TreeNode]) -> None:
 
 @given(nodes=NODE_LISTS)
 def test_the_result_is_a_tree_with_one_root(nodes: list[TreeNode]) -> None:
+    """Whatever a model answers, its nodes are connected."""
     tree = repair_tree(nodes)
 
     parents = {node.action_id: node.parent for node in tree}
@@ -134,6 +140,7 @@ def test_the_result_is_a_tree_with_one_root(nodes: list[TreeNode]) -> None:
 
 @given(nodes=NODE_LISTS)
 def test_children_and_parents_name_each_other(nodes: list[TreeNode]) -> None:
+    """A model may answer with nodes whose ids do not agree."""
     tree = repair_tree(nodes)
 
     parents = {node.action_id: node.parent for node in tree}
@@ -147,6 +154,7 @@ def test_children_and_parents_name_each_other(nodes: list[TreeNode]) -> None:
 
 @given(nodes=NODE_LISTS)
 def test_a_repaired_tree_needs_no_further_repair(nodes: list[TreeNode]) -> None:
+    """Whatever a model answers, the repaired tree is valid."""
     tree = repair_tree(nodes)
 
     assert repair_tree(tree) == tree

@@ -1,20 +1,17 @@
 """PraMem with a scripted model: practice, reviews of proposals, adjustments, and answers.
 
-PraMem learns from a user's own records. A round of practice predicts what the user did in a past
-record (the trial, "useful_patterns"), compares that with what happened (the reflection, "tasks"),
-and proposes experience: patterns of the user, and alerts to mistakes of the model. A proposal has
-to pass two reviews. One asks whether it depends on the records ("plans", "groundedness"), the
-other whether it is general ("virtual_scenes", then "scene_choices" or "generality"). Proposals that
-pass wait in the pool, until an adjustment ("decisions") adopts what several of them support.
+PraMem learns from recorded actions of a user. A round of practice takes a past record, predicts
+what the user did in it (a trial), compares that with what happened (a reflection), and proposes
+experience: patterns of the user, and alerts to mistakes of the model. A proposal has to pass two
+reviews: whether it depends on the records (groundedness), and whether it holds in other situations
+(generality). Proposals that pass wait in the pool, until an adjustment adopts what several of them
+support. An adjustment follows every fifth round.
 
-The script of `practice_script` proposes three experiences a round, "one of a7", "two of a7" and
-"three of a7" after practice on the record a7. All pass the reviews. An adjustment adopts one
-pattern, "agreed p-1", from the first proposals of three records.
-
-The fixture `practised` writes a history of the profile "Ann, 34, nurse", which is the first
-pattern, and of the records a1, a2, ... By default a history has 30 records and practice has five
-rounds. A record is practised on only if at least five come before it. An adjustment follows every
-fifth round. `writing.calls` counts the calls by their first output field.
+`practise(rounds=5)` writes a history of the profile "Ann, 34, nurse", which is the first pattern,
+and of the records a1 to a30. Only records with at least five others before them are practised on.
+Of the record a7 the scripted model proposes "one of a7", "two of a7" and "three of a7". All pass
+the reviews. An adjustment adopts one pattern, "agreed p-1", from the first proposals of three
+records.
 """
 
 import json
@@ -43,10 +40,21 @@ from mempiler.programs.writing import finalize_memory
 from mempiler.records import Behavior, Query
 from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
 
-from .conftest import behavior, practice_script, section
+from .conftest import behavior_history, pramem_script, prompt_field
 
-PROPOSALS_PER_ROUND = 3
-"""How many proposals the script makes of a record."""
+# The prompts of PraMem, each by the name of its first output field.
+TRIAL = "useful_patterns"
+TRIAL_WITHOUT_THINKING = "predicted_action"
+REFLECTION = "tasks"
+PROPOSALS_WITHOUT_REFLECTION = "proposals"
+# The first review imagines that the records were others, and asks whether a proposal would change.
+PLANS_OF_OTHER_RECORDS = "plans"
+GROUNDEDNESS_REVIEW = "groundedness"
+# The second review invents scenes, and asks in which of them a proposal was made.
+INVENTED_SCENES = "virtual_scenes"
+BLIND_REVIEW = "scene_choices"
+OPEN_REVIEW = "generality"
+ADJUSTMENT = "decisions"
 
 QUESTION = {"question": "video; a clip. Does the user like it?", "options": ["Yes", "No"]}
 
@@ -76,7 +84,10 @@ def record_number(record_id: str) -> int:
 
 
 def actions(count: int, start: int = 1) -> list[Action]:
-    """Return records with consecutive numbers, the first of which is `start`."""
+    """Return the records a1, a2, ...: in "situation-7-x" the user did "action-7-x".
+
+    The first of them has the number `start`.
+    """
     return [
         Action(
             id=f"a{number}",
@@ -91,57 +102,69 @@ def actions(count: int, start: int = 1) -> list[Action]:
 # Rounds of practice
 
 
-def test_each_round_has_six_calls_and_every_fifth_round_an_adjustment(practised: Any) -> None:
-    writing = practised(records=30, rounds=10)
+def test_each_round_has_six_prompts_and_every_fifth_round_an_adjustment(practise: Any) -> None:
+    """A round predicts a past action, and has the proposals that come of it reviewed.
 
-    assert writing.calls == {
-        "useful_patterns": 10,
-        "tasks": 10,
-        "plans": 10,
-        "groundedness": 10,
-        "virtual_scenes": 10,
-        "scene_choices": 10,
-        "decisions": 2,
+    An adjustment turns proposals that agree into lasting experience.
+    """
+    result = practise(rounds=10)
+
+    assert result.calls == {
+        TRIAL: 10,
+        REFLECTION: 10,
+        PLANS_OF_OTHER_RECORDS: 10,
+        GROUNDEDNESS_REVIEW: 10,
+        INVENTED_SCENES: 10,
+        BLIND_REVIEW: 10,
+        ADJUSTMENT: 2,
     }
-    memory = writing.memory
-    assert {proposal.round for proposal in memory.pool} == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-    assert memory.counts == {"pooled": 10 * PROPOSALS_PER_ROUND, "added": 2}
-    # Round 0 stands for the beginning, where the profile is the only pattern.
-    assert memory.adjusted == (0, 5, 10)
-    assert pattern_texts(memory) == ["Ann, 34, nurse", "agreed p-1", "agreed p-2"]
-    # No record waits for practice, although only ten were drawn.
+    # Round 0 stands for the beginning.
+    assert result.memory.adjusted == (0, 5, 10)
+
+
+def test_a_memory_counts_its_rounds_proposals_and_records(practise: Any) -> None:
+    """The scripted model makes three proposals a round, and adopts a pattern every fifth round."""
+    memory = practise(rounds=5, records=30).memory
+
+    assert memory.rounds == 5
+    assert memory.counts == {"pooled": 5 * 3, "added": 1}
+    # The first pattern is the profile.
+    assert pattern_texts(memory) == ["Ann, 34, nurse", "agreed p-1"]
+    # The three proposals that support the pattern have left the pool.
+    assert len(memory.pool) == 5 * 3 - 3
+    # No record waits for practice, although only five were drawn.
     assert memory.practised == 30
     assert memory.waiting == 0
-    assert memory.rounds == 10
 
 
-def test_rounds_between_two_adjustments_see_the_same_experience(practised: Any) -> None:
-    """The pattern "agreed p-1" is adopted after the fifth round, so only later trials see it."""
-    shown_patterns = practised(rounds=10).shown("useful_patterns", "patterns")
+def test_an_adopted_pattern_is_shown_in_later_rounds_alone(practise: Any) -> None:
+    """A trial is the prompt of a round that predicts what the user did; it shows known patterns.
 
+    The scripted model adopts "agreed p-1" after the fifth round, and "agreed p-2" after the tenth.
+    """
+    result = practise(rounds=10)
+
+    shown_patterns = result.prompt_fields(TRIAL, "patterns")
     assert len(shown_patterns) == 10
     for patterns in shown_patterns[:5]:
         assert "agreed p-1" not in patterns
     for patterns in shown_patterns[5:]:
         assert "agreed p-1" in patterns
-    # It was adopted after the last round.
-    assert not any("agreed p-2" in patterns for patterns in shown_patterns)
+        assert "agreed p-2" not in patterns
 
 
-def test_the_memory_does_not_depend_on_which_round_ends_first(practised: Any) -> None:
+def test_the_memory_does_not_depend_on_which_round_ends_first(practise: Any) -> None:
     """Five rounds run at the same time, in threads; `in_order` runs one after another."""
-    concurrent_memory = practised(rounds=10, samples=2).memory
+    concurrent_memory = practise(rounds=10, samples=2).memory
     with in_order():
-        sequential_memory = practised(rounds=10, samples=2).memory
+        sequential_memory = practise(rounds=10, samples=2).memory
 
     assert sequential_memory == concurrent_memory
 
 
-def test_to_finalize_a_memory_whose_records_are_practised_asks_no_model(
-    practised: Any,
-) -> None:
+def test_to_finalize_a_memory_whose_records_are_practised_asks_no_model(practise: Any) -> None:
     """To finalize a memory is to do what waits for the end of the history; here nothing waits."""
-    memory = practised(rounds=10, samples=2).memory
+    memory = practise(rounds=10, samples=2).memory
 
     # Without a language model, a call of it would be an error.
     with dspy.context(lm=None):
@@ -155,108 +178,142 @@ def shown_record_ids(lines: Sequence[str]) -> list[str]:
     return [line.split("]")[0].strip("[") for line in lines]
 
 
-def test_a_trial_sees_the_profile_and_the_records_before_its_target(practised: Any) -> None:
-    """The target is the record whose action is predicted, so the action must not be shown."""
-    writing = practised(rounds=1)
+def test_a_trial_sees_the_profile_and_the_records_before_its_target(practise: Any) -> None:
+    """The target is the record, drawn at random, whose action the model has to predict."""
+    result = practise(rounds=1)
 
-    target = record_number(practised_record_ids(writing.memory)[0])
-    profile_line, *record_lines = writing.shown("useful_patterns", "recent_records")[0].splitlines()
+    [target_id] = practised_record_ids(result.memory)
+    [shown_records] = result.prompt_fields(TRIAL, "recent_records")
+    profile_line, *record_lines = shown_records.splitlines()
     assert profile_line == "[profile:1] profile: Ann, 34, nurse"
-    assert shown_record_ids(record_lines) == [f"a{number}" for number in range(1, target)]
-
-    situation = writing.shown("useful_patterns", "situation")[0]
-    assert situation.endswith(f"user: video; situation-{target}-x")
-    assert f"action-{target}-x" not in writing.texts("useful_patterns")[0]
+    # If the target is a7, these are a1 to a6.
+    earlier_ids = [f"a{number}" for number in range(1, record_number(target_id))]
+    assert shown_record_ids(record_lines) == earlier_ids
 
 
-def test_a_reflection_sees_the_thinking_of_the_trial_and_the_experience(practised: Any) -> None:
-    """The reflection needs to know why the prediction was wrong.
+def test_a_trial_sees_the_situation_of_its_target_and_not_the_action(practise: Any) -> None:
+    """The target is the record whose action the model has to predict."""
+    result = practise(rounds=1)
 
-    Every user begins with some alerts, the common biases of models, and with the profile as a
-    pattern.
-    """
-    thinking = {
-        "useful_patterns": ["nurse"],
-        "useful_alerts": ["mind"],
-        "reasoning": "so",
-        "predicted_action": "x",
+    [target_id] = practised_record_ids(result.memory)
+    target = record_number(target_id)
+    [trial] = result.prompts_of(TRIAL)
+    assert prompt_field(trial, "situation").endswith(f"user: video; situation-{target}-x")
+    assert f"action-{target}-x" not in trial
+
+
+def test_a_reflection_sees_the_thinking_of_the_trial(practise: Any) -> None:
+    """A reflection finds out why the prediction of a trial was wrong."""
+    trial_answer = {
+        "useful_patterns": ["is a nurse"],
+        "useful_alerts": ["mind the hour"],
+        "reasoning": "nurses are tired",
+        "predicted_action": "skipped",
     }
 
-    writing = practised({"useful_patterns": thinking}, rounds=1)
+    result = practise(rounds=1, answers={TRIAL: trial_answer})
 
-    assert writing.shown("tasks", "thinking") == ["nurse\nmind\nso"]
-    shown_patterns = writing.shown("tasks", "pattern_experiences")[0]
-    assert "Ann, 34, nurse" in shown_patterns
-    assert COMMON_BIASES[0] not in shown_patterns
-    shown_alerts = writing.shown("tasks", "alert_experiences")[0]
-    assert COMMON_BIASES[0] in shown_alerts
-    assert "Ann, 34, nurse" not in shown_alerts
+    [thinking] = result.prompt_fields(REFLECTION, "thinking")
+    assert thinking == "is a nurse\nmind the hour\nnurses are tired"
+
+
+def test_a_reflection_sees_the_patterns_and_the_alerts_so_far(practise: Any) -> None:
+    """A user begins with the profile as a pattern, and with alerts to common biases of models."""
+    result = practise(rounds=1)
+
+    [patterns] = result.prompt_fields(REFLECTION, "pattern_experiences")
+    assert "Ann, 34, nurse" in patterns
+    assert COMMON_BIASES[0] not in patterns
+    [alerts] = result.prompt_fields(REFLECTION, "alert_experiences")
+    assert COMMON_BIASES[0] in alerts
+    assert "Ann, 34, nurse" not in alerts
 
 
 @pytest.mark.parametrize(
-    ("output", "counts", "failures"),
+    ("prompt", "counts", "failures"),
     [
         # A trial or a reflection costs its round.
-        ("useful_patterns", {"failed": 10}, 10),
-        ("tasks", {"failed": 10}, 10),
+        pytest.param(TRIAL, {"failed": 10}, 10, id="trial"),
+        pytest.param(REFLECTION, {"failed": 10}, 10, id="reflection"),
         # A review costs the three proposals of its round.
-        ("plans", {"malformed": 10 * PROPOSALS_PER_ROUND}, 10),
-        ("scene_choices", {"malformed": 10 * PROPOSALS_PER_ROUND}, 10),
+        pytest.param(PLANS_OF_OTHER_RECORDS, {"malformed": 10 * 3}, 10, id="groundedness"),
+        pytest.param(BLIND_REVIEW, {"malformed": 10 * 3}, 10, id="generality"),
         # All proposals stay in the pool if none can be adopted.
-        ("decisions", {"pooled": 10 * PROPOSALS_PER_ROUND, "unreadable adjustments": 2}, 2),
+        pytest.param(
+            ADJUSTMENT, {"pooled": 10 * 3, "unreadable adjustments": 2}, 2, id="adjustment"
+        ),
     ],
 )
 def test_an_unreadable_answer_costs_its_step_and_is_counted(
-    practised: Any, output: str, counts: dict[str, int], failures: int
+    practise: Any, prompt: str, counts: dict[str, int], failures: int
 ) -> None:
-    """What cannot be read is lost, but practice goes on, and the user sees how much was lost."""
-    writing = practised({output: "no"}, rounds=10)
+    """What cannot be read is lost, but practice goes on, and the user sees how much was lost.
 
-    assert writing.memory.counts == counts
-    assert len(writing.failures) == failures
-    assert pattern_texts(writing.memory) == ["Ann, 34, nurse"]
-    assert writing.memory.waiting == 0
+    There are ten rounds with three proposals each, and two adjustments. The model answers one of
+    the prompts with a text that has no fields.
+    """
+    result = practise(rounds=10, answers={prompt: "no"})
+
+    assert result.memory.counts == counts
+    assert len(result.failures) == failures
+    # Nothing was adopted beside the profile.
+    assert pattern_texts(result.memory) == ["Ann, 34, nurse"]
+    assert result.memory.waiting == 0
 
 
-def test_proposals_that_cannot_be_carried_out_are_counted_as_invalid(practised: Any) -> None:
-    drafts = [
+def test_proposals_that_cannot_be_carried_out_are_counted_as_invalid(practise: Any) -> None:
+    """At the beginning the only pattern is pattern-1, and four proposals are allowed."""
+    proposals = [
+        {"action": "modify", "experience_id": "pattern-1", "content": "is 35 now"},
+        {"action": "remove", "experience_id": "alert-2"},
+        # Three invalid ones: of an unknown entry, without content, and beyond the limit.
+        {"action": "modify", "experience_id": "pattern-9", "content": "x"},
+        {"action": "add pattern", "content": " "},
+        {"action": "add pattern", "content": "one too many"},
+    ]
+
+    memory = practise(
+        rounds=1, proposals=4, answers={REFLECTION: {"tasks": [], "proposals": proposals}}
+    ).memory
+
+    assert memory.counts == {"invalid": 3, "pooled": 2}
+    modification, removal = memory.pool
+    assert modification.target == "pattern-1"
+    assert removal.target == "alert-2"
+
+
+def test_a_proposal_rests_on_the_practised_record_and_on_those_that_it_names(
+    practise: Any,
+) -> None:
+    """Models spell actions and lists of ids in many ways."""
+    proposals = [
         {
             "action": "modify",
             "experience_id": "pattern-1",
             "content": "is 35 now",
             "record_ids": "[a1]",
         },
-        {
-            "action": "Remove Existing Experience",
-            "experience_id": "alert-2",
-            "content": None,
-        },
-        # Three invalid ones: of an unknown entry, without content, and beyond the limit of four
-        {"action": "modify", "experience_id": "pattern-9", "content": "x"},
-        {"action": "add pattern", "content": " "},
-        {"action": "add pattern", "content": "one too many"},
+        {"action": "Remove Existing Experience", "experience_id": "alert-2", "content": None},
     ]
 
-    memory = practised({"tasks": {"tasks": [], "proposals": drafts}}, rounds=1, proposals=4).memory
+    memory = practise(rounds=1, answers={REFLECTION: {"tasks": [], "proposals": proposals}}).memory
 
-    assert memory.counts == {"invalid": 3, "pooled": 2}
-    # A proposal rests on the practised record, and on those that it names.
-    target_id = practised_record_ids(memory)[0]
+    [practised_id] = practised_record_ids(memory)
     modification, removal = memory.pool
     assert modification.action == "modify"
-    assert modification.target == "pattern-1"
-    assert modification.sources == (target_id, "a1")
+    assert modification.sources == (practised_id, "a1")
     assert removal.action == "remove"
-    assert removal.target == "alert-2"
-    assert removal.sources == (target_id,)
+    assert removal.sources == (practised_id,)
 
 
-def test_without_new_proposals_no_review_and_no_adjustment_is_asked_for(practised: Any) -> None:
-    writing = practised({"tasks": {"tasks": [], "proposals": []}})
+def test_without_new_proposals_no_review_and_no_adjustment_is_asked_for(practise: Any) -> None:
+    """A reflection proposes what to learn from a record, here nothing."""
+    result = practise(rounds=5, answers={REFLECTION: {"tasks": [], "proposals": []}})
 
-    assert writing.calls["decisions"] == 0
-    assert writing.calls["groundedness"] == 0
-    assert writing.memory.rounds == 5
+    assert result.memory.rounds == 5
+    assert result.calls[GROUNDEDNESS_REVIEW] == 0
+    assert result.calls[BLIND_REVIEW] == 0
+    assert result.calls[ADJUSTMENT] == 0
 
 
 @pytest.mark.parametrize(
@@ -272,7 +329,8 @@ def test_a_trial_that_is_repeated_sees_no_record_after_its_target(
 ) -> None:
     """Practice on a record whose answers could not be read is repeated after later records came.
 
-    The trial must not see the later ones: it would know the future.
+    A trial predicts what the user did in the record. If it saw later ones, it would know the
+    future.
     """
     # The memory keeps the newest of its 20 records, of which four fit into 60 tokens.
     memory = ExperienceMemory().with_records(actions(20)).mark_practised(max_tokens=60)
@@ -280,43 +338,40 @@ def test_a_trial_that_is_repeated_sees_no_record_after_its_target(
     failed_actions = actions(count=1, start=record_number(failed_record))
     failed_item = Behavior.from_actions("failed", failed_actions)
     writer = PracticeWriter(PracticeSettings(practice_tokens=60))
-    lm = scripted(practice_script())
+    lm = scripted(pramem_script())
 
     with dspy.context(lm=lm):
         writer.update_with_part(memory, failed_item)
 
-    (trial,) = [text for kind, text in lm.engine.prompts if kind == "useful_patterns"]
-    lines = section(trial, "recent_records").splitlines()
+    [trial] = [text for kind, text in lm.engine.prompts if kind == TRIAL]
+    lines = prompt_field(trial, "recent_records").splitlines()
     assert shown_record_ids(lines) == shown_records
 
 
 def test_a_stored_memory_practises_only_on_records_that_came_since_the_last_practice(
     scripted: Any, store: Any
 ) -> None:
-    # Without adjustments all proposals stay in the pool, where they tell what was practised on.
-    no_adjustment = {"decisions": "-", "changes": []}
-    lm = scripted(practice_script(decisions=no_adjustment))
-    # A profile, and the records a1 to a60 in six items of ten
-    items = behavior(60).items
+    """There are more rounds than records, so that every record is practised on that may be.
 
-    # The records a1 to a30 come first, and later a31 to a60.
-    for part in (items[:4], items[4:]):
+    The first five have too few records before them.
+    """
+    # Without adjustments all proposals stay in the pool, where they tell what was practised on.
+    lm = scripted(pramem_script(decisions={"decisions": "-", "changes": []}))
+    profile_and_first_30_records = behavior_history(records=30).items
+    next_30_records = behavior_history(records=60).items[4:]
+
+    for items in (profile_and_first_30_records, next_30_records):
         # A new program opens the memory, as after a restart.
         memory = pramem(rounds=80, min_history=5).memory(store, "ann", lm=lm)
-        for item in part[:-1]:
+        for item in items[:-1]:
             memory.add(item, remember=False)
-        memory.add(part[-1])
+        memory.add(items[-1])
 
-    written_memory = memory.read()
-    practised_numbers = [record_number(record) for record in practised_record_ids(written_memory)]
-    # There are more rounds than records. The first five records have too few before them.
-    records_of_first_run = list(range(6, 31))
-    records_of_second_run = list(range(31, 61))
-    assert sorted(practised_numbers[:25]) == records_of_first_run
-    assert sorted(practised_numbers[25:]) == records_of_second_run
-    assert written_memory.practised == 60
-    assert written_memory.total == 60
-    assert lm.engine.calls["useful_patterns"] == 25 + 30
+    practised_ids = practised_record_ids(memory.read())
+    practised_numbers = [record_number(record_id) for record_id in practised_ids]
+    assert sorted(practised_numbers[:25]) == list(range(6, 31))
+    assert sorted(practised_numbers[25:]) == list(range(31, 61))
+    assert lm.engine.calls[TRIAL] == 25 + 30
 
 
 # Reviews of proposals. With `needed=9` a change needs nine proposals, so that no adjustment takes
@@ -329,11 +384,10 @@ def first_words_of_pool(memory: ExperienceMemory) -> list[str]:
     return [proposal.content.split()[0] for proposal in memory.pool]
 
 
-def review_answers(output: str, key: str, verdicts: Sequence[Any]) -> dict[str, Any]:
-    """Return a change of the script: verdicts on the proposals r1, r2, ...
+def verdicts_on_proposals(key: str, verdicts: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the verdicts of a review on the proposals r1, r2 and r3.
 
     Args:
-        output: The output field of the review.
         key: The field of a verdict that says whether the proposal passes.
         verdicts: What the review says; it says nothing of a proposal with the verdict "missing".
     """
@@ -341,24 +395,28 @@ def review_answers(output: str, key: str, verdicts: Sequence[Any]) -> dict[str, 
     for number, verdict in enumerate(verdicts, 1):
         if verdict != "missing":
             rows.append({"proposal": f"r{number}", key: verdict})
-    return {output: {output: rows}}
+    return rows
 
 
 @pytest.mark.parametrize(
     ("verdicts", "passing", "counts"),
     [
-        ((True, False, "Yes"), ["one", "three"], {"pooled": 2, "ungrounded": 1}),
-        ((True, "missing", True), ["one", "three"], {"pooled": 2, "malformed": 1}),
-        ((True, "perhaps", None), ["one"], {"pooled": 1, "malformed": 2}),
+        ([True, False, "Yes"], ["one", "three"], {"pooled": 2, "ungrounded": 1}),
+        ([True, "missing", True], ["one", "three"], {"pooled": 2, "malformed": 1}),
+        ([True, "perhaps", None], ["one"], {"pooled": 1, "malformed": 2}),
     ],
 )
 def test_a_proposal_passes_that_clearly_depends_on_the_records(
-    practised: Any, verdicts: tuple[Any, ...], passing: list[str], counts: dict[str, int]
+    practise: Any, verdicts: list[Any], passing: list[str], counts: dict[str, int]
 ) -> None:
-    """The groundedness review asks whether a proposal would change if the records were others."""
-    answers = review_answers("groundedness", "sensitive", verdicts)
+    """The groundedness review asks whether a proposal would change if the records were others.
 
-    memory = practised(answers, rounds=1, needed=9, blind=False).memory
+    There are three proposals, which begin with "one", "two" and "three".
+    """
+    review = {"groundedness": verdicts_on_proposals("sensitive", verdicts)}
+
+    # An adjustment would need nine proposals, so that those that pass stay in the pool.
+    memory = practise(rounds=1, needed=9, blind=False, answers={GROUNDEDNESS_REVIEW: review}).memory
 
     assert first_words_of_pool(memory) == passing
     assert memory.counts == counts
@@ -370,56 +428,62 @@ def test_a_proposal_passes_that_clearly_depends_on_the_records(
     ("verdicts", "passing", "counts"),
     [
         # Whatever is not general is counted as specific.
-        ((True, False, True), ["one", "three"], {"pooled": 2, "specific": 1}),
-        ((0.5, "no", "true"), ["three"], {"pooled": 1, "malformed": 1, "specific": 1}),
+        ([True, False, True], ["one", "three"], {"pooled": 2, "specific": 1}),
+        ([0.5, "no", "true"], ["three"], {"pooled": 1, "malformed": 1, "specific": 1}),
     ],
 )
 def test_a_proposal_passes_that_is_clearly_general(
-    practised: Any, verdicts: tuple[Any, ...], passing: list[str], counts: dict[str, int]
+    practise: Any, verdicts: list[Any], passing: list[str], counts: dict[str, int]
 ) -> None:
-    """A general proposal holds in other scenes too.
+    """A general proposal holds in other scenes too, which the reviewer has to say clearly.
 
-    The reviewer has to say so clearly; any other verdict rejects the proposal.
+    There are three proposals, which begin with "one", "two" and "three".
     """
-    answers = review_answers("generality", "general", verdicts)
+    review = {"generality": verdicts_on_proposals("general", verdicts)}
 
-    memory = practised(answers, rounds=1, needed=9, blind=False).memory
+    # An adjustment would need nine proposals, so that those that pass stay in the pool.
+    memory = practise(rounds=1, needed=9, blind=False, answers={OPEN_REVIEW: review}).memory
 
     assert first_words_of_pool(memory) == passing
     assert memory.counts == counts
     assert memory.failed_items == ()
 
 
-def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised: Any) -> None:
+def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practise: Any) -> None:
     """The failed items of a memory are those that wait for another try."""
-    answers = review_answers("groundedness", "sensitive", ("perhaps", None, "missing"))
+    review = {"groundedness": verdicts_on_proposals("sensitive", ["perhaps", None, "missing"])}
 
-    memory = practised(answers, rounds=1).memory
+    memory = practise(rounds=1, answers={GROUNDEDNESS_REVIEW: review}).memory
 
     assert memory.counts == {"malformed": 3}
     assert len(memory.failed_items) == 1
 
 
-def test_generality_is_only_asked_of_grounded_proposals(practised: Any) -> None:
-    """The second review costs less if it is not asked about what the first has rejected."""
-    only_the_second = review_answers("groundedness", "sensitive", (False, True, False))
+def test_generality_is_only_asked_of_grounded_proposals(practise: Any) -> None:
+    """The second review costs less if it is not asked about what the first has rejected.
 
-    writing = practised(only_the_second, rounds=1, blind=False)
+    Of the three proposals only the second, "two of ...", is grounded in the records.
+    """
+    review = {"groundedness": verdicts_on_proposals("sensitive", [False, True, False])}
 
-    (proposals,) = writing.shown("generality", "proposals")
+    result = practise(rounds=1, blind=False, answers={GROUNDEDNESS_REVIEW: review})
+
+    [proposals] = result.prompt_fields(OPEN_REVIEW, "proposals")
     assert "two of" in proposals
     assert "one of" not in proposals
     assert "three of" not in proposals
 
 
-def test_long_scenes_are_cut_in_the_prompts_on_generality(practised: Any) -> None:
-    """A scene is the situation of a record, and some of them are long texts."""
-    # Of a true scene like "video; situation-7-x" eight characters stay.
-    writing = practised(rounds=1, scene_chars=8, blind=False)
+def test_long_scenes_are_cut_in_the_prompts_on_generality(practise: Any) -> None:
+    """A scene is the situation of a record, such as "video; situation-7-x".
 
-    situation = writing.shown("virtual_scenes", "situation")[0]
+    Some of them are long texts, and `scene_chars` says how many characters of them stay.
+    """
+    result = practise(rounds=1, scene_chars=8, blind=False)
+
+    [situation] = result.prompt_fields(INVENTED_SCENES, "situation")
     assert situation.splitlines()[0] == "video; s..."
-    candidates = writing.shown("generality", "candidates")[0]
+    [candidates] = result.prompt_fields(OPEN_REVIEW, "candidates")
     assert candidates.startswith("A. video; s...\n")
 
 
@@ -435,7 +499,7 @@ def scenes_by_letter(review_prompt: str) -> dict[str, str]:
 
     The prompt has a line for each: "A. video; situation-7-x".
     """
-    lines = section(review_prompt, "candidates").splitlines()
+    lines = prompt_field(review_prompt, "candidates").splitlines()
     return dict(line.split(". ", 1) for line in lines)
 
 
@@ -453,61 +517,63 @@ def letter_of_true_scene(review_prompt: str) -> str:
     return true_letters[0]
 
 
-def test_a_blind_review_shows_one_true_scene_among_the_invented_ones(practised: Any) -> None:
+def test_a_blind_review_shows_one_true_scene_among_the_invented_ones(practise: Any) -> None:
+    """The reviewer guesses from a proposal in which scene the user was: the true scene.
+
+    A proposal that gives it away holds in no other scene, so it is rejected.
+    """
     invented_scenes = ["video; a concert", "video; a football match", "video; a recipe"]
 
-    writing = practised(
-        {"virtual_scenes": {"virtual_scenes": invented_scenes}},
+    result = practise(
         rounds=10,
-        virtual_scenes=len(invented_scenes),
+        virtual_scenes=3,
+        answers={INVENTED_SCENES: {"virtual_scenes": invented_scenes}},
     )
 
-    review_prompts = writing.texts("scene_choices")
+    review_prompts = result.prompts_of(BLIND_REVIEW)
     assert len(review_prompts) == 10
     for review_prompt in review_prompts:
-        true_letter = letter_of_true_scene(review_prompt)
-        other_scenes = [
-            scene
-            for letter, scene in scenes_by_letter(review_prompt).items()
-            if letter != true_letter
-        ]
-        assert sorted(other_scenes) == invented_scenes
+        scenes = scenes_by_letter(review_prompt)
+        scenes.pop(letter_of_true_scene(review_prompt))
+        assert sorted(scenes.values()) == invented_scenes
 
 
 def test_the_true_scene_of_a_blind_review_is_the_situation_of_the_practised_record(
-    practised: Any,
+    practise: Any,
 ) -> None:
-    writing = practised(rounds=1)
+    """A blind review shows the true scene, in which the user was, among invented ones."""
+    result = practise(rounds=1)
 
-    [record_id] = practised_record_ids(writing.memory)
-    [review_prompt] = writing.texts("scene_choices")
+    [record_id] = practised_record_ids(result.memory)
+    [review_prompt] = result.prompts_of(BLIND_REVIEW)
     true_scene = scenes_by_letter(review_prompt)[letter_of_true_scene(review_prompt)]
     assert true_scene == f"video; situation-{record_number(record_id)}-x"
 
 
-def test_a_blind_review_shows_seven_invented_scenes_by_default(practised: Any) -> None:
-    [review_prompt] = practised(rounds=1).texts("scene_choices")
+def test_a_blind_review_shows_seven_invented_scenes_by_default(practise: Any) -> None:
+    """They stand beside the true scene, in which the user was."""
+    result = practise(rounds=1)
 
-    number_of_true_scenes = 1
-    assert len(scenes_by_letter(review_prompt)) == number_of_true_scenes + 7
+    [review_prompt] = result.prompts_of(BLIND_REVIEW)
+    assert len(scenes_by_letter(review_prompt)) == 1 + 7
 
 
-def test_the_true_scene_does_not_have_the_same_letter_in_every_round(practised: Any) -> None:
-    """A reviewer must not learn the true scene from its place."""
-    review_prompts = practised(rounds=10).texts("scene_choices")
+def test_the_true_scene_does_not_have_the_same_letter_in_every_round(practise: Any) -> None:
+    """A blind review shows it among invented scenes; no reviewer must know it by its place."""
+    result = practise(rounds=10)
 
-    letters = {letter_of_true_scene(review_prompt) for review_prompt in review_prompts}
+    letters = {letter_of_true_scene(prompt) for prompt in result.prompts_of(BLIND_REVIEW)}
     assert len(letters) > 3
 
 
-def test_the_places_of_the_true_scenes_are_the_same_in_a_second_run(practised: Any) -> None:
+def test_the_places_of_the_true_scenes_are_the_same_in_a_second_run(practise: Any) -> None:
     """The places are drawn with the seed of the settings, so a run can be repeated."""
-    first_run = practised(rounds=10)
-    second_run = practised(rounds=10)
+    first_run = practise(rounds=10)
+    second_run = practise(rounds=10)
 
     # Rounds run concurrently, so only the order of the prompts may differ.
-    first_candidates = sorted(first_run.shown("scene_choices", "candidates"))
-    second_candidates = sorted(second_run.shown("scene_choices", "candidates"))
+    first_candidates = sorted(first_run.prompt_fields(BLIND_REVIEW, "candidates"))
+    second_candidates = sorted(second_run.prompt_fields(BLIND_REVIEW, "candidates"))
     assert first_candidates == second_candidates
 
 
@@ -515,38 +581,41 @@ def test_the_places_of_the_true_scenes_are_the_same_in_a_second_run(practised: A
     ("choices", "passing", "counts"),
     [
         (
-            ("several", "TRUE", "OTHER"),
+            ["several", "TRUE", "OTHER"],
             ["one", "three"],
             {"pooled": 2, "specific": 1},
         ),
         (
-            ("Situation TRUE", "[OTHER]", "Several."),
+            ["Situation TRUE", "[OTHER]", "Several."],
             ["two", "three"],
             {"pooled": 2, "specific": 1},
         ),
         (
-            ("Z", "none", "perhaps OTHER"),
+            ["Z", "none", "perhaps OTHER"],
             [],
             {"malformed": 3},
         ),
     ],
 )
 def test_a_proposal_by_which_a_reviewer_finds_the_true_scene_is_too_specific(
-    practised: Any, choices: tuple[str, ...], passing: list[str], counts: dict[str, int]
+    practise: Any, choices: list[str], passing: list[str], counts: dict[str, int]
 ) -> None:
-    """The reviewer says for each of three proposals which of the scenes A, B, ... it is about."""
+    """The reviewer says for each of three proposals which of the scenes A, B, ... it is about.
 
-    def choose_scenes(text: str, n: int) -> dict[str, Any]:
+    The proposals begin with "one", "two" and "three".
+    """
+
+    def choose_scenes(prompt: str, n: int) -> dict[str, Any]:
         """Put the letter of the true scene for TRUE, and that of an invented one for OTHER."""
-        true_letter = letter_of_true_scene(text)
+        true_letter = letter_of_true_scene(prompt)
         other_letter = "A" if true_letter != "A" else "B"
-        rows: list[dict[str, str]] = []
-        for number, choice in enumerate(choices, 1):
-            answer = choice.replace("TRUE", true_letter).replace("OTHER", other_letter)
-            rows.append({"proposal": f"r{number}", "situation": answer})
-        return {"scene_choices": rows}
+        answers = [
+            choice.replace("TRUE", true_letter).replace("OTHER", other_letter) for choice in choices
+        ]
+        return {"scene_choices": verdicts_on_proposals("situation", answers)}
 
-    memory = practised({"scene_choices": choose_scenes}, rounds=1, needed=9).memory
+    # An adjustment would need nine proposals, so that those that pass stay in the pool.
+    memory = practise(rounds=1, needed=9, answers={BLIND_REVIEW: choose_scenes}).memory
 
     assert first_words_of_pool(memory) == passing
     assert memory.counts == counts
@@ -563,49 +632,67 @@ class Answer(NamedTuple):
 
 
 def answer_after_practice(scripted: Any, two_step: bool) -> Answer:
-    """Practise on 30 records, and ask a question after one more record, a40."""
-    lm = scripted(practice_script())
-    program = pramem(two_step=two_step)
-    recent_items = behavior(40).items[-1:]
+    """Practise on the records a1 to a30, and ask a question when a31 to a40 have come, too."""
+    lm = scripted(pramem_script())
+    program = pramem(rounds=5, two_step=two_step)
+    newest_batch = behavior_history(records=40).items[-1]
     with dspy.context(lm=lm):
-        prediction = program(history=behavior(30), recent=recent_items, **QUESTION)
+        prediction = program(
+            history=behavior_history(records=30), recent=[newest_batch], **QUESTION
+        )
     _, prompt = lm.engine.prompts[-1]
     return Answer(prediction, prompt)
 
 
 @pytest.mark.parametrize("two_step", [False, True])
-def test_the_answer_prompt_shows_the_newest_records_and_no_proposal(
+def test_the_answer_prompt_shows_the_profile_and_the_newest_records(
     scripted: Any, two_step: bool
 ) -> None:
-    """A proposal is not confirmed, so an answer must not rest on it."""
+    """The newest record is a40."""
     prediction, prompt = answer_after_practice(scripted, two_step)
 
     assert prediction.answer == "Yes"
-    lines = section(prompt, "records").splitlines()
-    assert lines[0].startswith("[profile:1]")
+    lines = prompt_field(prompt, "records").splitlines()
+    assert lines[0] == "[profile:1] profile: Ann, 34, nurse"
     assert lines[-1].endswith("video; situation-40-x => action-40-x")
 
-    # Three of the proposals of five rounds were adopted, and the others wait in the pool.
-    assert len(prediction.memory.pool) == 5 * PROPOSALS_PER_ROUND - 3
-    assert "one of a" not in prompt
+
+@pytest.mark.parametrize("two_step", [False, True])
+def test_the_answer_prompt_shows_no_proposal(scripted: Any, two_step: bool) -> None:
+    """A proposal waits in the pool to be confirmed, so an answer must not rest on it.
+
+    Here are those of five rounds, "one of a7", "two of a7" and so on.
+    """
+    prediction, prompt = answer_after_practice(scripted, two_step)
+
+    proposals = [waiting.content for waiting in prediction.memory.pool]
+    # Three of the fifteen proposals were adopted as a pattern.
+    assert len(proposals) == 15 - 3
+    for text in proposals:
+        assert text not in prompt
 
 
 def test_the_answer_prompt_of_two_steps_shows_patterns_and_alerts_in_their_own_fields(
     scripted: Any,
 ) -> None:
-    """With `two_step` the model first says which experience is relevant, and then answers."""
+    """With `two_step` the model first says which experience is relevant, and then answers.
+
+    The first pattern is the profile, and the second was adopted in practice. The first alerts are
+    the common biases of models.
+    """
     prompt = answer_after_practice(scripted, two_step=True).prompt
 
-    assert json.loads(section(prompt, "patterns")) == ["Ann, 34, nurse", "agreed p-1"]
-    assert sorted(json.loads(section(prompt, "alerts"))) == sorted(COMMON_BIASES)
+    assert json.loads(prompt_field(prompt, "patterns")) == ["Ann, 34, nurse", "agreed p-1"]
+    assert sorted(json.loads(prompt_field(prompt, "alerts"))) == sorted(COMMON_BIASES)
 
 
 def test_the_answer_prompt_of_one_step_shows_patterns_and_alerts_under_headings(
     scripted: Any,
 ) -> None:
+    """The first pattern is the profile, and the second was adopted in practice."""
     prompt = answer_after_practice(scripted, two_step=False).prompt
 
-    lines = section(prompt, "context").splitlines()
+    lines = prompt_field(prompt, "context").splitlines()
     alerts_start = lines.index("Mistakes that you tend to make about this user and must avoid:")
     assert lines[0] == "What earlier records have shown about this user:"
     # A line is "[pattern-1] Ann, 34, nurse".
@@ -621,38 +708,42 @@ def test_the_answer_prompt_of_one_step_shows_patterns_and_alerts_under_headings(
 @pytest.mark.parametrize(
     ("settings", "missing", "additional"),
     [
-        ({"deep_thinking": False}, {"useful_patterns"}, {"predicted_action"}),
-        ({"reflection": False}, {"tasks"}, {"proposals"}),
-        ({"consensus": False}, {"decisions"}, set()),
-        ({"groundedness": False}, {"plans", "groundedness"}, set()),
-        ({"generalizability": False}, {"virtual_scenes", "scene_choices"}, set()),
-        ({"blind": False}, {"scene_choices"}, {"generality"}),
+        ({"deep_thinking": False}, {TRIAL}, {TRIAL_WITHOUT_THINKING}),
+        ({"reflection": False}, {REFLECTION}, {PROPOSALS_WITHOUT_REFLECTION}),
+        ({"consensus": False}, {ADJUSTMENT}, set()),
+        ({"groundedness": False}, {PLANS_OF_OTHER_RECORDS, GROUNDEDNESS_REVIEW}, set()),
+        ({"generalizability": False}, {INVENTED_SCENES, BLIND_REVIEW}, set()),
+        ({"blind": False}, {BLIND_REVIEW}, {OPEN_REVIEW}),
     ],
 )
 def test_a_part_that_is_switched_off_asks_none_of_its_prompts_and_changes_no_other(
-    practised: Any, settings: dict[str, bool], missing: set[str], additional: set[str]
+    practise: Any, settings: dict[str, bool], missing: set[str], additional: set[str]
 ) -> None:
-    full = practised(rounds=5)
-    ablated = practised(rounds=5, **settings)
+    """The paper measures what each part of PraMem is worth by leaving it out."""
+    full = practise(rounds=5)
+    ablated = practise(rounds=5, **settings)
 
     assert set(ablated.calls) == (set(full.calls) - missing) | additional
-    assert ablated.memory.counts["pooled"] == 5 * PROPOSALS_PER_ROUND
+    # Three proposals of each round
+    assert ablated.memory.counts["pooled"] == 5 * 3
     # These prompts depend on the records alone, so that they are the same.
-    for output in {"plans", "virtual_scenes"} - missing:
-        assert sorted(ablated.texts(output)) == sorted(full.texts(output))
+    for output in {PLANS_OF_OTHER_RECORDS, INVENTED_SCENES} - missing:
+        assert sorted(ablated.prompts_of(output)) == sorted(full.prompts_of(output))
 
 
-def test_without_deep_thinking_a_reflection_sees_no_thinking(practised: Any) -> None:
-    writing = practised(deep_thinking=False)
+def test_without_deep_thinking_a_reflection_sees_no_thinking(practise: Any) -> None:
+    """The trial then gives a prediction alone, and no reasons."""
+    result = practise(rounds=1, deep_thinking=False)
 
-    assert writing.shown("tasks", "thinking")[0] == ""
+    assert result.prompt_fields(REFLECTION, "thinking") == [""]
 
 
-def test_without_reflection_proposals_are_made_without_thinking(practised: Any) -> None:
+def test_without_reflection_proposals_are_made_without_thinking(practise: Any) -> None:
     """Proposals then rest on the outcome of the trial alone."""
-    writing = practised(reflection=False)
+    result = practise(rounds=1, reflection=False)
 
-    assert "thinking" not in writing.texts("proposals")[0]
+    [prompt] = result.prompts_of(PROPOSALS_WITHOUT_REFLECTION)
+    assert "thinking" not in prompt
 
 
 # Samples: the records that are drawn for practice, each with what is shown of it. A run of practice
@@ -756,6 +847,10 @@ ANY_TWO_RUNS = st.one_of(TWO_UNIFORM_RUNS, TWO_RECENCY_RUNS)
 def test_a_run_draws_new_records_that_have_enough_records_before_them(
     runs: tuple[PracticeRun, PracticeRun],
 ) -> None:
+    """A run of practice draws records at random, and predicts what the user did in each.
+
+    New are those that came since the run before.
+    """
     for run in runs:
         for target_number in target_numbers(run.samples):
             assert run.earlier_record_count < target_number <= run.record_count
@@ -804,84 +899,124 @@ def test_recency_weighting_draws_as_many_samples_as_wanted(
 
 
 def test_fewer_rounds_draw_the_first_of_the_same_samples() -> None:
-    """So a longer run goes through the rounds of a shorter one, and then further."""
+    """A sample is a record that the model practises on, drawn at random; each round has one.
+
+    So a longer run goes through the rounds of a shorter one, and then further.
+    """
     memory = ExperienceMemory().with_records(actions(50))
 
     samples_of_30_rounds = draw(memory, rounds=30, seed=3)
+    samples_of_10_rounds = draw(memory, rounds=10, seed=3)
+    samples_of_another_seed = draw(memory, rounds=10, seed=4)
 
-    assert draw(memory, rounds=10, seed=3) == samples_of_30_rounds[:10]
-    assert draw(memory, rounds=10, seed=4) != samples_of_30_rounds[:10]
+    assert samples_of_10_rounds == samples_of_30_rounds[:10]
+    assert samples_of_another_seed != samples_of_10_rounds
 
 
-def actions_with_questions() -> list[Action]:
-    """Return nine records: a1 has no question, a2 one, a3 two, a4 none again, and so on."""
-    questions = ("Like it?", "Share it?")
-    return [
-        action.model_copy(update={"questions": questions[: position % 3]})
-        for position, action in enumerate(actions(9))
-    ]
+def record(record_id: str, questions: tuple[str, ...] | None = None) -> Action:
+    """Return a record of a user who liked a song, with the questions of a benchmark on it."""
+    return Action(
+        id=record_id, scene="music", situation="a song", action="liked", questions=questions
+    )
 
 
 def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
-    """Some benchmarks ask questions about each record, such as "Like it?"; a trial answers them."""
-    memory = ExperienceMemory().with_records(actions_with_questions())
+    """Practice answers the questions that a benchmark asks about a record."""
+    records = [
+        record("a1", questions=("Like it?",)),
+        record("a2", questions=()),
+        record("a3", questions=("Like it?", "Share it?")),
+        record("a4", questions=()),
+    ]
+    memory = ExperienceMemory().with_records(records)
 
+    # A record is only drawn if another one comes before it, which excludes a1.
     samples = draw(memory, rounds=9, min_history=1)
 
-    assert sorted(target_numbers(samples)) == [2, 3, 5, 6, 8, 9]
+    assert [sample.target.id for sample in samples] == ["a3"]
 
 
-def test_a_sample_carries_the_questions_of_its_target() -> None:
-    """A trial is shown the situation with the questions, and the reflection the exercise.
+def sample_of_record_with_questions() -> Sample:
+    """Return the sample whose target is the record a2, with the questions "Like it?" and so on."""
+    records = [record("a1"), record("a2", questions=("Like it?", "Share it?"))]
+    (sample,) = draw(ExperienceMemory().with_records(records), rounds=1, min_history=1)
+    return sample
 
-    A review of generality is shown the true scene, cut to a number of characters.
-    """
-    memory = ExperienceMemory().with_records(actions_with_questions())
 
-    samples = draw(memory, rounds=9, min_history=1)
-    (sample,) = [sample for sample in samples if sample.target.id == "a3"]
+def test_a_trial_is_shown_the_situation_with_the_questions_of_its_target() -> None:
+    """A trial predicts what the user did in a record, the target. It may not see the action."""
+    sample = sample_of_record_with_questions()
 
-    _, *questions_of_situation = sample.situation.splitlines()
-    assert questions_of_situation == ["1. Like it?", "2. Share it?"]
-    assert sample.exercise.splitlines() == [
-        sample.target.turn().line(),
+    assert sample.situation.splitlines() == [
+        "[a2] user: music; a song",
         "1. Like it?",
         "2. Share it?",
     ]
-    assert sample.true_scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
-    assert sample.true_scene(5) == "video... 1. Like it? 2. Share it?"
+
+
+def test_a_reflection_is_shown_the_action_and_the_questions_of_its_target() -> None:
+    """A reflection compares the prediction with what the user did in the record, the target."""
+    sample = sample_of_record_with_questions()
+
+    assert sample.exercise.splitlines() == [
+        "[a2] user: music; a song => liked",
+        "1. Like it?",
+        "2. Share it?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("max_chars", "scene"),
+    [
+        (100, "music; a song 1. Like it? 2. Share it?"),
+        (5, "music... 1. Like it? 2. Share it?"),
+    ],
+)
+def test_a_review_of_generality_is_shown_the_scene_cut_short_and_all_questions(
+    max_chars: int, scene: str
+) -> None:
+    """The review asks whether a proposal holds in other scenes, too.
+
+    The record is of the scene "music", its situation is "a song", and it has two questions.
+    """
+    assert sample_of_record_with_questions().true_scene(max_chars) == scene
 
 
 def test_the_situation_of_a_record_without_questions_is_one_line() -> None:
-    memory = ExperienceMemory().with_records(actions(9))
+    """Most benchmarks have no questions on records."""
+    records = [record("a1"), record("a2")]
 
-    sample = draw(memory, rounds=9, min_history=1)[0]
+    (sample,) = draw(ExperienceMemory().with_records(records), rounds=1, min_history=1)
 
-    assert sample.situation.count("\n") == 0
+    assert sample.situation == "[a2] user: music; a song"
 
 
 # Adjustment of the experience
 
 
-def memory_with_pool(size: int = 6) -> ExperienceMemory:
-    """Return a memory with a pattern, an alert, and a pool of proposals p-1, p-2, ...
+def proposal(number: int, sources: tuple[str, ...]) -> Proposal:
+    """Return the proposal p-1, p-2, ... of a new pattern, which rests on some records."""
+    return Proposal(id=f"p-{number}", action="add pattern", content=f"p {number}", sources=sources)
 
-    The proposal p-1 says "said 1" and rests on the records r1 and "all".
+
+def memory_with_pool(*pool: Proposal) -> ExperienceMemory:
+    """Return a memory with the pattern "Likes jazz", the alert "I overrate likes", and a pool.
+
+    Their ids are pattern-1 and alert-1. They rest on the records a1 and a2.
     """
     memory = ExperienceMemory().with_initial_entry("pattern", "Likes jazz", ("a1",))
     memory = memory.with_initial_entry("alert", "I overrate likes", ("a2",))
-    pool = tuple(
-        Proposal(
-            id=f"p-{number}",
-            action="add pattern",
-            # Proposals are tidied when they are adopted.
-            content=f"said  {number} ",
-            trigger="t",
-            sources=(f"r{number}", "all"),
-        )
-        for number in range(1, size + 1)
+    return memory.replace(pool=pool, issued={**memory.issued, "p": len(pool)})
+
+
+def memory_with_four_proposals() -> ExperienceMemory:
+    """Return a `memory_with_pool` of the proposals p-1 to p-4, each of another record."""
+    return memory_with_pool(
+        proposal(1, sources=("r1",)),
+        proposal(2, sources=("r2",)),
+        proposal(3, sources=("r3",)),
+        proposal(4, sources=("r4",)),
     )
-    return memory.replace(pool=pool, issued={**memory.issued, "p": size})
 
 
 TWO_PROPOSALS = ["p-1", "p-2"]
@@ -894,20 +1029,26 @@ def test_a_pattern_that_three_proposals_support_is_adopted_and_they_leave_the_po
 
     The new pattern rests on all records of its supporters.
     """
-    memory = memory_with_pool(6)
+    left_over = proposal(2, sources=("r2",))
+    memory = memory_with_pool(
+        proposal(1, sources=("r1", "r9")),
+        left_over,
+        proposal(3, sources=("r3", "r9")),
+        proposal(4, sources=("r4",)),
+    )
     addition = ExperienceChange(
-        action="add pattern", text="Skips ads", proposal_ids=["p-1", "p-3", "p-5"]
+        action="add pattern", text="Skips ads", proposal_ids=["p-1", "p-3", "p-4"]
     )
 
     adjusted_memory = apply_changes(memory, [addition], PracticeSettings())
 
-    new_pattern = adjusted_memory.patterns[-1]
+    old_pattern, new_pattern = adjusted_memory.patterns
+    assert old_pattern.text == "Likes jazz"
     assert new_pattern.id == "pattern-2"
     assert new_pattern.text == "Skips ads"
-    assert new_pattern.sources == ("r1", "all", "r3", "r5")
-    assert new_pattern.support == ("p-1", "p-3", "p-5")
-    assert [proposal.id for proposal in adjusted_memory.pool] == ["p-2", "p-4", "p-6"]
-    assert set(adjusted_memory.pool) <= set(memory.pool)
+    assert new_pattern.sources == ("r1", "r9", "r3", "r4")
+    assert new_pattern.support == ("p-1", "p-3", "p-4")
+    assert adjusted_memory.pool == (left_over,)
     assert adjusted_memory.counts == {"added": 1}
 
 
@@ -989,9 +1130,10 @@ def test_a_change_without_what_it_needs_is_refused_and_counted(
 ) -> None:
     """A model may invent proposals or entries, so a change is checked before it is carried out.
 
-    It needs three different proposals of the pool, a text, and an entry that exists.
+    It needs three different proposals of the pool, a text, and an entry that exists. Here the pool
+    has p-1 to p-4, and the entries are pattern-1 and alert-1.
     """
-    memory = memory_with_pool()
+    memory = memory_with_four_proposals()
 
     adjusted_memory = apply_changes(memory, [change], PracticeSettings())
 
@@ -1006,52 +1148,57 @@ def test_three_proposals_of_one_record_support_a_change_only_if_that_is_set(
     distinct_records: bool, outcome: str
 ) -> None:
     """By default they count as one, or else a single record could have an experience adopted."""
-    memory = memory_with_pool()
-    pool_of_one_record = tuple(
-        proposal.model_copy(update={"sources": ("r1",)}) for proposal in memory.pool
+    memory = memory_with_pool(
+        proposal(1, sources=("r1",)),
+        proposal(2, sources=("r1",)),
+        proposal(3, sources=("r1",)),
     )
-    memory = memory.replace(pool=pool_of_one_record)
-    addition = ExperienceChange(action="add pattern", text="x", proposal_ids=THREE_PROPOSALS)
+    addition = ExperienceChange(action="add pattern", text="x", proposal_ids=["p-1", "p-2", "p-3"])
+    settings = PracticeSettings(distinct_records=distinct_records)
 
-    adjusted_memory = apply_changes(
-        memory, [addition], PracticeSettings(distinct_records=distinct_records)
-    )
+    adjusted_memory = apply_changes(memory, [addition], settings)
 
     assert adjusted_memory.counts == {outcome: 1}
 
 
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording() -> None:
+    """The entry pattern-1 says "Likes jazz", which the record a1 has shown."""
+    memory = memory_with_four_proposals()
     modification = ExperienceChange(
         action="modify",
         experience_id="pattern-1",
         text="Likes slow jazz",
-        proposal_ids=THREE_PROPOSALS,
+        proposal_ids=["p-1", "p-2", "p-3"],
     )
 
-    adjusted_memory = apply_changes(memory_with_pool(), [modification], PracticeSettings())
+    adjusted_memory = apply_changes(memory, [modification], PracticeSettings())
 
     (pattern,) = adjusted_memory.patterns
     assert pattern.id == "pattern-1"
     assert pattern.text == "Likes slow jazz"
     assert pattern.earlier == ("Likes jazz",)
-    assert pattern.sources == ("a1", "r1", "all", "r2", "r3")
+    assert pattern.sources == ("a1", "r1", "r2", "r3")
 
 
 @pytest.mark.parametrize("action", ["downgrade", "remove", "Delete existing experience"])
 def test_an_entry_that_is_downgraded_or_removed_goes_back_to_the_pool(action: str) -> None:
-    """It is a proposal again, so later records can support it once more."""
+    """It is a proposal again, so later records can support it once more.
+
+    The entry alert-1 says "I overrate likes", which the record a2 has shown.
+    """
+    memory = memory_with_four_proposals()
     change = ExperienceChange.model_validate(
-        {"action": action, "experience_id": "alert-1", "proposal_ids": THREE_PROPOSALS}
+        {"action": action, "experience_id": "alert-1", "proposal_ids": ["p-1", "p-2", "p-3"]}
     )
 
-    adjusted_memory = apply_changes(memory_with_pool(6), [change], PracticeSettings())
+    adjusted_memory = apply_changes(memory, [change], PracticeSettings())
 
     assert adjusted_memory.alerts == ()
-    proposal = adjusted_memory.pool[-1]
-    assert proposal.id == "p-7"
-    assert proposal.action == "add alert"
-    assert proposal.content == "I overrate likes"
-    assert proposal.sources == ("a2",)
+    new_proposal = adjusted_memory.pool[-1]
+    assert new_proposal.id == "p-5"
+    assert new_proposal.action == "add alert"
+    assert new_proposal.content == "I overrate likes"
+    assert new_proposal.sources == ("a2",)
     assert adjusted_memory.counts == {"downgraded": 1}
 
 
@@ -1064,11 +1211,12 @@ def test_a_model_is_told_to_downgrade_entries_in_place_of_removing_them() -> Non
 
 def test_a_pattern_that_is_known_already_gets_more_support_and_is_not_repeated() -> None:
     """ "likes  jazz" is the known pattern "Likes jazz" in another spelling."""
+    memory = memory_with_four_proposals()
     addition = ExperienceChange(
-        action="add pattern", text="likes  jazz", proposal_ids=THREE_PROPOSALS
+        action="add pattern", text="likes  jazz", proposal_ids=["p-1", "p-2", "p-3"]
     )
 
-    adjusted_memory = apply_changes(memory_with_pool(), [addition], PracticeSettings())
+    adjusted_memory = apply_changes(memory, [addition], PracticeSettings())
 
     (pattern,) = adjusted_memory.patterns
     assert pattern.text == "Likes jazz"
@@ -1077,19 +1225,24 @@ def test_a_pattern_that_is_known_already_gets_more_support_and_is_not_repeated()
 
 
 def test_without_consensus_every_proposal_is_carried_out() -> None:
-    """By consensus several proposals have to agree; the paper also measures PraMem without it."""
-    memory = memory_with_pool(2)
-    removal = Proposal(id="p-3", action="remove", target="alert-1")
-    # The entry is gone by then.
-    late_modification = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
-    memory = memory.replace(pool=(*memory.pool, removal, late_modification))
+    """By consensus several proposals have to agree; the paper also measures PraMem without it.
+
+    At the beginning the memory has the pattern "Likes jazz" and the alert alert-1.
+    """
+    memory = memory_with_pool(
+        Proposal(id="p-1", action="add pattern", content="Skips  ads "),
+        Proposal(id="p-2", action="remove", target="alert-1"),
+        # The entry is gone by then.
+        Proposal(id="p-3", action="modify", target="alert-1", content="too late"),
+    )
 
     adjusted_memory = adopt_all_proposals(memory, PracticeSettings(consensus=False))
 
-    assert pattern_texts(adjusted_memory) == ["Likes jazz", "said 1", "said 2"]
+    # Spaces are tidied.
+    assert pattern_texts(adjusted_memory) == ["Likes jazz", "Skips ads"]
     assert adjusted_memory.alerts == ()
     assert adjusted_memory.pool == ()
-    assert adjusted_memory.counts == {"added": 2, "downgraded": 1, "refused: unknown entry": 1}
+    assert adjusted_memory.counts == {"added": 1, "downgraded": 1, "refused: unknown entry": 1}
 
 
 # The experience after each round. With `keep_rounds` a memory keeps the experience after every
@@ -1097,14 +1250,17 @@ def test_without_consensus_every_proposal_is_carried_out() -> None:
 
 
 def test_a_long_run_that_keeps_its_rounds_has_the_experience_of_shorter_runs(
-    practised: Any,
+    practise: Any,
 ) -> None:
-    """So one run is enough to compare numbers of rounds."""
-    long_run = practised(rounds=15, keep_rounds=True).memory
+    """So one run is enough to compare numbers of rounds of practice.
+
+    With `keep_rounds` a memory keeps the experience after every fifth round.
+    """
+    long_run = practise(rounds=15, keep_rounds=True).memory
 
     assert [experience.round for experience in long_run.kept_rounds] == [0, 5, 10, 15]
     for rounds in (5, 10, 15):
-        short_run = practised(rounds=rounds).memory
+        short_run = practise(rounds=rounds).memory
         assert long_run.at_round(rounds).patterns == short_run.patterns
         assert long_run.at_round(rounds).alerts == short_run.alerts
 
@@ -1114,29 +1270,26 @@ def test_a_long_run_that_keeps_its_rounds_has_the_experience_of_shorter_runs(
 
 
 def test_programs_that_read_at_different_rounds_share_one_written_memory(scripted: Any) -> None:
-    """`at_round` compares numbers of rounds, as Figure 4 does, with a single run of practice."""
-    lm = scripted(practice_script())
+    """A program with `at_round=5` answers from the experience after five rounds of practice.
+
+    So numbers of rounds are compared, as in Figure 4 of the paper, with a single run of practice.
+    """
+    lm = scripted(pramem_script())
+    history = behavior_history(records=30)
     first_program = pramem(rounds=15, keep_rounds=True, at_round=5)
     patterns_by_round: dict[int | None, int] = {}
 
     with dspy.context(lm=lm):
-        first_program(history=behavior(), **QUESTION)
+        first_program(history=history, **QUESTION)
         for at_round in (5, 12, 80, None):
-            program = build(
-                "pramem",
-                "behavior-prediction",
-                cache=first_program.cache,
-                rounds=15,
-                min_history=5,
-                keep_rounds=True,
-                at_round=at_round,
-            )
-            context = program(history=behavior(), **QUESTION).context
+            cache = first_program.cache
+            program = pramem(rounds=15, keep_rounds=True, at_round=at_round, cache=cache)
+            context = program(history=history, **QUESTION).context
             patterns_by_round[at_round] = context.counts["patterns"]
 
     # The first pattern is the profile. Adjustments after the rounds 5, 10 and 15 add one each.
     assert patterns_by_round == {5: 1 + 1, 12: 1 + 2, 80: 1 + 3, None: 1 + 3}
-    assert lm.engine.calls["useful_patterns"] == 15
+    assert lm.engine.calls[TRIAL] == 15
 
 
 @pytest.mark.parametrize(
@@ -1150,7 +1303,10 @@ def test_programs_that_read_at_different_rounds_share_one_written_memory(scripte
 def test_a_program_that_reads_an_early_round_finds_no_later_experience(
     at_round: int, texts: list[str]
 ) -> None:
-    """A program with `at_round` must nowhere see experience of later rounds."""
+    """A program with `at_round` must nowhere see experience of later rounds.
+
+    This user likes jazz since round 5, and "jazz at night" since round 10.
+    """
     early_pattern = Experience(id="pattern-1", kind="pattern", text="Likes jazz", sources=("r1",))
     late_pattern = Experience(
         id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2")
@@ -1174,12 +1330,14 @@ def test_a_program_that_reads_an_early_round_finds_no_later_experience(
 
 
 def test_rounds_that_are_not_kept_cannot_be_read() -> None:
+    """With `at_round=5` a program reads the experience as it was after five rounds."""
     with pytest.raises(UserError, match=r"at_round=5 .* set keep_rounds=true too"):
         pramem(at_round=5)
 
 
-def test_an_entry_that_its_user_deleted_is_gone_from_the_kept_rounds(practised: Any) -> None:
-    memory = practised(rounds=5, keep_rounds=True).memory
+def test_an_entry_that_its_user_deleted_is_gone_from_the_kept_rounds(practise: Any) -> None:
+    """With `keep_rounds` a memory keeps the experience after every fifth round."""
+    memory = practise(rounds=5, keep_rounds=True).memory
     deleted_pattern = memory.patterns[-1]
     deletion = Amendment(
         number=1,

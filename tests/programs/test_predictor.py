@@ -36,18 +36,12 @@ from tests.stub_server import StubServer
 
 
 def test_the_error_without_a_model_says_what_to_pass() -> None:
+    """Here no language model was configured."""
     with pytest.raises(UserError, match=r"^no language model: pass lm=dspy\.LM"):
         predictor(AnswerFromContext)(context="", question="Where?")
 
 
 # Demos: worked examples that a prompt shows before the question
-
-DEMOS = [
-    dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
-    dspy.Example(question="What instrument does Bob play?", answer="cello"),
-    dspy.Example(question="Which dog breed does Cleo own?", answer="whippet"),
-    dspy.Example(question="When did Dan move to Oslo?", answer="June 2022"),
-]
 
 
 @pytest.mark.parametrize(
@@ -72,8 +66,13 @@ def test_the_nearest_demos_are_shown_in_their_order(
     `nearest` is how many; if no demo is near, the first ones are shown.
     """
     answer_predictor = predictor(AnswerFromContext)
-    answer_predictor.demos = DEMOS
     answer_predictor.nearest = nearest
+    answer_predictor.demos = [
+        dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
+        dspy.Example(question="What instrument does Bob play?", answer="cello"),
+        dspy.Example(question="Which dog breed does Cleo own?", answer="whippet"),
+        dspy.Example(question="When did Dan move to Oslo?", answer="June 2022"),
+    ]
 
     demos = answer_predictor.select_demos({"context": "", "question": question})
 
@@ -95,21 +94,22 @@ class MusicEmbedder:
 
 
 def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
+    """A prompt shows the nearest of two demos. Both questions about music have the same vector."""
     program = build("turn-rag", embedder=MusicEmbedder())
-    program.task.answer.demos = DEMOS
     program.task.answer.nearest = 1
+    program.task.answer.demos = [
+        dspy.Example(question="When did Ann move to Lisbon?", answer="May 2023"),
+        dspy.Example(question="What instrument does Bob play?", answer="viola"),
+    ]
     lm = DummyLM([{"answer": "Eve's"}])
 
     with dspy.context(lm=lm):
-        program(
-            history=[[{"role": "user", "content": "Eve has a cello."}]],
-            # It shares no word with "What instrument does Bob play?".
-            question="Whose cello is that?",
-        )
+        history = [[{"role": "user", "content": "Eve has a cello."}]]
+        program(history=history, question="Whose cello is that?")
 
     prompt = str(lm.history[-1]["messages"])
-    shown_demos = [demo.question for demo in DEMOS if demo.question in prompt]
-    assert shown_demos == ["What instrument does Bob play?"]
+    assert "What instrument does Bob play?" in prompt
+    assert "When did Ann move to Lisbon?" not in prompt
 
 
 def test_prompts_as_text_show_instructions_fields_and_demos_of_every_predictor() -> None:
@@ -180,6 +180,7 @@ def test_a_copy_of_a_part_shares_its_embedder() -> None:
 
 
 def test_a_setting_that_has_no_json_form_is_refused() -> None:
+    """Settings are saved as JSON."""
     with pytest.raises(UserError, match=r"the setting words = .* cannot be saved"):
         GreetingSettings(words=object())
 
@@ -220,6 +221,7 @@ class PolitePredictor(Predictor):
 
 
 def test_an_asynchronous_call_of_a_subclass_runs_the_forward_of_the_subclass(scripted: Any) -> None:
+    """The subclass adds ", please?" to every question."""
     lm = scripted(lambda kind, text, n: {"answer": "Lisbon"})
     polite_predictor = PolitePredictor("question -> answer")
 
@@ -240,10 +242,13 @@ class Pair(NamedTuple):
     second: Any
 
 
+DEMO = dspy.Example(question="What instrument does Bob play?", answer="viola")
+
+
 def plain_predictor() -> dspy.Predict:
     """Return a predictor of DSPy with settings, a demo and a model of its own."""
     plain = dspy.Predict(AnswerFromContext, temperature=0.5)
-    plain.demos = [DEMOS[0]]
+    plain.demos = [DEMO]
     plain.lm = DummyLM([])
     return plain
 
@@ -257,6 +262,7 @@ def module_with(**attributes: Any) -> Any:
 
 
 def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
+    """Plain predictors are those of DSPy; ours record their calls."""
     module = module_with(
         attribute=plain_predictor(),
         steps=[plain_predictor(), dspy.ChainOfThought(AnswerFromContext)],
@@ -278,6 +284,7 @@ def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
 
 
 def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
+    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
     shared = plain_predictor()
     module = module_with(
         attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1)
@@ -292,6 +299,7 @@ def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
 
 
 def test_only_plain_predictors_are_replaced() -> None:
+    """Plain predictors are those of DSPy; ours record their calls."""
     mempiler_predictor = predictor(AnswerFromContext)
     numbers = (1, 2)
     module = module_with(mempiler_predictor=mempiler_predictor, numbers=numbers)
@@ -303,30 +311,32 @@ def test_only_plain_predictors_are_replaced() -> None:
 
 
 def test_a_new_predictor_has_what_the_plain_one_has() -> None:
+    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
     replace_predictors(module)
 
     new_predictor = module.attribute
-    assert new_predictor.demos == [DEMOS[0]]
+    assert new_predictor.demos == [DEMO]
     assert new_predictor.lm is plain.lm
     assert new_predictor.config == {"temperature": 0.5}
     assert new_predictor.stage == plain.stage
 
 
 def test_a_new_predictor_shares_no_signature_with_the_plain_one() -> None:
+    """The optimizer InferRules edits the instructions of a signature class in place."""
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
     replace_predictors(module)
 
-    # The optimizer InferRules edits the instructions of a signature class in place.
     assert module.attribute.signature.equals(AnswerFromContext)
     assert module.attribute.signature is not plain.signature
 
 
 def test_the_plain_predictor_itself_does_not_change() -> None:
+    """Plain predictors are those of DSPy. The module of a user may be used elsewhere, too."""
     plain = plain_predictor()
 
     replace_predictors(module_with(attribute=plain))
@@ -431,6 +441,7 @@ def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
 
 
 def test_calls_within_an_inner_recording_are_not_in_the_outer_one(scripted: Any) -> None:
+    """A recording lists the calls of predictors in its block, and the failures."""
     name_thing = predictor(NameThing)
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})), recording() as outer:
@@ -636,6 +647,7 @@ def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
 
 
 def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
+    """Words of an answer are sent to the user as the model writes them, and the rest at the end."""
     stream = AnswerStream(lambda words: None)
     add_piece = stream.begin_attempt("headers")
     add_piece("[[ ## answer ## ]]\nTo Lisbon")
@@ -644,6 +656,7 @@ def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
 
 
 def test_a_final_answer_that_contradicts_the_words_that_were_sent_is_refused() -> None:
+    """Words that a user has seen cannot be taken back."""
     stream = AnswerStream(lambda words: None)
     add_piece = stream.begin_attempt("headers")
     add_piece("[[ ## answer ## ]]\nTo Lisbon")

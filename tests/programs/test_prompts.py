@@ -54,7 +54,7 @@ from mempiler.signatures.rgmem import LAYERS
 
 from tests.conftest import suite
 
-from .conftest import behavior, pal, pal_script, practice_script
+from .conftest import behavior_history, h2memory_script, logs_and_dialogues, pramem_script
 
 PROMPTS = Path(__file__).parents[1] / "prompts"
 WRITES = os.environ.get("MEMPILER_PROMPTS") == "write"
@@ -153,8 +153,8 @@ class TaskInput(NamedTuple):
 def task_inputs() -> dict[str, TaskInput]:
     """Return for each task a small history, and what is asked about it."""
     dialogue = dialogue_history()
-    records = behavior(30)
-    logs = pal(4)
+    records = behavior_history(30)
+    logs = logs_and_dialogues(4)
     return {
         "question-answering": TaskInput(dialogue, QUESTION),
         "personal-response": TaskInput(dialogue, QUESTION),
@@ -244,7 +244,7 @@ PLAIN_CASES = {method: Case(method) for method in [*METHODS, *POLICY_CASES.value
 
 
 @pytest.fixture
-def scripted_models(scripted: Any, graph_replies: Any) -> dict[str, Any]:
+def scripted_models(scripted: Any, rgmem_script: Any) -> dict[str, Any]:
     """Models by method, where the offline engine does not reach all prompts and their parts."""
     keywords = [
         {"name": "Sports", "retrieve": LAYERS},
@@ -254,11 +254,11 @@ def scripted_models(scripted: Any, graph_replies: Any) -> dict[str, Any]:
     def reply_of_rgmem(kind: str, text: str, n: int) -> Any:
         if kind == "keywords":
             return {"keywords": keywords}
-        return graph_replies(kind, text, n)
+        return rgmem_script(kind, text, n)
 
     return {
-        "pramem": scripted(practice_script()),
-        "h2memory": scripted(pal_script()),
+        "pramem": scripted(pramem_script()),
+        "h2memory": scripted(h2memory_script()),
         "rgmem": scripted(reply_of_rgmem),
     }
 
@@ -436,12 +436,14 @@ def test_every_policy_has_a_case() -> None:
 
 
 def test_every_task_has_an_input() -> None:
+    """Otherwise the prompt of a new task would not be reviewed."""
     tasks_with_prompt = {task for task in TASKS if task_class(task).prompt is not None}
 
     assert set(task_inputs()) == tasks_with_prompt
 
 
 def test_every_folder_of_prompts_belongs_to_a_case() -> None:
+    """A case is a method with settings, whose prompts are reviewed in a folder."""
     # The last two are those of tests/data.
     other_folders = {"tasks", "judges", "synthesis_memoryquest", "synthesis_palset"}
     folders = {path.name for path in PROMPTS.iterdir()}

@@ -21,7 +21,7 @@ from mempiler.programs._relative_dates import (
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-MONDAY = date(2023, 1, 30)
+MONDAY_30_JANUARY_2023 = date(2023, 1, 30)
 """The day on which all words of the tables below are said."""
 
 ENGLISH = {
@@ -201,19 +201,22 @@ WORDS_LIKE_A_MONTH_OR_WEEKDAY = (
 
 @pytest.mark.parametrize(("words", "expected"), [*ENGLISH.items(), *CHINESE.items()])
 def test_words_with_a_clear_date_get_the_date_in_brackets(words: str, expected: str) -> None:
-    assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words} [{expected}]!"
+    """On Monday, 30 January 2023, "last Friday" becomes "last Friday [27 January 2023]"."""
+    text = resolve_text_dates(f"So, {words}!", MONDAY_30_JANUARY_2023)
+
+    assert text == f"So, {words} [{expected}]!"
 
 
 @pytest.mark.parametrize("words", WORDS_WITHOUT_A_CLEAR_DATE)
 def test_words_without_a_clear_date_stay_as_they_are(words: str) -> None:
     """A wrong date would be worse than none."""
-    assert resolve_text_dates(words, MONDAY) == words
+    assert resolve_text_dates(words, MONDAY_30_JANUARY_2023) == words
 
 
 @pytest.mark.parametrize("words", PARTS_OF_LONGER_TIMES)
 def test_a_part_of_a_longer_time_is_not_read(words: str) -> None:
     """Of "half a year ago" no rule may read "a year ago"."""
-    assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words}!"
+    assert resolve_text_dates(f"So, {words}!", MONDAY_30_JANUARY_2023) == f"So, {words}!"
 
 
 @pytest.mark.parametrize(("sentence", "expected"), SENTENCES_WITH_ANOTHER_NUMBER.items())
@@ -221,13 +224,13 @@ def test_a_number_elsewhere_in_the_sentence_does_not_hide_a_date(
     sentence: str, expected: str
 ) -> None:
     """In "I bought one two weeks ago" the number before "two" belongs to another word."""
-    assert resolve_text_dates(sentence, MONDAY) == f"{sentence} [{expected}]"
+    assert resolve_text_dates(sentence, MONDAY_30_JANUARY_2023) == f"{sentence} [{expected}]"
 
 
 @pytest.mark.parametrize("sentence", WORDS_LIKE_A_MONTH_OR_WEEKDAY)
 def test_a_word_that_only_looks_like_a_month_or_weekday_is_not_read(sentence: str) -> None:
     """In "next may I ask" no month is meant."""
-    assert resolve_text_dates(sentence, MONDAY) == sentence
+    assert resolve_text_dates(sentence, MONDAY_30_JANUARY_2023) == sentence
 
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -269,8 +272,8 @@ def test_a_weekday_lies_within_seven_days(weekday: int, words: str, nearest_day:
     ],
 )
 def test_a_short_name_of_a_weekday_is_read(name: str, expected: str) -> None:
-    # MONDAY is 30 January 2023.
-    assert resolve_text_dates(f"last {name}", MONDAY) == f"last {name} [{expected}]"
+    """Before Monday, 30 January 2023, the last Tuesday was the 24th."""
+    assert resolve_text_dates(f"last {name}", MONDAY_30_JANUARY_2023) == f"last {name} [{expected}]"
 
 
 def monday_of_week(day: date, weeks_later: int) -> date:
@@ -282,6 +285,7 @@ def monday_of_week(day: date, weeks_later: int) -> date:
     ("words", "weeks_later"), [("last week", -1), ("this week", 0), ("next week", 1)]
 )
 def test_a_week_is_from_monday_to_sunday(words: str, weeks_later: int) -> None:
+    """On Monday, 30 January 2023, "last week" is "23 to 29 January 2023"."""
     for day in SEVENTY_DAYS:
         monday = monday_of_week(day, weeks_later)
         sunday = monday + timedelta(days=6)
@@ -295,6 +299,7 @@ def test_a_week_is_from_monday_to_sunday(words: str, weeks_later: int) -> None:
 
 @pytest.mark.parametrize(("words", "weeks_later"), [("上周", -1), ("下下周", 2)])
 def test_a_chinese_week_begins_on_its_monday(words: str, weeks_later: int) -> None:
+    """上周 is "last week", and 下下周 "the week after the next"."""
     for day in SEVENTY_DAYS:
         monday = monday_of_week(day, weeks_later)
         text = resolve_text_dates(words, day)
@@ -328,25 +333,29 @@ def test_the_month_before_or_after_the_last_day_of_a_month_is_the_neighbouring_o
     ],
 )
 def test_a_month_or_year_begins_on_its_first_day(words: str, first_day: date) -> None:
+    """The words are said on 31 March 2023."""
     span = parse_date(words, "en", date(2023, 3, 31))
     assert span is not None
     assert span.first_day == first_day
 
 
 def test_days_are_counted_over_the_leap_day() -> None:
+    """The day before 1 March 2024 is 29 February."""
     assert resolve_text_dates("2 days ago", date(2024, 3, 1)) == "2 days ago [28 February 2024]"
 
 
 def test_only_the_beginning_of_a_long_text_has_dates() -> None:
     """The search is limited to 20,000 characters, so that no text takes long."""
-    text = resolve_text_dates(f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY)
+    text = resolve_text_dates(
+        f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY_30_JANUARY_2023
+    )
     assert text.startswith("I came yesterday [29 January 2023].")
     assert text.endswith("I went yesterday.")
 
 
 def test_the_number_of_dates_in_a_text_is_limited() -> None:
     """Each date takes time, and no honest message has as many."""
-    text = resolve_text_dates("yesterday, " * (MAX_DATES_OF_A_RULE + 5), MONDAY)
+    text = resolve_text_dates("yesterday, " * (MAX_DATES_OF_A_RULE + 5), MONDAY_30_JANUARY_2023)
     assert text.count("[29 January 2023]") == MAX_DATES_OF_A_RULE
 
 
@@ -354,17 +363,18 @@ def test_a_text_whose_dates_are_resolved_stays_as_it_is() -> None:
     """Otherwise a text that is shown and stored again would get more and more dates."""
     text = "Last week I met her; the week before 9 June I had not. 上周一起去。"
 
-    resolved_text = resolve_text_dates(text, MONDAY)
+    resolved_text = resolve_text_dates(text, MONDAY_30_JANUARY_2023)
 
     dates_beside_words = resolved_text.count("[")
     assert dates_beside_words == 3
-    assert resolve_text_dates(resolved_text, MONDAY) == resolved_text
+    assert resolve_text_dates(resolved_text, MONDAY_30_JANUARY_2023) == resolved_text
 
 
 @pytest.mark.parametrize(
     "words", ["yesterday", "last Friday", "last week", "300 years ago", "前年", "上上周"]
 )
 def test_a_date_before_the_first_year_is_not_written(words: str) -> None:
+    """Python has no date before 1 January of the year 1, on which the words are said."""
     assert resolve_text_dates(words, date(1, 1, 1)) == words
 
 
@@ -372,6 +382,7 @@ def test_a_date_before_the_first_year_is_not_written(words: str) -> None:
     "words", ["tomorrow", "next Friday", "this week", "next year", "后年", "下下周", "下周"]
 )
 def test_a_date_after_the_last_year_is_not_written(words: str) -> None:
+    """Python has no date after 31 December 9999, on which the words are said."""
     assert resolve_text_dates(words, date(9999, 12, 31)) == words
 
 
@@ -382,14 +393,15 @@ def test_no_shorter_words_are_read_within_words_whose_date_cannot_be_written() -
 
 
 def test_a_day_that_no_month_has_is_not_written() -> None:
+    """A wrong date would be worse than none."""
     words = "the day before 30 February"
-    assert resolve_text_dates(words, MONDAY) == words
+    assert resolve_text_dates(words, MONDAY_30_JANUARY_2023) == words
 
 
 @pytest.mark.parametrize("words", ["laſt week", "thıs week"])
 def test_a_letter_that_only_looks_like_another_is_no_error(words: str) -> None:
     """A search that ignores case takes "ſ" for "s", but no table of words has "laſt"."""
-    assert resolve_text_dates(f"I ran {words}.", MONDAY) == f"I ran {words}."
+    assert resolve_text_dates(f"I ran {words}.", MONDAY_30_JANUARY_2023) == f"I ran {words}."
 
 
 def test_a_hit_without_relative_dates_is_returned_itself() -> None:
@@ -413,6 +425,7 @@ def test_the_words_of_a_turn_get_a_date_and_its_time_stays_as_it_is() -> None:
 
 
 def test_an_item_without_relative_dates_is_returned_itself() -> None:
+    """Most items have no relative date, and a copy of each would take time."""
     turn = Turn(id="D1:1", speaker="Ann", text="Before us lay the lake.")
     item = Session(id="D1", time=datetime(2024, 3, 5), turns=(turn,))
     assert resolve_item_dates(item) is item

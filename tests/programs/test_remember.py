@@ -19,7 +19,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import ServerError
-from mempiler import Memory, Update, Writer, build
+from mempiler import History, Memory, Update, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.memory.memory import TurnMemory
 from mempiler.programs.adapter import adapter
@@ -57,7 +57,8 @@ def test_many_threads_write_one_memory_once(
 ) -> None:
     """32 questions about one history come at once; one thread writes, and the others wait.
 
-    At a temperature above zero a second writing would give another memory.
+    Memory-R2 reads a session in three parts: from each it extracts "facts", and changes the memory
+    by "operations". At a temperature above zero a second writing would give another memory.
     """
     lm = scripted(fact_replies, delay=0.002, temperature=temperature)
     program = memory_r2()
@@ -68,14 +69,17 @@ def test_many_threads_write_one_memory_once(
 
     for outcome in outcomes:
         assert isinstance(outcome, dspy.Prediction)
-    # Three sessions have three parts each.
+    # Three parts of three sessions, and an answer to each question
     assert lm.engine.calls == {"facts": 3 * 3, "operations": 3 * 3, "reasoning": 32}
 
 
 def test_a_longer_history_continues_from_its_longest_prefix(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    """A benchmark asks about the first sessions of a history, and then about more of them."""
+    """A benchmark asks about the first sessions of a history, and then about more of them.
+
+    Memory-R2 reads a session in three parts, with a call for "operations" on the memory for each.
+    """
     lm = scripted(fact_replies)
     program = memory_r2()
 
@@ -84,7 +88,7 @@ def test_a_longer_history_continues_from_its_longest_prefix(
         program.remember(make_history(sessions=3))
         program.remember(make_history(sessions=1))
 
-    # Three parts of three sessions: none is written twice.
+    # None of the three sessions is written twice.
     assert lm.engine.calls["operations"] == 3 * 3
 
 
@@ -107,21 +111,18 @@ def test_sessions_that_are_in_no_memory_yet_are_counted(
     assert missing_at_the_end == 0
 
 
-def test_a_history_that_was_changed_is_written_anew(make_history: Any) -> None:
+def test_a_history_that_was_changed_is_written_anew() -> None:
+    """A memory is cached by what its history says, and not by the id of the history."""
     program = build("turn-rag")
-    history = make_history(sessions=2)
-    first_session, second_session = history.items
-    turn = second_session.turns[0].model_copy(update={"text": "I moved to Porto."})
-    changed_turns = (turn, *second_session.turns[1:])
-    changed_session = second_session.model_copy(update={"turns": changed_turns})
-    changed_history = history.model_copy(update={"items": (first_session, changed_session)})
 
-    first_entries = program.remember(history).memory.entries()
-    changed_entries = program.remember(changed_history).memory.entries()
+    def texts_of_memory(message: str) -> list[str]:
+        history = History.parse([{"role": "user", "content": message}], "ann")
+        return [entry.text for entry in program.remember(history).memory.entries()]
 
-    assert f"{turn.speaker}: I moved to Porto." in [entry.text for entry in changed_entries]
+    assert texts_of_memory("I live in Lisbon.") == ["user: I live in Lisbon."]
+    assert texts_of_memory("I live in Porto.") == ["user: I live in Porto."]
     # The memory of the unchanged history is still there.
-    assert program.remember(history).memory.entries() == first_entries
+    assert texts_of_memory("I live in Lisbon.") == ["user: I live in Lisbon."]
 
 
 def test_a_failing_write_is_tried_once_for_all_that_wait(
@@ -158,6 +159,7 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(
 def test_sessions_are_extracted_concurrently(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
+    """Facts can be extracted from all sessions at once, since that does not need the memory."""
     # It lets nobody through until four calls are waiting.
     barrier = threading.Barrier(4, timeout=20)
 
@@ -236,6 +238,7 @@ def test_the_adapter_changes_the_key(lm: dspy.LM, layout: str) -> None:
 
 
 def test_a_demo_of_a_writing_prompt_changes_the_key(lm: dspy.LM) -> None:
+    """A demo is a worked example in a prompt; with it another memory would be written."""
     program = memory_r2()
     changed_program = copy.deepcopy(program)
     changed_program.method.writer.extract_facts.demos = [dspy.Example(dialogue="x", facts=[])]
@@ -244,9 +247,9 @@ def test_a_demo_of_a_writing_prompt_changes_the_key(lm: dspy.LM) -> None:
 
 
 def test_a_demo_that_no_prompt_shows_does_not_change_the_key(lm: dspy.LM) -> None:
+    """The demo has no field of the prompt: neither "dialogue" nor "facts"."""
     program = memory_r2()
     changed_program = copy.deepcopy(program)
-    # It has no field of the prompt.
     changed_program.method.writer.extract_facts.demos = [dspy.Example(question="x")]
 
     assert key_of(changed_program, lm) == key_of(program, lm)
@@ -262,6 +265,7 @@ def test_a_demo_of_the_answer_prompt_does_not_change_the_key(lm: dspy.LM) -> Non
 
 
 def test_the_words_for_a_field_change_the_key(lm: dspy.LM) -> None:
+    """A prompt describes each of its fields, here the output "operations"."""
     program = memory_r2()
     changed_program = copy.deepcopy(program)
     manage = changed_program.method.writer.manage
@@ -342,6 +346,7 @@ def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
 
 
 def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
+    """Stored memories name the digest of their writer, and results that of their program."""
     program = memory_r2()
     program_built_again = memory_r2()
     program_copy = copy.deepcopy(program)
@@ -403,12 +408,12 @@ def test_changing_the_embedder_changes_the_writer_digest_alone() -> None:
 
 
 def test_other_instructions_give_another_digest_until_they_are_changed_back() -> None:
+    """A digest covers the prompts of a writer. Some optimizers change instructions in place."""
     writer = memory_r2().method.writer
     signature = writer.predictors_below()["extract_facts"].signature
     first_digest = writer_digest(writer)
     first_instructions = signature.instructions
 
-    # The optimizer InferRules changes them in place like this.
     signature.instructions = "Do as you like."
     assert writer_digest(writer) != first_digest
 
@@ -417,6 +422,7 @@ def test_other_instructions_give_another_digest_until_they_are_changed_back() ->
 
 
 def test_a_digest_does_not_depend_on_the_order_of_keys_but_on_the_order_of_a_list() -> None:
+    """A digest is a short text that stands for a value, such as the settings of a program."""
     assert digest({"model": "a", "seed": 1}) == digest({"seed": 1, "model": "a"})
     assert digest(["a", "b"]) != digest(["b", "a"])
 
@@ -428,13 +434,13 @@ def make_writer(class_name: str, memory_field: str) -> Writer:
 
 
 def test_the_class_of_a_writer_and_the_fields_of_its_memory_count_in_the_digest() -> None:
-    writer_digests = {
-        writer_digest(make_writer("NoteWriter", "notes")),
-        writer_digest(make_writer("OtherWriter", "notes")),
-        writer_digest(make_writer("NoteWriter", "others")),
-    }
+    """Memories are stored under the digest of their writer. Another class may write other ones."""
+    writer = make_writer("NoteWriter", memory_field="notes")
+    writer_of_other_class = make_writer("OtherWriter", memory_field="notes")
+    writer_of_other_memory = make_writer("NoteWriter", memory_field="others")
 
-    assert len(writer_digests) == 3
+    assert writer_digest(writer_of_other_class) != writer_digest(writer)
+    assert writer_digest(writer_of_other_memory) != writer_digest(writer)
 
 
 # Calls that wrote a cached memory are replayed into a trace. An optimizer learns from the traced
@@ -467,16 +473,17 @@ def test_the_calls_that_read_the_evidence_of_a_question_are_replayed_into_its_tr
 ) -> None:
     """An optimizer learns most from the calls that read the turns with the answer, the evidence.
 
-    Here the evidence is the turn D2:5, in the second part of the second session.
+    Memory-R2 reads a session in parts, here of three turns, with a call to extract facts and a call
+    to manage the memory for each. The evidence is the turn D2:5, in the second part of D2.
     """
-    history = make_history(sessions=4)
+    history = make_history(sessions=4, turns=6)
 
     with dspy.context(lm=scripted(fact_replies)):
         # The first question has the memory written.
         trace_of(program, history=history, question="Where?")
         trace = trace_of(program, history=history, question="Where?", evidence_ids=("D2:5",))
 
-    # Of all calls that wrote the memory, the two about this turn are replayed, before the answer.
+    # Of all calls that wrote the memory, the two about this part are replayed, before the answer.
     (extraction_inputs,) = inputs_of(trace, program.method.writer.extract_facts)
     assert "[D2:5]" in extraction_inputs["dialogue"]
     assert len(inputs_of(trace, program.method.writer.manage)) == 1
@@ -506,6 +513,7 @@ def test_replayed_calls_are_those_of_the_running_copy(
 def test_an_optimizer_that_changes_a_replayed_call_does_not_change_the_next_replay(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
+    """Calls that wrote a cached memory are replayed into the trace of a question."""
     history = make_history(sessions=2)
 
     with dspy.context(lm=scripted(fact_replies)):
@@ -523,8 +531,10 @@ def test_an_optimizer_that_changes_a_replayed_call_does_not_change_the_next_repl
 def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(
     scripted: Any, fact_replies: Any, make_history: Any, program: Any
 ) -> None:
-    """Where no evidence is named, the entries that were recalled tell which calls mattered."""
-    # The second turn of the second session is "I saw Quito with 2 friends".
+    """Where no evidence is named, the entries that were recalled tell which calls mattered.
+
+    The turn D2:2 is "I saw Quito with 2 friends". A call reads it to extract facts.
+    """
     with dspy.context(lm=scripted(fact_replies)):
         trace = trace_of(
             program, history=make_history(sessions=3), question="Who saw Quito with 2 friends?"
@@ -552,6 +562,7 @@ def test_an_evaluation_adds_only_the_answers_to_the_trace(
 
 
 def test_dropped_values_are_computed_anew() -> None:
+    """A `SingleFlight` is a map whose values are computed when they are first asked for."""
     flight: SingleFlight[str, str] = SingleFlight()
     flight.get_or_compute("a1", lambda: "first")
     flight.get_or_compute("b1", lambda: "other")
@@ -564,6 +575,7 @@ def test_dropped_values_are_computed_anew() -> None:
 
 
 def test_the_least_recently_used_value_is_dropped_first_and_peeking_counts_as_use() -> None:
+    """A `SingleFlight` is a map whose values are computed when they are first asked for."""
     flight: SingleFlight[str, str] = SingleFlight(capacity=2)
     flight.get_or_compute("a", lambda: "A")
     flight.get_or_compute("b", lambda: "B")

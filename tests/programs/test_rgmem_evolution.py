@@ -11,7 +11,7 @@ of one session. Then operators write theories, which sum up what is known:
   parent is "dirty" until then.
 
 The prompts of the three have the outputs "fact_summary", "general_facts" and "macro_law". By the
-script `graph_replies` their theories are called "relation theory 1", "concept theory 1", "law 1".
+script `rgmem_script` their theories are called "relation theory 1", "concept theory 1", "law 1".
 Numbers of equations (Eq.) and algorithms are those of the paper.
 """
 
@@ -41,7 +41,13 @@ from mempiler.programs.rgmem.memory import (
 from mempiler.programs.threads import in_order
 from mempiler.programs.writing import write_items
 
-from .conftest import graph_paths
+from .conftest import random_graph_paths
+
+# The prompts that write theories, each by its output field.
+THEORY_OF_EDGE = "fact_summary"
+THEORY_OF_CONCEPT = "general_facts"
+THEORY_OF_PARENT = "macro_law"
+
 
 # The schedule over random graphs
 
@@ -104,7 +110,7 @@ class DigestOperators:
 Steps = Sequence[Sequence[Sequence[GraphPath]]]
 """Steps with units of evidence, each with its paths."""
 
-STEPS = st.lists(st.lists(graph_paths(), max_size=2), max_size=5)
+STEPS = st.lists(st.lists(random_graph_paths(), max_size=2), max_size=5)
 
 THETA_INF = 2
 THETA_SUM = 3
@@ -126,9 +132,10 @@ def memory_after(steps: Steps, operators: Any) -> GraphMemory:
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_operators_of_a_level_may_run_concurrently_or_one_after_another(steps: Steps) -> None:
-    """Operators run in threads, and the memory must not depend on which of them ends first.
+    """An operator sums up evidence as a theory. The operators run in threads.
 
-    `in_order` runs them one after another. The steps are random graphs of evidence.
+    The memory must not depend on which of them ends first; `in_order` runs one after another. Each
+    step brings random evidence. Some operators fail.
     """
     concurrent_memory = memory_after(steps, DigestOperators(fails=True))
     with in_order():
@@ -142,8 +149,12 @@ def test_operators_of_a_level_may_run_concurrently_or_one_after_another(steps: S
 def test_each_operator_is_called_once_a_step_and_parents_after_their_children(
     steps: Steps,
 ) -> None:
-    """Each call costs, and a parent is summed up from the theories of its children."""
+    """An operator sums up what is known of a concept, a child, or of a parent of concepts.
+
+    Each call costs, and a parent is summed up from the theories of its children.
+    """
     operators = DigestOperators(fails=False)
+
     memory_after(steps, operators)
 
     assert operators.calls_before_children == 0
@@ -154,7 +165,10 @@ def test_each_operator_is_called_once_a_step_and_parents_after_their_children(
 @settings(max_examples=60)
 @given(steps=STEPS)
 def test_after_a_step_without_failures_every_theory_that_was_due_is_made(steps: Steps) -> None:
-    """No node is dirty, and no count has reached its threshold."""
+    """A theory is due when enough is new: of a concept by its score, of an edge by its count.
+
+    That of a parent is due when a concept below it has a new theory; until then it is dirty.
+    """
     memory = memory_after(steps, DigestOperators(fails=False))
 
     for node in memory.nodes.values():
@@ -168,26 +182,33 @@ def test_after_a_step_without_failures_every_theory_that_was_due_is_made(steps: 
 # The thresholds, with a scripted model
 
 
-def shared_graph_program(theta: int = 3, **settings: Any) -> Any:
-    """Return RGMem with theta_inf = theta, theta_sum = 2 theta, and one graph for all speakers.
+def shared_graph_program(theta_inf: int, theta_sum: int, **settings: Any) -> Any:
+    """Return RGMem with one graph for all speakers.
 
     With a graph for each speaker, the numbers below would be those of several graphs.
     """
-    thresholds = {"theta_inf": theta, "theta_sum": 2 * theta}
-    return build("rgmem", embedder=embedder(), **{**thresholds, "merged_graph": True, **settings})
+    return build(
+        "rgmem",
+        embedder=embedder(),
+        merged_graph=True,
+        theta_inf=theta_inf,
+        theta_sum=theta_sum,
+        **settings,
+    )
 
 
 @pytest.fixture
-def write_sessions(written: Any, graph_replies: Any, make_history: Any) -> Callable[..., Any]:
-    """Write scripted sessions: `write_sessions(9, theta=3, reply=...)`.
+def write_sessions(write_memory: Any, rgmem_script: Any, make_history: Any) -> Callable[..., Any]:
+    """Write scripted sessions: `write_sessions(sessions=9, theta=3, reply=...)`.
 
-    By the script `graph_replies` the evidence of session 4 is e4, which tells of week 4. Every
-    session is about running, which belongs to Sports, and odd sessions also about sleep, which
-    belongs to Health and Wellness.
+    The thresholds are theta_inf = theta and theta_sum = 2 theta. By the script `rgmem_script` the
+    evidence of session 4 is e4, which tells of week 4. Every session is about running, which
+    belongs to Sports, and odd sessions also about sleep, which belongs to Health and Wellness.
     """
 
-    def write_sessions(sessions: int, theta: int = 3, reply: Any = graph_replies) -> Any:
-        return written(shared_graph_program(theta), make_history(sessions), reply)
+    def write_sessions(sessions: int, theta: int = 3, reply: Any = rgmem_script) -> Any:
+        program = shared_graph_program(theta_inf=theta, theta_sum=2 * theta)
+        return write_memory(program, make_history(sessions), reply)
 
     return write_sessions
 
@@ -211,121 +232,159 @@ def theories_of(memory: GraphMemory) -> list[NamedTheory]:
     return theories
 
 
-def steps_of_new_theories(memories: Iterable[GraphMemory]) -> dict[str, dict[str, list[int]]]:
-    """Return the steps at which theories were made: {"infer": {"Running": [3, 6]}, ...}.
+def targets_of_new_theories(memory: GraphMemory, operator: str) -> list[str]:
+    """Return the names of what an operator has made theories of at the latest step."""
+    return [
+        target
+        for theory_operator, target, theory in theories_of(memory)
+        if theory_operator == operator and theory is not None and theory.step == memory.step
+    ]
 
-    Args:
-        memories: Memories, each after a step of its own.
+
+@pytest.fixture
+def steps_with_theories(
+    scripted: Any, rgmem_script: Any, make_history: Any
+) -> Callable[..., dict[str, list[int]]]:
+    """Return a function that says at which sessions an operator has made theories.
+
+    `steps_with_theories("infer", sessions=6)` is {"Running": [3, 6], "Sleep": [5]}. Every session
+    is about running, and the odd ones, 1, 3, 5, ..., about sleep as well.
     """
-    steps: dict[str, dict[str, list[int]]] = {"infer": {}, "abstract": {}, "flow": {}}
-    for memory in memories:
-        for operator, target, theory in theories_of(memory):
-            if theory is not None and theory.step == memory.step:
-                steps[operator].setdefault(target, []).append(memory.step)
-    return steps
+
+    def write_session_by_session(operator: str, sessions: int) -> dict[str, list[int]]:
+        writer = shared_graph_program(theta_inf=3, theta_sum=6).method.writer
+        steps: dict[str, list[int]] = {}
+        memory = GraphMemory()
+        with dspy.context(lm=scripted(rgmem_script)):
+            for item in make_history(sessions=sessions).items:
+                memory = write_items(writer, memory, [item])
+                for target in targets_of_new_theories(memory, operator):
+                    steps.setdefault(target, []).append(memory.step)
+        return steps
+
+    return write_session_by_session
 
 
-def test_the_operators_make_theories_at_their_thresholds(
-    scripted: Any, graph_replies: Any, make_history: Any
+def test_the_edge_to_an_event_gets_a_theory_after_every_third_mention(
+    steps_with_theories: Any,
 ) -> None:
-    """The expected steps are worked out by hand from algorithm 1 of the paper."""
-    lm = scripted(graph_replies)
-    writer = shared_graph_program(theta=3).method.writer
-    memories: list[GraphMemory] = []
-    memory = GraphMemory()
-    with dspy.context(lm=lm):
-        for item in make_history(sessions=12).items:
-            memory = write_items(writer, memory, [item])
-            memories.append(memory)
+    """A theory sums up what was said of an event, here with theta_inf = 3.
 
-    new_theories = steps_of_new_theories(memories)
-    # theta_inf = 3. Every session mentions running, and the odd ones, 1 3 5 7 9 11, sleep.
-    assert new_theories["infer"] == {"Running": [3, 6, 9, 12], "Sleep": [5, 11]}
-    # theta_sum = 6. Each session counts one for its concepts, and a new theory of an edge one more.
-    # From step to step Sports has the scores 1 2 3+1 5 6 | 1+1 3 4 5+1 | 1 2 3+1, where "|" is a
-    # new theory of the concept. Health has, in odd sessions, 1 2 3+1 5 6 | 1+1.
-    assert new_theories["abstract"] == {"Sports": [5, 9], "Health and Wellness": [9]}
-    # Health is a base itself. So its theory flows into that of the user at once.
-    assert new_theories["flow"] == {"Interests and Entertainment": [5, 9], "User": [5, 9]}
-
-    # One call of the model for each theory
-    assert lm.engine.calls["fact_summary"] == 4 + 2
-    assert lm.engine.calls["general_facts"] == 2 + 1
-    assert lm.engine.calls["macro_law"] == 2 + 2
+    Every session mentions running, and the odd ones, 1, 3, 5, ..., mention sleep.
+    """
+    assert steps_with_theories("infer", sessions=6) == {"Running": [3, 6], "Sleep": [5]}
 
 
-@pytest.mark.parametrize("output", ["fact_summary", "general_facts"])
+def test_a_concept_gets_a_theory_when_its_score_is_six(steps_with_theories: Any) -> None:
+    """The score counts one for each session, and one for each new theory of an edge below.
+
+    The concept Sports has the event Running, of which every session tells. Its edge gets a theory
+    at the sessions 3, 6 and 9. So the score is 1, 2, 3+1, 5, 6, then again 1+1, 2+1, 4 and 5+1.
+    Health has the event Sleep: it has the scores 1, 2, 3+1, 5, 6 in the odd sessions 1 to 9.
+    """
+    steps = steps_with_theories("abstract", sessions=9)
+
+    assert steps == {"Sports": [5, 9], "Health and Wellness": [9]}
+
+
+def test_a_parent_gets_a_theory_whenever_a_concept_below_it_has_a_new_one(
+    steps_with_theories: Any,
+) -> None:
+    """Sports gets theories at the sessions 5 and 9. It is below Interests, and that below User."""
+    steps = steps_with_theories("flow", sessions=9)
+
+    assert steps == {"Interests and Entertainment": [5, 9], "User": [5, 9]}
+
+
+def test_a_theory_takes_one_call_of_the_model(write_sessions: Any) -> None:
+    """A theory sums up the evidence on an event, a concept of events, or a parent of concepts."""
+    calls = write_sessions(sessions=6, theta=3).calls
+
+    # Running at the sessions 3 and 6, and Sleep at 5
+    assert calls[THEORY_OF_EDGE] == 3
+    # Sports at session 5, then Interests and the user above it
+    assert calls[THEORY_OF_CONCEPT] == 1
+    assert calls[THEORY_OF_PARENT] == 2
+
+
+@pytest.mark.parametrize("output", [THEORY_OF_EDGE, THEORY_OF_CONCEPT])
 def test_operators_of_one_level_run_at_the_same_time(
-    write_sessions: Any, graph_replies: Any, output: str
+    write_sessions: Any, rgmem_script: Any, output: str
 ) -> None:
-    """Calls that need not wait for each other are made at once, so that a user waits less."""
-    # With theta = 1, both edges and both concepts need a theory at once. Each call waits for the
-    # other.
+    """Calls that need not wait for each other are made at once, so that a user waits less.
+
+    With theta = 1 the first session gives theories to two edges, of running and of sleep, and to
+    their two concepts.
+    """
+    # The barrier lets no call through until the other one waits as well.
     barrier = threading.Barrier(2, timeout=10)
 
     def reply(kind: str, text: str, n: int) -> Any:
         if kind == output:
             barrier.wait()
-        return graph_replies(kind, text, n)
+        return rgmem_script(kind, text, n)
 
-    calls = write_sessions(1, theta=1, reply=reply).calls
+    result = write_sessions(sessions=1, theta=1, reply=reply)
 
-    # Running and Sleep, then Sports and Health, then Interests and the user
-    assert calls["fact_summary"] == 2
-    assert calls["general_facts"] == 2
-    assert calls["macro_law"] == 2
+    assert result.calls[output] == 2
 
 
 @pytest.mark.parametrize(
     ("output", "answer", "bad_answers", "operator", "step"),
     [
-        # With theta = 3 a theory of Running is due at step 3, and those of Sports and its parents
-        # at step 5: one before the step here. What cannot be parsed is asked for twice at a step.
-        pytest.param("fact_summary", "no", 2, "infer", 4, id="unreadable-theory-of-an-edge"),
+        # What cannot be parsed is asked for twice at a step.
+        pytest.param(THEORY_OF_EDGE, "no", 2, "infer", 4, id="unreadable-theory-of-an-edge"),
         pytest.param(
-            "fact_summary",
+            THEORY_OF_EDGE,
             {"fact_summary": "", "inferred_traits": "- "},
             1,
             "infer",
             4,
             id="empty-theory-of-an-edge",
         ),
-        pytest.param("general_facts", "no", 2, "abstract", 6, id="unreadable-theory-of-a-concept"),
-        pytest.param("macro_law", "no", 2, "flow", 6, id="unreadable-theory-of-a-parent"),
+        pytest.param(
+            THEORY_OF_CONCEPT, "no", 2, "abstract", 6, id="unreadable-theory-of-a-concept"
+        ),
+        pytest.param(THEORY_OF_PARENT, "no", 2, "flow", 6, id="unreadable-theory-of-a-parent"),
     ],
 )
 def test_an_operator_without_an_answer_is_tried_again_at_the_next_step(
     write_sessions: Any,
-    graph_replies: Any,
+    rgmem_script: Any,
     output: str,
     answer: Any,
     bad_answers: int,
     operator: str,
     step: int,
 ) -> None:
-    """A theory that could not be read stays due, so that no evidence is forgotten."""
+    """A theory that could not be read stays due, so that no evidence is forgotten.
+
+    A step writes one session. With theta = 3 a theory of the edge to Running is due at step 3, and
+    those of the concept Sports and its parents at step 5: each one step before `step`.
+    """
 
     def reply(kind: str, text: str, n: int) -> Any:
         if kind == output and n <= bad_answers:
             return answer
-        return graph_replies(kind, text, n)
+        return rgmem_script(kind, text, n)
 
-    writing = write_sessions(sessions=step, reply=reply)
+    result = write_sessions(sessions=step, theta=3, reply=reply)
 
-    assert [failure.where for failure in writing.failures] == [operator]
-    # The last step has made the theory, and nothing is left to do.
-    steps_by_target = steps_of_new_theories([writing.memory])[operator]
-    assert steps_by_target
-    assert all(steps == [step] for steps in steps_by_target.values())
-    assert not any(node.dirty for node in writing.memory.nodes.values())
+    assert [failure.where for failure in result.failures] == [operator]
+    # The last step has made the theory, and no parent waits for one.
+    assert targets_of_new_theories(result.memory, operator)
+    assert not any(node.dirty for node in result.memory.nodes.values())
 
 
 # What the operators are shown
 
 
 def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
-    """For each theory a user can be shown the evidence that it was made from."""
-    # Running and the user got new theories at step 9.
+    """For each theory a user can be shown the evidence that it was made from.
+
+    The evidence of the sessions is e1, e2, ... The edge to the event Running, and the user at the
+    top of the graph, both got new theories at the ninth session.
+    """
     memory = write_sessions(sessions=9, theta=3).memory
 
     all_evidence = ("e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8", "e9")
@@ -337,25 +396,36 @@ def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
 
 
 def test_evidence_rests_on_the_turns_of_its_sessions(write_sessions: Any) -> None:
-    """The evidence e2 was made from the session D2, and e3 from D3."""
-    # Every session has six turns.
+    """The evidence e2 was made from the session D2, which has six turns."""
     memory = write_sessions(sessions=3).memory
 
-    turn_ids = memory.turns(("e2", "e3"))
-    assert turn_ids[:6] == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6")
-    assert turn_ids[6] == "D3:1"
+    assert memory.turns(("e2",)) == ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6")
+
+
+def test_turns_of_several_units_of_evidence_are_listed_one_after_the_other(
+    write_sessions: Any,
+) -> None:
+    """The evidence e2 was made from the session D2, and e1 from D1."""
+    memory = write_sessions(sessions=2).memory
+
+    turn_ids = memory.turns(("e1", "e2"))
+    assert turn_ids == (*memory.turns(("e1",)), *memory.turns(("e2",)))
 
 
 def test_a_concept_is_shown_theories_of_edges_in_place_of_the_evidence_in_them(
     write_sessions: Any,
 ) -> None:
-    """A theory is shorter than the evidence that it sums up."""
-    # The edge to Running got a theory at step 3, and its concept, Sports, gets one at step 5.
-    (new_evidence,) = write_sessions(sessions=5, theta=3).shown("general_facts", "new_evidence")
+    """A theory is shorter than the evidence that it sums up.
+
+    The edge to the event Running got a theory of the sessions 1 to 3, which tell of week 1 to 3.
+    Its concept, Sports, gets one at session 5.
+    """
+    result = write_sessions(sessions=5, theta=3)
+
+    (new_evidence,) = result.prompt_fields(THEORY_OF_CONCEPT, "new_evidence")
 
     theory = "Inference about Running. Fact summary: relation theory 1. Inferred traits: steady."
     assert theory in new_evidence
-    # The theory of the edge is of the sessions 1 to 3.
     for week in ("week 1", "week 2", "week 3"):
         assert week not in new_evidence
     for week in ("week 4", "week 5"):
@@ -363,7 +433,7 @@ def test_a_concept_is_shown_theories_of_edges_in_place_of_the_evidence_in_them(
 
 
 @pytest.fixture
-def linking_reply(graph_replies: Any) -> Any:
+def linking_reply(rgmem_script: Any) -> Any:
     """Scripted RGMem whose edge to Running rests on Ann's conclusion, and that to Sleep on Bob's.
 
     Ann's conclusion, "Ann ran ...", is of high relevance, and Bob's, "Bob saw ...", is not.
@@ -371,7 +441,7 @@ def linking_reply(graph_replies: Any) -> Any:
 
     def reply(kind: str, text: str, n: int) -> Any:
         if kind != "edge_labels":
-            return graph_replies(kind, text, n)
+            return rgmem_script(kind, text, n)
 
         # A model may name a conclusion by its own id, or by the turn that it comes from.
         conclusions = {"Running": ["c1"], "Sleep": ["[D1:2]"]}
@@ -385,10 +455,10 @@ def linking_reply(graph_replies: Any) -> Any:
     return reply
 
 
-def shown_conclusions(writing: Any, output: str, target_field: str) -> dict[str, list[str]]:
+def shown_conclusions(result: Any, output: str, target_field: str) -> dict[str, list[str]]:
     """Return the first two words of the conclusions that an operator was shown, by target."""
-    targets = writing.shown(output, target_field)
-    evidence_lists = writing.shown(output, "new_evidence")
+    targets = result.prompt_fields(output, target_field)
+    evidence_lists = result.prompt_fields(output, "new_evidence")
     conclusions_by_target: dict[str, list[str]] = {}
     for target, evidence in zip(targets, evidence_lists, strict=True):
         conclusions: list[str] = []
@@ -410,7 +480,7 @@ def shown_conclusions(writing: Any, output: str, target_field: str) -> dict[str,
     ],
 )
 def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
-    written: Any,
+    write_memory: Any,
     linking_reply: Any,
     make_history: Any,
     linked: bool,
@@ -421,12 +491,14 @@ def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
 
     With `linked` the model says for each edge which conclusions are about it.
     """
-    # Concepts get no theory here, since theta_sum is never reached.
+    # The only session tells of Running and of Sleep. Ann's conclusion, "Ann ran ...", is about the
+    # first, and Bob's, "Bob saw ...", about the second. No concept gets a theory, since theta_sum
+    # is never reached.
     program = shared_graph_program(theta_inf=1, theta_sum=99, linked=linked)
 
-    writing = written(program, make_history(sessions=1), linking_reply)
+    result = write_memory(program, make_history(sessions=1), linking_reply)
 
-    assert shown_conclusions(writing, "fact_summary", "target_entity") == {
+    assert shown_conclusions(result, THEORY_OF_EDGE, "target_entity") == {
         "Running": about_running,
         "Sleep": about_sleep,
     }
@@ -435,26 +507,32 @@ def test_an_edge_is_shown_the_conclusions_about_it_of_any_relevance(
 @pytest.mark.parametrize(
     ("linked", "about_sports", "about_health"),
     [
-        # Only Bob's conclusion is about sleep. It is not of high relevance, but the only one.
+        # Only Bob's conclusion is about health. It is not of high relevance, but the only one.
         (True, ["Ann ran"], ["Bob saw"]),
         (False, ["Ann ran"], ["Ann ran"]),
     ],
 )
 def test_a_concept_is_shown_the_conclusions_of_high_relevance_if_there_are_any(
-    written: Any,
+    write_memory: Any,
     linking_reply: Any,
     make_history: Any,
     linked: bool,
     about_sports: list[str],
     about_health: list[str],
 ) -> None:
-    """A concept sums up many events, so it leaves out what matters less (Eq. 9)."""
-    # Edges get no theory here, since theta_inf is never reached.
+    """A concept sums up many events, so it leaves out what matters less (Eq. 9).
+
+    With `linked` the model says which conclusions are about a concept. Only Ann's is of high
+    relevance.
+    """
+    # The only session tells of Sports and of Health. Ann's conclusion, "Ann ran ...", is about the
+    # first, and Bob's, "Bob saw ...", about the second. No edge gets a theory, since theta_inf is
+    # never reached.
     program = shared_graph_program(theta_inf=99, theta_sum=1, linked=linked)
 
-    writing = written(program, make_history(sessions=1), linking_reply)
+    result = write_memory(program, make_history(sessions=1), linking_reply)
 
-    assert shown_conclusions(writing, "general_facts", "core_entity") == {
+    assert shown_conclusions(result, THEORY_OF_CONCEPT, "core_entity") == {
         "Sports": about_sports,
         "Health and Wellness": about_health,
     }
@@ -474,7 +552,10 @@ def test_an_edge_that_two_paths_share_has_the_conclusions_of_both(
     second_link: tuple[int, ...] | None,
     linked_conclusions: tuple[int, ...] | None,
 ) -> None:
-    """A path may say which conclusions its edge to the event is about, by their positions."""
+    """A graph files evidence under paths of names that end in an event, here "Steak".
+
+    A path may say which conclusions its edge to the event is about, by their positions.
+    """
     paths = [
         GraphPath("Dining", concepts=("A", "Food"), events=("Steak",), linked=(first_link,)),
         GraphPath("Dining", concepts=("B", "Food"), events=("Steak",), linked=(second_link,)),
@@ -488,7 +569,7 @@ def test_an_edge_that_two_paths_share_has_the_conclusions_of_both(
 
     memory = add_units(GraphMemory(), [(unit, paths)])
 
-    # Both paths end in the edge from Food to Steak.
+    # Both paths end in the edge from Food to Steak, which the evidence mentions once.
     (edge,) = memory.relations.values()
     (mention,) = edge.mentions
     assert mention.conclusions == linked_conclusions

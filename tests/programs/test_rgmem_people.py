@@ -19,8 +19,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.rgmem.memory import USER, GraphMemory, people_of
 from mempiler.programs.rgmem.retrieval import named_people
 
-SHARED = "each counts as the user"
-"""A part of the sentence that a prompt has where several people share a profile."""
+PART_OF_SENTENCE_ON_SHARING = "each counts as the user"
+"""A part of the sentence that a prompt has where several people share a graph."""
 
 
 def two_sessions_of(*speakers: str) -> History:
@@ -43,7 +43,7 @@ def first_two_turn_ids(prompt: str) -> list[str]:
     return [f"D{day}:1", f"D{day}:2"]
 
 
-def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+def ann_runs_and_bob_sleeps(kind: str, text: str, n: int) -> dict[str, Any]:
     """Answer that Ann runs and Bob sleeps; an event is that of the user whom the prompt names."""
     if kind == "fact":
         first_turn, second_turn = first_two_turn_ids(text)
@@ -75,7 +75,7 @@ def reply(kind: str, text: str, n: int) -> dict[str, Any]:
 
 
 def rgmem(**settings: Any) -> Any:
-    """Return RGMem, which makes every theory at once."""
+    """Return RGMem, which writes every summary at once."""
     return build("rgmem", embedder=embedder(), theta_inf=1, theta_sum=1, **settings)
 
 
@@ -88,78 +88,91 @@ def events_by_person(memory: GraphMemory) -> list[tuple[str, str]]:
 # Writing
 
 
-def test_each_person_has_a_graph_from_the_conclusions_about_them(written: Any) -> None:
-    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+def test_each_person_has_a_graph_from_the_conclusions_about_them(write_memory: Any) -> None:
+    """A conclusion is what a session shows of a person, such as "Ann runs"."""
+    result = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), ann_runs_and_bob_sleeps)
 
     # The graph of the user is there from the beginning, and stays empty.
-    assert writing.memory.roots.keys() == {USER, "Ann", "Bob"}
-    assert events_by_person(writing.memory) == [("Ann", "Running"), ("Bob", "Sleep")]
-    # Facts are extracted once a session, and paths once a session and person.
-    assert writing.calls["fact"] == 2
-    assert writing.calls["entity_paths"] == 2 * 2
+    assert result.memory.roots.keys() == {USER, "Ann", "Bob"}
+    assert events_by_person(result.memory) == [("Ann", "Running"), ("Bob", "Sleep")]
 
 
-def test_the_paths_of_a_person_are_made_from_the_conclusions_about_them(written: Any) -> None:
-    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+def test_facts_are_extracted_for_all_at_once_and_filed_for_each_person(write_memory: Any) -> None:
+    """A fact of a session has conclusions about persons. They are filed in the graph of a person.
 
-    users = writing.shown("entity_paths", "user")
-    fragments = writing.shown("entity_paths", "fragment")
+    The prompts for this have the outputs "fact" and "entity_paths".
+    """
+    result = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), ann_runs_and_bob_sleeps)
+
+    assert result.calls["fact"] == 2
+    assert result.calls["entity_paths"] == 2 * 2
+
+
+def test_the_paths_of_a_person_are_made_from_the_conclusions_about_them(write_memory: Any) -> None:
+    """A path says where in the graph of a person a conclusion is filed, e.g. "Ann runs"."""
+    result = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), ann_runs_and_bob_sleeps)
+
+    users = result.prompt_fields("entity_paths", "user")
+    fragments = result.prompt_fields("entity_paths", "fragment")
     assert set(users) == {"Ann", "Bob"}
     for user, fragment in zip(users, fragments, strict=True):
         assert ("Ann runs" in fragment) is (user == "Ann")
         assert ("Bob sleeps" in fragment) is (user == "Bob")
 
 
-def test_prompts_name_the_person_whose_graph_they_are_about(written: Any) -> None:
-    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+def test_prompts_name_the_person_whose_graph_they_are_about(write_memory: Any) -> None:
+    """These are the prompts that label the edges of a graph, and that write its summaries."""
+    result = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), ann_runs_and_bob_sleeps)
 
     for output in ("edge_labels", "fact_summary", "general_facts", "macro_law"):
-        assert set(writing.shown(output, "user")) == {"Ann", "Bob"}
-    # Facts of a session are extracted for both at once.
-    assert set(writing.shown("fact", "users")) == {"Ann, Bob"}
-    assert not any(SHARED in text for _, text in writing.prompts)
+        assert set(result.prompt_fields(output, "user")) == {"Ann", "Bob"}
+    # This prompt extracts the facts of a session, for both at once.
+    assert set(result.prompt_fields("fact", "users")) == {"Ann, Bob"}
+    assert not any(PART_OF_SENTENCE_ON_SHARING in text for _, text in result.prompts)
 
 
-def test_an_operator_is_shown_the_conclusions_about_its_own_person(written: Any) -> None:
+def test_an_operator_is_shown_the_conclusions_about_its_own_person(write_memory: Any) -> None:
     """An operator is a prompt that writes a summary; "fact_summary" is the summary of an event."""
-    writing = written(rgmem(), two_sessions_of("Ann", "Bob"), reply)
+    result = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), ann_runs_and_bob_sleeps)
 
-    users = writing.shown("fact_summary", "user")
-    evidence_lists = writing.shown("fact_summary", "new_evidence")
+    users = result.prompt_fields("fact_summary", "user")
+    evidence_lists = result.prompt_fields("fact_summary", "new_evidence")
     assert set(users) == {"Ann", "Bob"}
     for user, evidence in zip(users, evidence_lists, strict=True):
         assert ("Ann runs" in evidence) is (user == "Ann")
         assert ("Bob sleeps" in evidence) is (user == "Bob")
 
 
-def test_beside_an_assistant_the_user_has_the_only_graph(written: Any) -> None:
+def test_beside_an_assistant_the_user_has_the_only_graph(write_memory: Any) -> None:
     """An assistant is no person, so nothing is kept about it."""
-    writing = written(rgmem(), two_sessions_of("user", "assistant"), reply)
+    result = write_memory(rgmem(), two_sessions_of("user", "assistant"), ann_runs_and_bob_sleeps)
 
-    assert writing.memory.roots.keys() == {USER}
-    assert set(writing.shown("entity_paths", "user")) == {"user"}
-    assert not any(SHARED in text for _, text in writing.prompts)
+    assert result.memory.roots.keys() == {USER}
+    assert set(result.prompt_fields("entity_paths", "user")) == {"user"}
+    assert not any(PART_OF_SENTENCE_ON_SHARING in text for _, text in result.prompts)
 
 
-def test_a_conclusion_without_a_speaker_is_in_the_graphs_of_all_who_talk(written: Any) -> None:
+def test_a_conclusion_without_a_speaker_is_in_the_graphs_of_all_who_talk(write_memory: Any) -> None:
+    """Every person has a graph, of what sessions show about this person."""
+
     def reply_about_both(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind != "fact":
-            return reply(kind, text, n)
+            return ann_runs_and_bob_sleeps(kind, text, n)
         # Its turns are by both, and it names no speaker.
         conclusion = {"text": "Ann runs, Bob too", "turn_ids": first_two_turn_ids(text)}
         return {"fact": "", "conclusions": [conclusion]}
 
-    memory = written(rgmem(), two_sessions_of("Ann", "Bob"), reply_about_both).memory
+    memory = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), reply_about_both).memory
 
     assert events_by_person(memory) == [("Ann", "Running"), ("Bob", "Running")]
 
 
-def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written: Any) -> None:
+def test_a_person_whose_name_ends_in_a_bracket_is_recognised(write_memory: Any) -> None:
     """Models put brackets around names, but this bracket belongs to the name."""
 
     def reply_about_mother(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind != "fact":
-            return reply(kind, text, n)
+            return ann_runs_and_bob_sleeps(kind, text, n)
         conclusion = {
             "text": "Ann runs",
             "speaker": "Ann (mother)",
@@ -167,7 +180,9 @@ def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written: Any) -> No
         }
         return {"fact": "", "conclusions": [conclusion]}
 
-    memory = written(rgmem(), two_sessions_of("Ann (mother)", "Bob"), reply_about_mother).memory
+    memory = write_memory(
+        rgmem(), two_sessions_of("Ann (mother)", "Bob"), reply_about_mother
+    ).memory
 
     assert events_by_person(memory) == [("Ann (mother)", "Running")]
 
@@ -181,17 +196,19 @@ def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written: Any) -> No
     ],
 )
 def test_prompts_on_a_merged_graph_say_so_if_several_people_share_it(
-    written: Any, speakers: tuple[str, str], is_shared: bool
+    write_memory: Any, speakers: tuple[str, str], is_shared: bool
 ) -> None:
-    """A merged graph is one for all who talk."""
-    writing = written(rgmem(merged_graph=True), two_sessions_of(*speakers), reply)
+    """A merged graph is one for all who talk. A sentence in each prompt then says so."""
+    result = write_memory(
+        rgmem(merged_graph=True), two_sessions_of(*speakers), ann_runs_and_bob_sleeps
+    )
 
-    assert writing.memory.roots.keys() == {USER}
-    assert {event for _, event in events_by_person(writing.memory)} == {"Running"}
-    prompts = [text for kind, text in writing.prompts if kind != "keywords"]
+    assert result.memory.roots.keys() == {USER}
+    assert {event for _, event in events_by_person(result.memory)} == {"Running"}
+    prompts = [text for kind, text in result.prompts if kind != "keywords"]
     assert prompts
     for prompt in prompts:
-        assert (SHARED in prompt) is is_shared
+        assert (PART_OF_SENTENCE_ON_SHARING in prompt) is is_shared
 
 
 def test_people_are_the_speakers_that_are_no_machines() -> None:
@@ -210,13 +227,14 @@ def test_people_are_the_speakers_that_are_no_machines() -> None:
 def summaries_recalled(scripted: Any, question: str) -> list[str]:
     """Write two sessions of Ann and Bob, and return the summaries that are recalled of them."""
     program = rgmem()
-    with dspy.context(lm=scripted(reply)):
+    with dspy.context(lm=scripted(ann_runs_and_bob_sleeps)):
         memory = program.remember(two_sessions_of("Ann", "Bob")).memory
         context = program.method.reader.recall(memory, Query(text=question))
     return [hit.text for hit in context.hits if hit.kind in ("summary", "inference")]
 
 
 def test_a_question_that_names_a_person_reads_that_graph_alone(scripted: Any) -> None:
+    """Ann and Bob each have a graph, and a summary begins with the name of its person."""
     summaries = summaries_recalled(scripted, "What keeps Ann healthy?")
 
     assert summaries
@@ -225,9 +243,9 @@ def test_a_question_that_names_a_person_reads_that_graph_alone(scripted: Any) ->
 
 
 def test_a_question_without_a_name_reads_the_graphs_of_all_people(scripted: Any) -> None:
+    """Ann and Bob each have a graph, and a summary begins with the name of its person."""
     summaries = summaries_recalled(scripted, "What keeps them healthy?")
 
-    # A summary begins with the name of its person: "Ann, Health and Wellness: ...".
     assert {summary.split(",")[0] for summary in summaries} == {"Ann", "Bob"}
 
 

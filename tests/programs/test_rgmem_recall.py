@@ -6,7 +6,6 @@ keywords, and says for each which layers of the graph are read: summaries of con
 (summaries of events), the history (labels of events, with dates) or conclusions.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from mempiler.programs.rgmem.graph import GraphPath, add_units
 from mempiler.programs.rgmem.memory import USER, Evidence, GraphMemory, Node, Theory
 from mempiler.runs.evidence import evidence_hits
 
-from .conftest import graph_paths
+from .conftest import random_graph_paths
 
 
 def shared_graph_program(**settings: Any) -> Any:
@@ -42,8 +41,10 @@ class Recall(NamedTuple):
 
 
 @pytest.fixture
-def recall(scripted: Any, graph_replies: Any, make_history: Any) -> Callable[..., Recall]:
-    """Write nine scripted sessions and recall from them: `recall(keywords, facts=2)`.
+def recall_from_nine_sessions(
+    scripted: Any, rgmem_script: Any, make_history: Any
+) -> Callable[..., Recall]:
+    """Write nine scripted sessions and recall from them what keywords find, under some settings.
 
     The model is scripted to plan these keywords for the question "Who ran in week 3?"; the other
     arguments are settings. In session 3, and likewise in all others, the evidence is a fact, e3,
@@ -55,7 +56,7 @@ def recall(scripted: Any, graph_replies: Any, make_history: Any) -> Callable[...
         def reply(kind: str, text: str, n: int) -> Any:
             if kind == "keywords":
                 return {"keywords": keywords}
-            return graph_replies(kind, text, n)
+            return rgmem_script(kind, text, n)
 
         lm = scripted(reply)
         program = shared_graph_program(**settings)
@@ -68,14 +69,15 @@ def recall(scripted: Any, graph_replies: Any, make_history: Any) -> Callable[...
 
 
 def test_as_many_facts_and_conclusions_are_recalled_as_are_set(
-    recall: Callable[..., Recall],
+    recall_from_nine_sessions: Callable[..., Recall],
 ) -> None:
-    """The settings `facts` and `conclusions` keep the prompt of the answer short.
+    """For a question a model plans keywords, here "week", a word of all facts and conclusions.
 
-    A keyword that names no layer is only searched for in the evidence, which all has the word
-    "week".
+    The settings `facts` and `conclusions` keep the prompt of the answer short.
     """
-    context = recall([{"name": "week"}], facts=2, conclusions=4).context
+    keywords = [{"name": "week"}]
+
+    context = recall_from_nine_sessions(keywords, facts=2, conclusions=4).context
 
     assert context.counts["facts"] == 2
     assert context.counts["conclusions"] == 4
@@ -83,129 +85,114 @@ def test_as_many_facts_and_conclusions_are_recalled_as_are_set(
 
 
 def test_a_fact_names_all_turns_of_its_session_and_a_conclusion_the_turn_it_comes_from(
-    recall: Callable[..., Recall],
+    recall_from_nine_sessions: Callable[..., Recall],
 ) -> None:
-    context = recall([{"name": "week"}], facts=2, conclusions=4).context
+    """Of session 3, which has six turns, the fact e3 tells and its first conclusion, e3.1."""
+    keywords = [{"name": "week"}]
 
-    # Session 3 has six turns. Its first conclusion, "Ann ran in week 3", comes from the first.
+    context = recall_from_nine_sessions(keywords, facts=2, conclusions=4).context
+
     sources = {hit.id: hit.sources for hit in context.hits}
     assert sources["e3"] == ("D3:1", "D3:2", "D3:3", "D3:4", "D3:5", "D3:6")
     assert sources["e3.1"] == ("D3:1",)
 
-    # The question is about week 3, and both facts come before the conclusions.
-    hit_ids = [hit.id for hit in context.hits]
-    assert hit_ids[0] == "e3"
-    assert "." not in hit_ids[1]
-    assert len(hit_ids) > 2
-    for conclusion_id in hit_ids[2:]:
-        assert "." in conclusion_id
+
+def test_facts_are_recalled_before_conclusions(
+    recall_from_nine_sessions: Callable[..., Recall],
+) -> None:
+    """The id of a conclusion has a point: e3.1 is the first conclusion of the fact e3."""
+    keywords = [{"name": "week"}]
+
+    context = recall_from_nine_sessions(keywords, facts=2, conclusions=1).context
+
+    first_id, second_id, third_id = [hit.id for hit in context.hits]
+    # The question is about week 3.
+    assert first_id == "e3"
+    assert "." not in second_id
+    assert "." in third_id
 
 
 @pytest.mark.parametrize(
     ("layers", "summaries", "inferences", "labels"),
     [
-        (["summary"], 1, 0, 0),
-        (["inference"], 0, 1, 0),
-        (["history"], 0, 0, 3),
-        (["summary", "inference", "history"], 1, 1, 3),
+        pytest.param(["summary"], 1, 0, 0, id="summary"),
+        pytest.param(["inference"], 0, 1, 0, id="inference"),
+        pytest.param(["history"], 0, 0, 3, id="history"),
+        pytest.param(["summary", "inference", "history"], 1, 1, 3, id="all three"),
         # A model that answers with a text in the plural is understood.
-        ("SUMMARIES", 1, 0, 0),
+        pytest.param("SUMMARIES", 1, 0, 0, id="a text in the plural"),
     ],
 )
 def test_a_keyword_reads_the_layers_it_is_planned_for(
-    recall: Callable[..., Recall], layers: Any, summaries: int, inferences: int, labels: int
+    recall_from_nine_sessions: Callable[..., Recall],
+    layers: Any,
+    summaries: int,
+    inferences: int,
+    labels: int,
 ) -> None:
-    """Sports has a summary, and one event, Running, with an inference and labels of its edge.
+    """A model plans keywords, and says which layers of the graph are to be read for each.
 
-    Of a history the three newest labels are recalled.
+    In the graph, the topic Sports has a summary. It has one event, Running, with an inference, and
+    with a label of every session: a history, of which the three newest are recalled.
     """
-    context = recall([{"name": "Sports", "retrieve": layers}]).context
+    keywords = [{"name": "Sports", "retrieve": layers}]
+
+    context = recall_from_nine_sessions(keywords).context
 
     assert context.counts["nodes"] == summaries
     assert context.counts["inferences"] == inferences
     assert context.counts["history"] == labels
 
 
-def test_conclusions_about_a_topic_come_newest_first(recall: Callable[..., Recall]) -> None:
-    """The graph links conclusions to topics; with `conclusions=0` no other ones are searched for.
+def test_conclusions_about_a_topic_come_newest_first(
+    recall_from_nine_sessions: Callable[..., Recall],
+) -> None:
+    """The graph links conclusions to topics: each of nine sessions has one about Sports.
 
-    Three are shown at most, and the newest are those of the sessions 9, 8 and 7.
+    Three are shown at most. With `conclusions=0` no other ones are searched for.
     """
     keywords = [{"name": "Sports", "retrieve": ["conclusions"]}]
 
-    context = recall(keywords, conclusions=0, facts=0).context
+    context = recall_from_nine_sessions(keywords, conclusions=0, facts=0).context
 
+    # The first conclusions of the sessions 9, 8 and 7
     assert [hit.id for hit in context.hits] == ["e9.1", "e8.1", "e7.1"]
 
 
-def blocks_of(context_text: str) -> dict[str, list[str]]:
-    """Return the lines of a context under each of its headings; hits begin with "["."""
-    blocks: dict[str, list[str]] = {}
-    heading = ""
-    for line in context_text.split("\n"):
-        if line.startswith("["):
-            blocks[heading].append(line)
-        else:
-            heading = line
-            blocks[heading] = []
-    return blocks
-
-
-def has_date(line: str) -> bool:
-    """Return whether a line of a context has a date, as in "[e3] (3 March 2024, Sunday) ..."."""
-    return re.match(r"\[\S+\] \(\d+ \w+ 2024, \w+\) ", line) is not None
-
-
 @pytest.fixture
-def recall_of_all_blocks(recall: Callable[..., Recall]) -> Recall:
+def recall_of_all_blocks(recall_from_nine_sessions: Callable[..., Recall]) -> Recall:
     """A recall whose context has all blocks, with one fact and one conclusion found by words."""
     keywords = [
         {"name": "Interests and Entertainment", "retrieve": ["summary"]},
         {"name": "Sports", "retrieve": ["inference", "history"]},
     ]
-    return recall(keywords, facts=1, conclusions=1)
+    return recall_from_nine_sessions(keywords, facts=1, conclusions=1)
 
 
-def test_a_context_is_shown_in_blocks(recall_of_all_blocks: Recall) -> None:
-    """The model that answers can tell what was said from what was inferred."""
-    blocks = blocks_of(recall_of_all_blocks.context.text())
+def test_a_context_shows_dated_evidence_first_and_undated_inferences_last(
+    recall_of_all_blocks: Recall,
+) -> None:
+    """The model that answers can tell what was said, and when, from what was inferred.
 
-    assert list(blocks) == [
+    The script says "law" and "relation theory" in place of summaries. Of an event it infers the
+    trait "steady", and of a topic the restriction "no heat": these stand apart from the summaries.
+    """
+    assert recall_of_all_blocks.context.text().splitlines() == [
         "Evidence, with dates:",
+        "[e3] (3 March 2024, Sunday) Ann and Bob spoke of week 3.",
+        # Labels, which say in a few words what was said of running
+        "[r3.e9] (3 September 2024, Tuesday) s1 of week 9",
+        "[r3.e8] (3 August 2024, Saturday) s1 of week 8",
+        "[r3.e7] (3 July 2024, Wednesday) s1 of week 7",
         "Conclusions:",
+        "[e3.1] (3 March 2024, Sunday) Ann ran in week 3",
         "Summaries by concept:",
+        "[b6] Interests and Entertainment: law 3. keen.",
+        "[r3] Sports, Running: relation theory 4.",
         "Inferred traits and restrictions:",
+        "[b6.restrictions] Interests and Entertainment, restrictions: no heat.",
+        "[r3.traits] Sports, Running, inferred: steady.",
     ]
-    # After the one fact come the labels of edges to events.
-    labels = blocks["Evidence, with dates:"][1:]
-    assert any(" of week " in label for label in labels)
-
-
-def test_evidence_is_shown_with_dates_and_what_is_inferred_without(
-    recall_of_all_blocks: Recall,
-) -> None:
-    blocks = blocks_of(recall_of_all_blocks.context.text())
-
-    for heading in ("Evidence, with dates:", "Conclusions:"):
-        assert all(has_date(line) for line in blocks[heading])
-    for heading in ("Summaries by concept:", "Inferred traits and restrictions:"):
-        assert not any(has_date(line) for line in blocks[heading])
-
-
-def test_traits_and_restrictions_are_shown_apart_from_the_summaries(
-    recall_of_all_blocks: Recall,
-) -> None:
-    blocks = blocks_of(recall_of_all_blocks.context.text())
-    summaries = blocks["Summaries by concept:"]
-    traits = blocks["Inferred traits and restrictions:"]
-
-    law = "Interests and Entertainment: law 3. keen."
-    assert any(line.endswith(law) for line in summaries)
-    restrictions = "Interests and Entertainment, restrictions: no heat."
-    assert any(line.endswith(restrictions) for line in traits)
-    assert any(line.endswith("Sports, Running, inferred: steady.") for line in traits)
-    assert not any("steady" in line for line in summaries)
-    assert not any("no heat" in line for line in summaries)
 
 
 def test_traits_are_no_evidence(recall_of_all_blocks: Recall) -> None:
@@ -225,51 +212,58 @@ def test_traits_are_no_evidence(recall_of_all_blocks: Recall) -> None:
     ],
 )
 def test_without_a_plan_the_question_is_the_keyword(
-    scripted: Any, graph_replies: Any, make_history: Any, plan: Any
+    scripted: Any, rgmem_script: Any, make_history: Any, plan: Any
 ) -> None:
-    """If the answer of the planning prompt holds no keyword, a user still gets an answer."""
+    """For each question a model plans keywords, which the memory is searched for.
+
+    If its plan cannot be read, or holds no keyword, a user still gets an answer.
+    """
 
     def reply(kind: str, text: str, n: int) -> Any:
-        return plan if kind == "keywords" else graph_replies(kind, text, n)
+        return plan if kind == "keywords" else rgmem_script(kind, text, n)
 
+    program = shared_graph_program()
     with dspy.context(lm=scripted(reply)):
-        program = shared_graph_program()
         context = program(history=make_history(sessions=2), question="Who ran in week 2?").context
 
     assert context.counts["conclusions"] > 0
 
 
 def test_search_finds_summaries_without_a_model(
-    scripted: Any, graph_replies: Any, make_history: Any
+    scripted: Any, rgmem_script: Any, make_history: Any
 ) -> None:
-    """The script calls summaries of concepts "concept theory 1", of edges "relation theory 1"."""
-    lm = scripted(graph_replies)
+    """By the script, summaries of topics are called "concept theory 1", "concept theory 2", ...
+
+    Those of events are called "relation theory 1", "relation theory 2", ...
+    """
     program = shared_graph_program()
-    queries = ["concept theory", "relation theory", ""]
-    with dspy.context(lm=lm):
+    with dspy.context(lm=scripted(rgmem_script)):
         memory = program.remember(make_history(sessions=9)).memory
-        calls_of_writing = len(lm.engine.prompts)
-        concept_hits, relation_hits, hits_of_nothing = program.method.reader.search(
-            memory, queries, k=20
+
+    # Without a language model, a call of it would be an error.
+    with dspy.context(lm=None):
+        topic_hits, event_hits, no_hits = program.method.reader.search(
+            memory, ["concept theory", "relation theory", ""], k=20
         )
 
-    assert len(lm.engine.prompts) == calls_of_writing
-    assert concept_hits[0].kind == "summary"
-    assert memory.nodes[concept_hits[0].id].name in ("Sports", "Health and Wellness")
-    assert relation_hits[0].kind == "inference"
-    assert relation_hits[0].id in memory.relations
-    assert hits_of_nothing == []
+    assert topic_hits[0].kind == "summary"
+    assert topic_hits[0].text.startswith(("Sports", "Health and Wellness"))
+    assert event_hits[0].kind == "inference"
+    assert event_hits[0].text.startswith(("Sports, Running", "Health and Wellness, Sleep"))
+    assert no_hits == []
 
 
 def test_the_measure_of_evidence_searches_facts_and_conclusions_only(
-    scripted: Any, graph_replies: Any, make_history: Any
+    scripted: Any, rgmem_script: Any, make_history: Any
 ) -> None:
-    """It measures how many of the turns that answer a question a search finds."""
+    """It measures how many of the turns that answer a question a search finds.
+
+    The summaries hold the words "concept theory", and facts and conclusions the word "week".
+    """
     program = shared_graph_program()
-    with dspy.context(lm=scripted(graph_replies)):
+    with dspy.context(lm=scripted(rgmem_script)):
         memory = program.remember(make_history(sessions=9)).memory
         reader = program.method.reader
-        # "concept theory" stands in summaries, and "week" in evidence.
         hits = [
             *evidence_hits(reader, memory, "concept theory week", k=20),
             *evidence_hits(reader, memory, "week", k=20),
@@ -283,14 +277,16 @@ def test_the_measure_of_evidence_searches_facts_and_conclusions_only(
 # `use_l0`, `use_l1` and `use_rg` switch off
 
 EVERY_LAYER = [{"name": "Sports", "retrieve": ["summary", "inference", "conclusions", "history"]}]
+"""A plan of one keyword, for which all layers of the graph are read."""
 
 
-def test_without_l0_no_evidence_is_recalled(recall: Callable[..., Recall]) -> None:
-    """The memory is written as ever, and recall reads the graph alone."""
-    full = recall(EVERY_LAYER)
-    ablated = recall(EVERY_LAYER, use_l0=False)
+def test_without_l0_the_same_memory_is_written(
+    recall_from_nine_sessions: Callable[..., Recall],
+) -> None:
+    """L0, the layer of facts and conclusions, is only left out of what is recalled."""
+    full = recall_from_nine_sessions(EVERY_LAYER)
+    ablated = recall_from_nine_sessions(EVERY_LAYER, use_l0=False)
 
-    # The memory is the same.
     assert ablated.memory.evidence == full.memory.evidence
     assert ablated.memory.classes == full.memory.classes
     assert ablated.calls == full.calls
@@ -298,58 +294,85 @@ def test_without_l0_no_evidence_is_recalled(recall: Callable[..., Recall]) -> No
     ablated_scores = {node_id: node.score for node_id, node in ablated.memory.nodes.items()}
     assert ablated_scores == full_scores
 
-    # Recall reads the graph alone.
-    assert ablated.context.counts["facts"] == 0
-    assert ablated.context.counts["conclusions"] == 0
-    assert ablated.context.counts["nodes"] == full.context.counts["nodes"]
-    assert ablated.context.counts["inferences"] == full.context.counts["inferences"]
-    assert ablated.context.counts["history"] == full.context.counts["history"]
-    assert ablated.context.counts["tokens"] < full.context.counts["tokens"]
+
+def test_without_l0_the_graph_alone_is_recalled(
+    recall_from_nine_sessions: Callable[..., Recall],
+) -> None:
+    """L0 is the layer of facts and conclusions, and L1 the graph of topics and events."""
+    counts = recall_from_nine_sessions(EVERY_LAYER, use_l0=False).context.counts
+
+    assert counts["facts"] == 0
+    assert counts["conclusions"] == 0
+    # A summary, an inference and three labels are recalled of the topic Sports.
+    assert counts["nodes"] == 1
+    assert counts["inferences"] == 1
+    assert counts["history"] == 3
 
 
-def test_without_l1_there_is_evidence_but_no_graph(recall: Callable[..., Recall]) -> None:
-    full = recall(EVERY_LAYER)
-    ablated = recall(EVERY_LAYER, use_l1=False)
+def test_without_l1_there_is_evidence_but_no_graph(
+    recall_from_nine_sessions: Callable[..., Recall],
+) -> None:
+    """L0 is the layer of facts and conclusions, the evidence, and L1 the graph made from it."""
+    ablated = recall_from_nine_sessions(EVERY_LAYER, use_l1=False)
 
-    # The memory has the evidence, and of the graph only the root and its eleven base concepts.
-    assert ablated.memory.evidence == full.memory.evidence
+    # The graph has only what it begins with: the root, and its eleven base concepts.
     assert len(ablated.memory.nodes) == 1 + 11
     assert ablated.memory.relations == {}
-    # The model extracts a fact from each session, and plans the keywords.
+    # The model extracts a fact from each of nine sessions, and plans the keywords.
     assert ablated.calls == {"fact": 9, "keywords": 1}
+    assert len(ablated.memory.evidence) == 9
 
-    # Recall reads the evidence alone.
-    assert ablated.context.counts["nodes"] == 0
-    assert ablated.context.counts["inferences"] == 0
-    assert ablated.context.counts["history"] == 0
+    counts = ablated.context.counts
+    assert counts["nodes"] == 0
+    assert counts["inferences"] == 0
+    assert counts["history"] == 0
+
+
+def test_without_l1_the_same_evidence_is_written_and_recalled(
+    recall_from_nine_sessions: Callable[..., Recall],
+) -> None:
+    """L0 is the layer of facts and conclusions, the evidence, and L1 the graph made from it."""
+    full = recall_from_nine_sessions(EVERY_LAYER)
+    ablated = recall_from_nine_sessions(EVERY_LAYER, use_l1=False)
+
+    assert ablated.memory.evidence == full.memory.evidence
     assert ablated.context.counts["facts"] == full.context.counts["facts"]
     full_ids = {hit.id for hit in full.context.hits}
     assert {hit.id for hit in ablated.context.hits} <= full_ids
 
 
 def test_without_the_operators_every_session_rewrites_the_summaries(
-    recall: Callable[..., Recall],
+    recall_from_nine_sessions: Callable[..., Recall],
 ) -> None:
-    """The operators (RG) rewrite a summary only when enough is new, and lower summaries first."""
-    full = recall(EVERY_LAYER)
-    ablated = recall(EVERY_LAYER, use_rg=False)
+    """The operators (RG) rewrite a summary only when enough is new, and lower summaries first.
 
-    # The graph is the same.
+    All nine sessions are about sports, and the five odd ones about health too.
+    """
+    ablated = recall_from_nine_sessions(EVERY_LAYER, use_rg=False)
+
+    assert ablated.calls["concept_summary"] == 9 + 5
+    # The prompts of the operators
+    assert "fact_summary" not in ablated.calls
+    assert "general_facts" not in ablated.calls
+    assert "macro_law" not in ablated.calls
+    # So there are summaries of topics, and no inferences about events.
+    assert ablated.context.counts["nodes"] == 1
+    assert ablated.context.counts["inferences"] == 0
+
+
+def test_without_the_operators_the_same_graph_is_written(
+    recall_from_nine_sessions: Callable[..., Recall],
+) -> None:
+    """The operators (RG) only write summaries of what is in the graph."""
+    full = recall_from_nine_sessions(EVERY_LAYER)
+    ablated = recall_from_nine_sessions(EVERY_LAYER, use_rg=False)
+
     assert ablated.memory.evidence == full.memory.evidence
     assert ablated.memory.classes == full.memory.classes
     assert ablated.memory.nodes.keys() == full.memory.nodes.keys()
     full_mentions = {edge.id: edge.mentions for edge in full.memory.relations.values()}
     ablated_mentions = {edge.id: edge.mentions for edge in ablated.memory.relations.values()}
     assert ablated_mentions == full_mentions
-
-    # All nine sessions are about sports, and the five odd ones about health too.
-    assert ablated.calls["concept_summary"] == 9 + 5
-    assert "fact_summary" not in ablated.calls
-    assert "general_facts" not in ablated.calls
-    assert "macro_law" not in ablated.calls
-
-    assert ablated.context.counts["nodes"] == 1
-    assert ablated.context.counts["inferences"] == 0
     assert ablated.context.counts["facts"] == full.context.counts["facts"]
 
 
@@ -394,21 +417,20 @@ def node_named(memory: GraphMemory, name: str) -> Node:
     return node
 
 
-RACE = GraphPath(
-    base="Interests and Entertainment",
-    concepts=("Sports",),
-    events=("Running", "City Race"),
-    labels=("ran", "ran it with Bob"),
-)
-
-
 def test_each_edge_between_two_names_of_a_path_counts_a_unit_of_evidence_once() -> None:
-    """The count tells when the summary of an event is due.
+    """A unit of evidence is filed in the graph under paths: from a topic down to events.
 
-    RACE leads from the concept Sports to the event Running, and from there to the event City Race.
+    The count of an edge tells when the summary of an event is due.
     """
+    path = GraphPath(
+        base="Interests and Entertainment",
+        concepts=("Sports",),
+        events=("Running", "City Race"),
+        labels=("ran", "ran it with Bob"),
+    )
+
     # There are two units of evidence, of which the first has the same path twice.
-    memory = graph_after([[RACE, RACE], [RACE]])
+    memory = graph_after([[path, path], [path]])
 
     counts: dict[tuple[str, str], int] = {}
     for edge in memory.relations.values():
@@ -419,9 +441,16 @@ def test_each_edge_between_two_names_of_a_path_counts_a_unit_of_evidence_once() 
 
 
 def test_only_the_lowest_concept_of_a_path_scores_a_unit_of_evidence() -> None:
-    """The score tells when the summary of a concept is due."""
-    # There are two units of evidence, of which the first has the same path twice.
-    memory = graph_after([[RACE, RACE], [RACE]])
+    """The score of a concept tells when its summary is due.
+
+    A path leads from a base, one of the fixed topics, over narrower concepts down to an event.
+    """
+    path = GraphPath(
+        base="Interests and Entertainment", concepts=("Sports",), events=("Running",), labels=("",)
+    )
+
+    # There are two units of evidence, e1 and e2, of which the first has the same path twice.
+    memory = graph_after([[path, path], [path]])
 
     sports = node_named(memory, "Sports")
     assert sports.score == 2
@@ -441,7 +470,10 @@ def test_only_the_lowest_concept_of_a_path_scores_a_unit_of_evidence() -> None:
     ],
 )
 def test_a_path_without_a_base_or_an_event_adds_no_node(path: GraphPath) -> None:
-    """A model writes the paths. What cannot be filed in the graph is still kept as evidence."""
+    """A model writes the paths under which evidence is filed: from a base down to an event.
+
+    What cannot be filed in the graph is still kept as evidence, here as e1.
+    """
     memory = graph_after([[path]])
 
     assert memory.nodes == GraphMemory().nodes
@@ -462,29 +494,57 @@ def test_a_path_without_a_base_or_an_event_adds_no_node(path: GraphPath) -> None
     ],
 )
 def test_of_a_broken_path_the_sound_part_is_added(path: GraphPath) -> None:
-    """The node "Dining" is there from the beginning, as the base."""
+    """A model writes the paths under which evidence is filed: from a base down to an event.
+
+    The base "Dining" and the user are in the graph from the beginning.
+    """
     memory = graph_after([[path]])
 
     assert [node.name for node in added_nodes(memory)] == ["Steak"]
     assert memory.evidence.keys() == {"e1"}
 
 
-def graphs_with_two_names(
-    first_name: str, second_name: str, cosine: float
-) -> tuple[GraphMemory, GraphMemory]:
-    """Return a graph with two names of events, and one with the same two names of concepts.
-
-    Args:
-        first_name: The name that comes first.
-        second_name: The name that comes next.
-        cosine: The cosine of their vectors.
-    """
+def vectors_of(first_name: str, second_name: str, cosine: float) -> dict[str, np.ndarray]:
+    """Return the vectors of two names, such that their cosine has this value."""
     sine = (1 - cosine**2) ** 0.5
-    vectors = {first_name: np.array([1.0, 0.0]), second_name: np.array([cosine, sine])}
-    names = (first_name, second_name)
-    event_steps = [[GraphPath("Dining", events=(name,))] for name in names]
-    concept_steps = [[GraphPath("Dining", concepts=(name,), events=("x",))] for name in names]
-    return graph_after(event_steps, vectors), graph_after(concept_steps, vectors)
+    return {first_name: np.array([1.0, 0.0]), second_name: np.array([cosine, sine])}
+
+
+NAMES_FOR_THE_SAME = [
+    pytest.param("museum VISIT.", 0.0, id="same-stems"),
+    pytest.param("Gallery Tour", 0.9, id="near-vectors"),
+]
+OTHER_NAMES = [
+    pytest.param("to visit the museums", 0.0, id="other-words"),
+    pytest.param("Gallery Tour", 0.84, id="vectors-not-near-enough"),
+    pytest.param("Gallery Tour 2023", 0.99, id="near-vectors-but-another-number"),
+]
+
+
+@pytest.mark.parametrize(("second_name", "cosine"), NAMES_FOR_THE_SAME)
+def test_two_names_for_the_same_event_become_one_node(second_name: str, cosine: float) -> None:
+    """Names are the same if their words are, or if the cosine of their vectors is 0.85 or more."""
+    vectors = vectors_of("Museum Visits", second_name, cosine)
+    first_path = GraphPath("Dining", events=("Museum Visits",))
+    second_path = GraphPath("Dining", events=(second_name,))
+
+    memory = graph_after([[first_path], [second_path]], vectors)
+
+    (event,) = added_of_tier(memory, "instance")
+    assert event.name == "Museum Visits"
+
+
+@pytest.mark.parametrize(("second_name", "cosine"), NAMES_FOR_THE_SAME)
+def test_two_names_for_the_same_concept_become_one_node(second_name: str, cosine: float) -> None:
+    """Names are the same if their words are, or if the cosine of their vectors is 0.85 or more."""
+    vectors = vectors_of("Museum Visits", second_name, cosine)
+    first_path = GraphPath("Dining", concepts=("Museum Visits",), events=("x",))
+    second_path = GraphPath("Dining", concepts=(second_name,), events=("x",))
+
+    memory = graph_after([[first_path], [second_path]], vectors)
+
+    (concept,) = added_of_tier(memory, "abstract")
+    assert concept.name == "Museum Visits"
 
 
 @pytest.mark.parametrize(
@@ -494,41 +554,51 @@ def graphs_with_two_names(
         pytest.param("Gallery Tour", 0.9, ("Gallery Tour",), id="near-vectors"),
     ],
 )
-def test_names_that_mean_the_same_become_one_node(
+def test_a_node_keeps_another_name_as_an_alias(
     second_name: str, cosine: float, aliases: tuple[str, ...]
 ) -> None:
-    """Names are the same if their words are, or if the cosine of their vectors is 0.85 or more."""
-    event_graph, concept_graph = graphs_with_two_names("Museum Visits", second_name, cosine)
+    """A name with the same words, but for their endings, needs no alias."""
+    vectors = vectors_of("Museum Visits", second_name, cosine)
+    first_path = GraphPath("Dining", events=("Museum Visits",))
+    second_path = GraphPath("Dining", events=(second_name,))
 
-    (event,) = added_of_tier(event_graph, "instance")
-    assert event.name == "Museum Visits"
-    assert event.aliases == aliases
-    (concept,) = added_of_tier(concept_graph, "abstract")
-    assert concept.name == "Museum Visits"
+    memory = graph_after([[first_path], [second_path]], vectors)
+
+    assert node_named(memory, "Museum Visits").aliases == aliases
 
 
-@pytest.mark.parametrize(
-    ("second_name", "cosine"),
-    [
-        pytest.param("to visit the museums", 0.0, id="other-words"),
-        pytest.param("Gallery Tour", 0.84, id="vectors-not-near-enough"),
-        pytest.param("Gallery Tour 2023", 0.99, id="near-vectors-but-another-number"),
-    ],
-)
-def test_names_that_mean_different_things_become_two_nodes(second_name: str, cosine: float) -> None:
-    """Events are not taken for one because their names are a little alike."""
-    event_graph, concept_graph = graphs_with_two_names("Museum Visits", second_name, cosine)
+@pytest.mark.parametrize(("second_name", "cosine"), OTHER_NAMES)
+def test_events_with_names_that_are_a_little_alike_stay_two_nodes(
+    second_name: str, cosine: float
+) -> None:
+    """Names are the same only if their words are, or if the cosine is 0.85 or more."""
+    vectors = vectors_of("Museum Visits", second_name, cosine)
+    first_path = GraphPath("Dining", events=("Museum Visits",))
+    second_path = GraphPath("Dining", events=(second_name,))
 
-    first_event, second_event = added_of_tier(event_graph, "instance")
-    assert first_event.name == "Museum Visits"
-    assert first_event.aliases == ()
-    assert second_event.name == second_name
-    assert second_event.aliases == ()
-    concepts = added_of_tier(concept_graph, "abstract")
+    memory = graph_after([[first_path], [second_path]], vectors)
+
+    events = added_of_tier(memory, "instance")
+    assert [event.name for event in events] == ["Museum Visits", second_name]
+    assert [event.aliases for event in events] == [(), ()]
+
+
+@pytest.mark.parametrize(("second_name", "cosine"), OTHER_NAMES)
+def test_concepts_with_names_that_are_a_little_alike_stay_two_nodes(
+    second_name: str, cosine: float
+) -> None:
+    """Names are the same only if their words are, or if the cosine is 0.85 or more."""
+    vectors = vectors_of("Museum Visits", second_name, cosine)
+    first_path = GraphPath("Dining", concepts=("Museum Visits",), events=("x",))
+    second_path = GraphPath("Dining", concepts=(second_name,), events=("x",))
+
+    memory = graph_after([[first_path], [second_path]], vectors)
+
+    concepts = added_of_tier(memory, "abstract")
     assert [concept.name for concept in concepts] == ["Museum Visits", second_name]
 
 
-GRAPHS = st.lists(graph_paths(), max_size=5).map(graph_after)
+GRAPHS = st.lists(random_graph_paths(), max_size=5).map(graph_after)
 """Graphs that grew by arbitrary paths, broken ones among them."""
 
 
@@ -553,6 +623,7 @@ def test_no_graph_has_a_cycle(memory: GraphMemory) -> None:
 
 @given(memory=GRAPHS)
 def test_every_concept_is_below_the_user_and_every_base_right_below(memory: GraphMemory) -> None:
+    """A path of evidence leads from a base, one of eleven topics, over concepts to an event."""
     for node in memory.nodes.values():
         if node.tier == "abstract":
             assert USER in ids_above(memory, node.id)
@@ -565,6 +636,7 @@ def test_every_concept_is_below_the_user_and_every_base_right_below(memory: Grap
 
 @given(memory=GRAPHS)
 def test_no_unit_of_evidence_counts_twice(memory: GraphMemory) -> None:
+    """The counts of edges and the scores of concepts tell when their summaries are due."""
     for edge in memory.relations.values():
         evidence_ids = {mention.evidence for mention in edge.mentions}
         assert len(edge.mentions) == len(evidence_ids)
@@ -575,16 +647,17 @@ def test_no_unit_of_evidence_counts_twice(memory: GraphMemory) -> None:
 
 @given(memory=GRAPHS)
 def test_a_graph_is_the_same_after_a_round_trip_through_json(memory: GraphMemory) -> None:
+    """Memories are stored as JSON."""
     assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
 
 
 def test_a_theory_made_from_lower_concepts_replaces_one_made_from_evidence() -> None:
-    """A concept has a theory of its own evidence, and a parent one of the concepts below it."""
-    own_theory = Theory(sigma="own")
-    flow_theory = Theory(sigma="flow")
-    node = Node(id="n1", name="Food", tier="abstract", own=own_theory)
+    """A theory sums up a topic: from its own evidence, or from the theories of topics below it."""
+    theory_from_evidence = Theory(sigma="likes soup")
+    theory_from_lower_concepts = Theory(sigma="likes hot meals")
+    node = Node(id="n1", name="Food", tier="abstract", own=theory_from_evidence)
+    assert node.theory == theory_from_evidence
 
-    node_with_flow = node.model_copy(update={"flow": flow_theory})
+    parent = node.model_copy(update={"flow": theory_from_lower_concepts})
 
-    assert node.theory == own_theory
-    assert node_with_flow.theory == flow_theory
+    assert parent.theory == theory_from_lower_concepts

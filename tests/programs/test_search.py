@@ -33,14 +33,8 @@ DIALOGUE_METHODS = sorted(
 )
 """All methods that keep something of a dialogue."""
 
-MAX_FALLBACK_HITS = 5
-"""How many entries are shown where nothing is found."""
-
-MOVE = "I moved to Lisbon last week with my dog Rex"
-FISH = "The aquarium holds three striped guppies"
-
-TWELVE_TEXTS = [
-    MOVE,
+TEXTS_ABOUT_OTHER_THINGS = [
+    "I moved to Lisbon last week with my dog Rex",
     "Yesterday the kettle was repaired",
     "Yesterday the harbour was repaired",
     "Yesterday the violin was repaired",
@@ -51,9 +45,8 @@ TWELVE_TEXTS = [
     "Yesterday the puppet was repaired",
     "Yesterday the saddle was repaired",
     "Yesterday the trumpet was repaired",
-    FISH,
 ]
-"""What Ada said in twelve sessions."""
+"""What Ada said in eleven sessions, one text in each: neither of zebras nor of guppies."""
 
 
 def history_of(texts: Sequence[str]) -> History:
@@ -74,8 +67,11 @@ def recall(program: MemoryProgram, question: str, texts: Sequence[str]) -> Conte
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_the_only_text_that_was_said_is_recalled_for_a_question_in_other_words(method: str) -> None:
-    # The question shares no word but "I" with "I moved to Lisbon last week with my dog Rex".
-    context = recall(build(method), "Where do I live?", [MOVE])
+    """Where a search finds nothing, recall falls back on the newest entries."""
+    texts = ["I moved to Lisbon last week with my dog Rex"]
+
+    # It shares no word but "I" with the text.
+    context = recall(build(method), "Where do I live?", texts)
 
     assert "D1:1" in context.sources
     assert "Lisbon" in context.text()
@@ -83,11 +79,13 @@ def test_the_only_text_that_was_said_is_recalled_for_a_question_in_other_words(m
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_where_something_is_found_there_is_no_fallback(method: str) -> None:
+    """A fallback is the newest entries, which are shown where a search finds nothing."""
+    texts = [*TEXTS_ABOUT_OTHER_THINGS, "The aquarium holds three striped guppies"]
     question = "How many striped guppies does the aquarium hold?"
 
-    context = recall(build(method), question, TWELVE_TEXTS)
+    context = recall(build(method), question, texts)
 
-    # The last of the twelve texts is about guppies.
+    # The last of the twelve texts
     assert "D12:1" in context.sources
     assert "fallback" not in context.counts
     assert not any(hit.fallback for hit in context.hits)
@@ -99,70 +97,83 @@ def test_where_something_is_found_there_is_no_fallback(method: str) -> None:
 )
 def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: str) -> None:
     """The model is shown something, and a measure of recall can tell that it was not found."""
-    # No text is about a zebra.
-    context = recall(build(method), "Zebra?", TWELVE_TEXTS)
+    texts = [*TEXTS_ABOUT_OTHER_THINGS, "The aquarium holds three striped guppies"]
+
+    context = recall(build(method), "Zebra?", texts)
 
     assert "D12:1" in context.sources
     assert "D1:1" not in context.sources
-    assert 0 < len(context.hits) <= MAX_FALLBACK_HITS
+    # Five entries at most are shown.
+    assert 0 < len(context.hits) <= 5
     assert context.counts["fallback"] == len(context.hits)
     for hit in context.hits:
         assert hit.fallback
         assert hit.score == 0.0
 
-    # Measures of recall look at the context without it.
+
+def test_measures_of_recall_look_at_a_context_without_its_fallback() -> None:
+    """A fallback is the newest entries, which are shown where a search finds nothing."""
+    context = recall(build("turn-rag"), "Zebra?", ["I moved to Lisbon"])
+    assert [hit.fallback for hit in context.hits] == [True]
+
     context_without_fallback = context.without_fallback()
+
     assert context_without_fallback.hits == ()
     assert context_without_fallback.notes == context.notes
     assert context_without_fallback.counts == context.counts
 
 
 def test_a_prompt_shows_a_fallback_as_any_other_line() -> None:
-    """The newest text, which is about guppies, is shown alike whether a search finds it or not."""
-    fallback_context = recall(build("turn-rag"), "Zebra?", TWELVE_TEXTS)
-    search_context = recall(build("turn-rag"), "Which guppies?", TWELVE_TEXTS)
+    """The text is shown alike whether a search finds it, or nothing is found and it is newest."""
+    texts = ["The aquarium holds three striped guppies"]
 
-    (line_about_fish,) = [line for line in search_context.text().splitlines() if FISH in line]
-    assert line_about_fish in fallback_context.text().splitlines()
+    found = recall(build("turn-rag"), "Which guppies?", texts)
+    fallback = recall(build("turn-rag"), "Zebra?", texts)
+
+    assert found.hits[0].fallback is False
+    assert fallback.hits[0].fallback is True
+    assert fallback.text() == found.text()
 
 
 def test_pgr_shows_the_nearest_facts_if_none_is_near_enough() -> None:
-    """PGR compares vectors, so the nearest facts are a better fallback than the newest."""
-    # No fact can be near enough to be found.
+    """PGR compares vectors, so the nearest facts are a better fallback than the newest.
+
+    With `min_score=0.99` no fact is near enough to be found. Five are shown all the same.
+    """
+    texts = ["The aquarium holds three striped guppies", *TEXTS_ABOUT_OTHER_THINGS]
     program = build("pgr", min_score=0.99, augment="none", iterations=1)
 
-    context = recall(program, "striped guppies, how many?", TWELVE_TEXTS)
+    context = recall(program, "striped guppies, how many?", texts)
 
     assert context.counts["facts"] == 0
-    assert context.counts["fallback"] == MAX_FALLBACK_HITS
-    assert len(context.hits) == MAX_FALLBACK_HITS
-    assert context.hits[0].sources == ("D12:1",)
-    for hit in context.hits:
-        assert hit.fallback
-        assert hit.score == 0.0
+    assert context.counts["fallback"] == 5
+    assert context.hits[0].sources == ("D1:1",)
+    assert [hit.fallback for hit in context.hits] == [True] * 5
+    assert [hit.score for hit in context.hits] == [0.0] * 5
 
 
 @pytest.fixture
-def memory_with_waiting_turn(tmp_path: Path) -> Any:
-    """Ada's memory, in which a turn about a kettle is written and MOVE waits to be written."""
+def memory_of_kettle_and_move(tmp_path: Path) -> Any:
+    """Ada's memory: "The kettle whistles." is written, "I moved to Lisbon." waits to be written."""
     lm = language_model("offline")
     memory = build("turn-rag").memory(tmp_path / "memories.sqlite", "ada", lm=lm)
     memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])
-    memory.add([{"role": "user", "name": "Ada", "content": MOVE}], remember=False)
+    memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}], remember=False)
     return memory
 
 
 def test_a_fallback_shows_waiting_turns_and_those_of_the_memory(
-    memory_with_waiting_turn: Any,
+    memory_of_kettle_and_move: Any,
 ) -> None:
-    """A turn that waits to be written is searched too, since a user has just said it."""
-    context = memory_with_waiting_turn.recall("Where do I live?")
+    """Where a search finds nothing, the newest turns are shown, also those not written yet.
+
+    The turn D1:1 is about a kettle, and D2:1, which waits to be written, about a move.
+    """
+    context = memory_of_kettle_and_move.recall("Zebra?")
 
     assert context.sources == ("D1:1", "D2:1")
-    assert len(context.hits) == 2
-    for hit in context.hits:
-        assert hit.fallback
-        assert hit.score == 0.0
+    assert [hit.fallback for hit in context.hits] == [True, True]
+    assert [hit.score for hit in context.hits] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -173,9 +184,13 @@ def test_a_fallback_shows_waiting_turns_and_those_of_the_memory(
     ],
 )
 def test_where_one_word_is_found_nothing_is_added(
-    memory_with_waiting_turn: Any, question: str, source: str
+    memory_of_kettle_and_move: Any, question: str, source: str
 ) -> None:
-    assert memory_with_waiting_turn.recall(question).sources == (source,)
+    """Only where nothing is found, the newest turns are shown.
+
+    The turn D1:1 is about a kettle, and D2:1, which waits to be written, about a move to Lisbon.
+    """
+    assert memory_of_kettle_and_move.recall(question).sources == (source,)
 
 
 # Words and vectors
@@ -218,15 +233,23 @@ def test_an_embedding_model_searches_alone_where_that_is_set(method: str) -> Non
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
 def test_the_offline_embedder_compares_spelling_so_words_are_searched_alone(method: str) -> None:
-    program = build(method, embedder=embedder(), hybrid=False)
+    """A search by words is better than by its vectors, so these are not even made."""
+    offline_embedder = embedder()
+
+    program = build(method, embedder=offline_embedder, hybrid=False)
 
     assert search_kind(program.method.reader) == "words"
 
 
 @pytest.mark.parametrize("method", ["fact-store", "pgr", "memory-r2", "rgmem"])
 def test_a_search_with_the_offline_embedder_is_not_hybrid(method: str) -> None:
-    """Its vectors compare spelling, so words beside them would tell much the same twice."""
-    assert not build(method, embedder=embedder()).method.reader.hybrid
+    """A hybrid search is by words and vectors.
+
+    The vectors of this embedder compare spelling, so words beside them would tell the same twice.
+    """
+    program = build(method, embedder=embedder("offline"))
+
+    assert program.method.reader.hybrid is False
 
 
 def searching_reader(program: MemoryProgram) -> Any:
@@ -248,6 +271,7 @@ def hits_for_lisbon(program: MemoryProgram) -> list[Any]:
 def test_a_method_with_an_embedding_model_searches_by_words_and_vectors(
     method: str, settings: dict[str, bool]
 ) -> None:
+    """This is the default for embedding models that compare meaning."""
     program = build(method, embedder=meaning_embedder(), **settings)
 
     assert search_kind(searching_reader(program)) == "both"
@@ -267,6 +291,7 @@ def test_a_method_with_an_embedding_model_searches_by_words_and_vectors(
 def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
     method: str, benchmark: str, kind: str
 ) -> None:
+    """A preset is the settings of a method for a benchmark: these search by one kind alone."""
     program = build(method, embedder=meaning_embedder(), **preset(method, benchmark))
 
     assert search_kind(searching_reader(program)) == kind
@@ -306,6 +331,7 @@ def test_a_method_takes_the_thresholds_that_suit_its_embedder(
 
 
 def test_a_threshold_that_is_set_is_kept_whatever_the_embedder() -> None:
+    """A threshold is the lowest cosine at which two texts count as alike: by default 0.31 here."""
     program = build("pgr", embedder=meaning_embedder("minilm"), min_score=0.2)
 
     assert program.method.config["min_score"] == 0.2

@@ -62,11 +62,13 @@ def test_writer_has_the_digest_of_the_snapshot(name: str) -> None:
 
 @pytest.mark.parametrize("path", [SETTINGS_SNAPSHOT, DIGESTS_SNAPSHOT], ids=lambda path: path.name)
 def test_each_snapshot_has_all_methods_and_no_others(path: Path) -> None:
+    """The snapshots are the settings of all methods, and the digests of their writers."""
     assert sorted(load_snapshot(path)) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_made_without_arguments_has_the_defaults_of_its_settings(name: str) -> None:
+    """Users may make a method by its class, and not only by `build`."""
     method_class: Any = type(build(name).method)
     defaults = method_class.Settings().model_dump(mode="json")
     assert json_text(method_class().config) == json_text(defaults)
@@ -74,6 +76,7 @@ def test_a_method_made_without_arguments_has_the_defaults_of_its_settings(name: 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_made_without_settings_has_their_defaults(policy: str) -> None:
+    """A policy is a method over another one, here over turn-rag."""
     policy_class: Any = type(build(f"{policy}+turn-rag").method)
     inner = build("turn-rag").method
 

@@ -5,6 +5,7 @@ ask whether a user likes something, from records of what the user did. Records t
 history are "recent": the newest records of all stand beside the question, up to `suffix_tokens`.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,7 +45,7 @@ from mempiler.signatures.answering import NOT_MENTIONED
 from mempiler.signatures.behavior import chosen_option
 from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
-from .conftest import practice_script
+from .conftest import pramem_script
 
 # Queries: what a program makes of an example of a benchmark, which the task then answers
 
@@ -85,9 +86,9 @@ def test_a_query_names_only_speakers_of_the_history_that_the_memory_was_written_
     """The history of the example has two speakers, but the memory was written from an empty one."""
     inputs = {"history": make_history(sessions=2), "question": "Who?"}
     example = dspy.Example(**inputs, answer="Ann").with_inputs(*inputs)
+    empty_history = History(id="a", items=())
 
-    empty_past = History(id="a", items=())
-    query = build("turn-rag").query_of(example, empty_past)
+    query = build("turn-rag").query_of(example, empty_history)
 
     assert query.speakers == ()
 
@@ -109,20 +110,22 @@ def answer_task(
     scripted: Any,
     task_name: str,
     reply: dict[str, Any],
+    recalled_text: str = "",
     recent: Sequence[Any] = (),
     **fields: Any,
 ) -> TaskAnswer:
-    """Have a task answer a query from the memory "likes calm", by a model with one reply.
+    """Have a task answer a query from a recalled text, by a model with one reply.
 
     Args:
         scripted: The fixture that makes the model.
         task_name: The name of the task.
         reply: The reply of the model.
+        recalled_text: The only entry that was recalled from the memory.
         recent: Items that came after the history.
         **fields: The fields of the query.
     """
     lm = scripted(lambda kind, text, n: reply)
-    context = Context(hits=(Hit(id="f1", text="likes calm"),))
+    context = Context(hits=(Hit(id="f1", text=recalled_text),))
     task = task_class(task_name)()
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
         prediction = task(context=context, query=task.query(fields, new_items=recent))
@@ -142,8 +145,21 @@ def answer_task(
 def test_the_model_sees_context_query_and_recent_logs(
     scripted: Any, task_name: str, reply: dict[str, Any]
 ) -> None:
+    """These are the tasks of an assistant in the benchmark PAL-Bench.
+
+    What was recalled is the context. Logs, such as "bought a bike", come from the user's phone.
+    """
+    bike_turn = Turn(id="L1:1", speaker="log", text="bought a bike")
+    recent_logs = Logs(id="L1", turns=(bike_turn,))
+
     prediction, prompt = answer_task(
-        scripted, task_name, reply, recent=(LOGS,), question="how?", options=OPTIONS
+        scripted,
+        task_name,
+        reply,
+        recalled_text="likes calm",
+        recent=[recent_logs],
+        question="how?",
+        options=OPTIONS,
     )
 
     assert "likes calm" in prompt
@@ -182,6 +198,7 @@ def test_a_query_says_what_it_is_about(
 def test_the_prompt_of_a_reply_explains_the_kind_of_reply_that_is_asked_for(
     scripted: Any, action: str
 ) -> None:
+    """An assistant is asked for a reply of a certain kind, such as "solution proposal"."""
     _, prompt = answer_task(
         scripted,
         "dialogue-reply",
@@ -197,6 +214,7 @@ def test_the_prompt_of_a_reply_explains_the_kind_of_reply_that_is_asked_for(
 
 
 def test_an_unknown_kind_of_reply_is_refused(scripted: Any) -> None:
+    """The kind of a reply is the action of the assistant, such as "solution proposal"."""
     reply = {"answer": "done"}
 
     with pytest.raises(UserError, match="'shouting' is no kind of reply; one of: requirement"):
@@ -215,6 +233,7 @@ def test_the_prompt_asks_to_decline_and_to_reason_only_where_that_is_set(method:
 
     plain_instructions = plain_task.answer.signature.instructions
     assert "Not mentioned" not in plain_instructions
+    assert "Not mentioned" in NOT_MENTIONED
     assert task.answer.signature.instructions == f"{plain_instructions}\n{NOT_MENTIONED}"
     assert list(task.answer.signature.output_fields) == ["reasoning", "answer"]
 
@@ -222,6 +241,7 @@ def test_the_prompt_asks_to_decline_and_to_reason_only_where_that_is_set(method:
 def test_a_loaded_program_asks_for_reasons_if_the_saved_one_did(
     scripted: Any, tmp_path: Path
 ) -> None:
+    """With `task.reasoning` a model gives its reasoning before the answer."""
     save(build("turn-rag", **{"task.reasoning": True}), tmp_path / "program")
     program = load(tmp_path / "program")
     history = History.parse([{"role": "user", "content": "My parrot is called Rio."}])
@@ -283,7 +303,7 @@ def actions(first: int, last: int) -> list[Action]:
 
 
 @pytest.fixture
-def history() -> History:
+def first_20_records() -> History:
     """A profile and the records a1 to a20 in two batches."""
     profile = Profile(id="p", turns=(Turn(id="p", speaker="profile", text="lives in Oslo"),))
     first_batch = Behavior.from_actions("b1", actions(first=1, last=10))
@@ -292,8 +312,8 @@ def history() -> History:
 
 
 @pytest.fixture
-def recent() -> History:
-    """The records a21 to a24, which came after `history`."""
+def next_4_records() -> History:
+    """The records a21 to a24, which came after the first 20."""
     batch = Behavior.from_actions("b3", actions(first=21, last=24))
     return History(id="u:recent", items=(batch,))
 
@@ -319,34 +339,49 @@ def lines_of_items(items: Sequence[Any]) -> list[str]:
 
 
 def test_the_newest_records_fit_into_the_budget_beside_the_profile(
-    history: History, recent: History
+    first_20_records: History, next_4_records: History
 ) -> None:
     """The budget is the most tokens that records may take; here it holds the last six, a19 to a24.
 
     The profile is shown in any case, and does not count.
     """
-    items = [*history, *recent]
+    items = [*first_20_records, *next_4_records]
     budget_of_six_lines = tokens_of(lines_of_items(items)[-6:])
 
     newest_items = newest_actions(items, max_tokens=budget_of_six_lines)
 
     assert turn_ids(newest_items) == ["p", "a19", "a20", "a21", "a22", "a23", "a24"]
-    # Of the batch a11 to a20 only two records fit. That part is another item than the batch.
-    part_of_batch = newest_items[1]
+
+
+def test_a_part_of_a_batch_of_records_is_another_item_than_the_batch(
+    first_20_records: History,
+) -> None:
+    """Items are told apart by their digests. Of the batch a11 to a20 only two records fit."""
+    *_, batch = first_20_records.items
+    budget_of_two_lines = tokens_of(batch.lines()[-2:])
+
+    _profile, part_of_batch = newest_actions([*first_20_records], max_tokens=budget_of_two_lines)
+
     assert isinstance(part_of_batch, Behavior)
     assert [action.id for action in part_of_batch.actions] == ["a19", "a20"]
-    assert part_of_batch.digest != history.items[2].digest
+    assert part_of_batch.digest != batch.digest
 
 
-def test_all_records_are_the_newest_under_a_large_budget(history: History, recent: History) -> None:
-    newest_items = newest_actions([*history, *recent], max_tokens=10_000)
+def test_all_records_fit_into_a_large_budget(
+    first_20_records: History, next_4_records: History
+) -> None:
+    """The budget is the most tokens that records may take in a prompt."""
+    newest_items = newest_actions([*first_20_records, *next_4_records], max_tokens=10_000)
 
     all_records = [f"a{number}" for number in range(1, 25)]
     assert turn_ids(newest_items) == ["p", *all_records]
 
 
-def test_the_profile_is_shown_whatever_the_budget(history: History, recent: History) -> None:
-    newest_items = newest_actions([*history, *recent], max_tokens=0)
+def test_the_profile_is_shown_whatever_the_budget(
+    first_20_records: History, next_4_records: History
+) -> None:
+    """The budget is the most tokens that records may take in a prompt, here none."""
+    newest_items = newest_actions([*first_20_records, *next_4_records], max_tokens=0)
 
     assert turn_ids(newest_items) == ["p"]
 
@@ -356,7 +391,7 @@ def test_the_profile_is_shown_whatever_the_budget(history: History, recent: Hist
     ["no-memory", "truncation", "full-context", "turn-rag", "session-rag", "recursive-summary"],
 )
 def test_every_baseline_shows_the_profile_and_the_newest_records(
-    scripted: Any, history: History, recent: History, method: str
+    scripted: Any, first_20_records: History, next_4_records: History, method: str
 ) -> None:
     """Baselines are simple methods; a comparison is fair if all of them see the same records."""
     lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": "The user likes odd clips."})
@@ -364,8 +399,8 @@ def test_every_baseline_shows_the_profile_and_the_newest_records(
 
     with dspy.context(lm=lm):
         prediction = program(
-            history=history,
-            recent=recent,
+            history=first_20_records,
+            recent=next_4_records,
             question="video; title: clip 25. Like it?",
             options=YES_NO,
         )
@@ -380,45 +415,46 @@ def test_every_baseline_shows_the_profile_and_the_newest_records(
 
 
 @pytest.mark.parametrize(
-    ("method", "max_tokens", "min_records"),
-    [("truncation", 200, 6), ("full-context", 300, 9)],
+    ("method", "max_tokens", "first_shown_record"),
+    [
+        # A record takes about 21 tokens, so nine of them fit, the records a16 to a24.
+        ("truncation", 200, 16),
+        # Here fourteen fit.
+        ("full-context", 300, 11),
+    ],
 )
 def test_recalled_records_end_right_before_the_newest_and_share_their_budget(
     scripted: Any,
-    history: History,
-    recent: History,
+    first_20_records: History,
+    next_4_records: History,
     method: str,
     max_tokens: int,
-    min_records: int,
+    first_shown_record: int,
 ) -> None:
-    """The task shows the newest records, and the method recalls the ones right before them."""
+    """The task shows the newest records, and the method recalls the ones right before them.
+
+    Together they have `max_tokens`, of which 80 are for the newest records.
+    """
     program = build(method, task="behavior-prediction", max_tokens=max_tokens)
-    tokens_of_newest = 80
-    program.task.suffix_tokens = tokens_of_newest
+    program.task.suffix_tokens = 80
+    lm = scripted(lambda kind, text, n: {"answer": "No"})
 
-    with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "No"})):
-        prediction = program(history=history, recent=recent, question="Like it?", options=YES_NO)
+    with dspy.context(lm=lm):
+        program(
+            history=first_20_records, recent=next_4_records, question="Like it?", options=YES_NO
+        )
 
-    # Together they fit into the budget of the method.
-    hits = prediction.context.hits
-    newest_items = newest_actions([*history, *recent], max_tokens=tokens_of_newest)
-    shown_lines = [*[hit.line() for hit in hits], *lines_of_items(newest_items)]
-    assert tokens_of(shown_lines) <= max_tokens
-
-    # Between the oldest record that is shown and a24, the last one, no record is missing.
-    _profile_id, *newest_ids = turn_ids(newest_items)
-    shown_ids = [*[hit.id for hit in hits], *newest_ids]
-    assert len(shown_ids) >= min_records
-    all_ids = [f"a{number}" for number in range(1, 25)]
-    assert shown_ids == all_ids[-len(shown_ids) :]
+    [(_, prompt)] = lm.engine.prompts
+    shown_numbers = re.findall(r"^\[a(\d+)\]", prompt, re.MULTILINE)
+    assert [int(number) for number in shown_numbers] == list(range(first_shown_record, 25))
 
 
 ZEBRA_CLIP = Action(id="a21", scene="video", situation="title: zebra crossing", action="liked")
 
 
 @pytest.fixture
-def recent_with_zebra() -> History:
-    """The records a21 to a29, which came after `history`; a21 is like no other."""
+def next_9_records_with_zebra() -> History:
+    """The records a21 to a29, which came after the first 20; a21 is about a zebra."""
     first_batch = Behavior.from_actions("b3", [ZEBRA_CLIP, *actions(first=22, last=25)])
     second_batch = Behavior.from_actions("b4", actions(first=26, last=29))
     return History(id="u:recent", items=(first_batch, second_batch))
@@ -433,30 +469,33 @@ def ask_about_zebras(program: Any, history: History, recent: Any) -> dspy.Predic
 
 @pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
 def test_a_search_finds_records_that_came_after_the_history(
-    scripted: Any, history: History, recent_with_zebra: History, method: str
+    scripted: Any, first_20_records: History, next_9_records_with_zebra: History, method: str
 ) -> None:
-    """The record a21, about a zebra, is recent, but too old to be among the newest."""
+    """The record a21, about a zebra, came after the history, but is not among the newest shown."""
     program = build(method, task="behavior-prediction")
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "Yes"})):
-        context = ask_about_zebras(program, history, recent_with_zebra).context
+        context = ask_about_zebras(program, first_20_records, next_9_records_with_zebra).context
 
     assert "a21" in [hit.id for hit in context.hits]
 
 
 def test_a_summary_is_updated_with_the_records_that_came_since_the_last_question(
-    scripted: Any, history: History, recent_with_zebra: History
+    scripted: Any, first_20_records: History, next_9_records_with_zebra: History
 ) -> None:
+    """A model rewrites the summary with each item: a profile, and batches of records.
+
+    The later question continues the summary of the earlier one.
+    """
     lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": f"version {n}"})
     program = build("recursive-summary", task="behavior-prediction")
 
     with dspy.context(lm=lm):
-        earlier_items = recent_with_zebra.items[:1]
-        earlier_prediction = ask_about_zebras(program, history, earlier_items)
-        later_prediction = ask_about_zebras(program, history, recent_with_zebra)
+        earlier_items = next_9_records_with_zebra.items[:1]
+        earlier_prediction = ask_about_zebras(program, first_20_records, earlier_items)
+        later_prediction = ask_about_zebras(program, first_20_records, next_9_records_with_zebra)
 
-    # The summary is updated by the profile, the two batches of the history, and the two later ones.
-    # The later question continues the summary of the earlier one.
+    # The profile, the two batches of the history, and the two later ones
     updates = [text for kind, text in lm.engine.prompts if kind == "summary"]
     assert len(updates) == 1 + 2 + 2
     assert "zebra crossing" in updates[3]
@@ -467,17 +506,19 @@ def test_a_summary_is_updated_with_the_records_that_came_since_the_last_question
 
 
 def test_pramem_practises_on_the_history_alone(
-    scripted: Any, history: History, recent_with_zebra: History
+    scripted: Any, first_20_records: History, next_9_records_with_zebra: History
 ) -> None:
-    """Practice predicts past records; those after the history are what a question may be about."""
-    lm = scripted(practice_script())
+    """PraMem practises by predicting past records, here the 20 of the history.
+
+    Those after the history are what a question may be about, here one about a zebra.
+    """
+    lm = scripted(pramem_script())
     program = build("pramem", task="behavior-prediction", rounds=5)
 
     with dspy.context(lm=lm):
-        prediction = ask_about_zebras(program, history, recent_with_zebra)
+        prediction = ask_about_zebras(program, first_20_records, next_9_records_with_zebra)
 
-    records_of_history = 20
-    assert prediction.memory.total == records_of_history
+    assert prediction.memory.total == 20
     practice_prompts = [text for kind, text in lm.engine.prompts if kind != "answer"]
     assert practice_prompts
     assert "zebra" not in "".join(practice_prompts)
@@ -492,7 +533,12 @@ def test_pramem_practises_on_the_history_alone(
     ],
 )
 def test_an_answer_that_names_no_option_may_be_asked_for_again(
-    scripted: Any, history: History, recent: History, reask: int, calls: int, answer: str
+    scripted: Any,
+    first_20_records: History,
+    next_4_records: History,
+    reask: int,
+    calls: int,
+    answer: str,
 ) -> None:
     """`reask` is how many times more the model is asked at most.
 
@@ -502,7 +548,9 @@ def test_an_answer_that_names_no_option_may_be_asked_for_again(
     program = build("truncation", task="behavior-prediction", **{"task.reask": reask})
 
     with dspy.context(lm=lm):
-        prediction = program(history=history, recent=recent, question="Like it?", options=YES_NO)
+        prediction = program(
+            history=first_20_records, recent=next_4_records, question="Like it?", options=YES_NO
+        )
 
     assert prediction.answer == answer
     assert len(lm.engine.prompts) == calls
@@ -516,33 +564,27 @@ DIALOGUE_METHODS = sorted(
 )
 """All methods that show lines of a dialogue to a model; PraMem reads records of behaviour."""
 
-MEETING = Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30))
-PLAN_WITHOUT_DATE = Hit(id="m2", text="No date, tomorrow.")
-LATER_SESSION = Session(
-    id="s2",
-    time=datetime(2023, 3, 1),
-    turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),),
-)
+
+def session_of_ann(text: str, time: datetime) -> Session:
+    """Return the session s2, in which Ann says one text as the turn D2:1."""
+    return Session(id="s2", time=time, turns=(Turn(id="D2:1", speaker="Ann", text=text),))
 
 
-def shown_context(dates: bool) -> list[str]:
-    """Return the lines that a task shows of two hits and a later session."""
-    task = build("turn-rag", **{"task.dates": dates}).task
-    query = task.query({"question": "When?"}, new_items=[LATER_SESSION])
-    context = Context(hits=(MEETING, PLAN_WITHOUT_DATE))
-    return task.prompt_inputs(context, query)["context"].splitlines()
+def test_a_task_shows_dates_beside_relative_ones() -> None:
+    """They are counted from the day on which something was said; the entry m2 has no day."""
+    task = build("turn-rag").task
+    meeting = Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30))
+    plan = Hit(id="m2", text="No date, tomorrow.")
+    later_session = session_of_ann("Last night too.", time=datetime(2023, 3, 1))
+    query = task.query({"question": "When?"}, new_items=[later_session])
 
+    context = task.prompt_inputs(Context(hits=(meeting, plan)), query)["context"]
 
-def test_a_task_shows_dates_where_that_is_set() -> None:
-    assert shown_context(dates=True) == [
+    assert context.splitlines() == [
         "[m1] (30 January 2023, Monday) We met yesterday [29 January 2023].",
         "[m2] No date, tomorrow.",
         "[D2:1] (1 March 2023, Wednesday) Ann: Last night [28 February 2023] too.",
     ]
-
-
-def test_a_task_shows_no_dates_where_they_are_switched_off() -> None:
-    assert shown_context(dates=False)[0].endswith("We met yesterday.")
 
 
 @pytest.mark.parametrize("dates", [False, True])
@@ -552,16 +594,23 @@ def test_a_task_shows_no_dates_where_they_are_switched_off() -> None:
 def test_every_task_shows_resolved_dates_unless_they_are_switched_off(
     task_name: str, dates: bool
 ) -> None:
-    settings = {} if dates else {"task.dates": False}
-    task = build("turn-rag", task_name, **settings).task
+    """A resolved date is the day that a word such as "yesterday" means, in brackets behind it."""
+    task = build("turn-rag", task_name, **{"task.dates": dates}).task
+    meeting = Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30))
+    later_session = session_of_ann("Last night too.", time=datetime(2023, 3, 1))
     fields = {"question": "When?", "options": ["S1: a", "S2: b"]}
-    query = task.query(fields, new_items=[LATER_SESSION])
+    query = task.query(fields, new_items=[later_session])
 
-    inputs = str(task.prompt_inputs(Context(hits=(MEETING,)), query))
+    inputs = str(task.prompt_inputs(Context(hits=(meeting,)), query))
 
     assert "We met yesterday" in inputs
     assert ("yesterday [29 January 2023]" in inputs) is dates
     assert ("Last night [28 February 2023]" in inputs) is dates
+
+
+def test_dates_are_shown_by_default() -> None:
+    """Models see the date that a word such as "yesterday" means."""
+    assert build("turn-rag").config["task.dates"] is True
 
 
 class PromptListener(BaseCallback):
@@ -574,8 +623,11 @@ class PromptListener(BaseCallback):
         self.inputs.append(inputs["messages"][-1]["content"])
 
 
-def shown_inputs(method: str, **settings: Any) -> str:
-    """Return what a method shows to models while it writes a dialogue and answers a question."""
+def inputs_shown_about_move(method: str, **settings: Any) -> str:
+    """Return what a method shows to models while it writes a dialogue and answers a question.
+
+    In the dialogue, of 5 March 2024, Ann says that she moved "the day before yesterday".
+    """
     turns = (
         Turn(
             id="D1:1",
@@ -595,8 +647,11 @@ def shown_inputs(method: str, **settings: Any) -> str:
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_every_method_shows_resolved_dates_to_every_model(method: str) -> None:
-    """What was said on 5 March 2024 has the date in every prompt, of writing and of answering."""
-    inputs = shown_inputs(method)
+    """On 5 March 2024 Ann said that she moved "the day before yesterday".
+
+    Every prompt has the date behind these words, be it of writing or of answering.
+    """
+    inputs = inputs_shown_about_move(method)
 
     assert "the day before yesterday [3 March 2024]" in inputs
     unresolved_inputs = inputs.replace("the day before yesterday [3 March 2024]", "")
@@ -605,7 +660,8 @@ def test_every_method_shows_resolved_dates_to_every_model(method: str) -> None:
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_no_method_shows_resolved_dates_where_they_are_switched_off(method: str) -> None:
-    inputs = shown_inputs(method, **{"task.dates": False})
+    """On 5 March 2024 Ann said that she moved "the day before yesterday"."""
+    inputs = inputs_shown_about_move(method, **{"task.dates": False})
 
     assert "the day before yesterday" in inputs
     assert "the day before yesterday [3 March 2024]" not in inputs

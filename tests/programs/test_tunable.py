@@ -19,18 +19,15 @@ NAMES = [*METHODS, "pgr+turn-rag", "logs+pgr+turn-rag"]
 
 
 class NoteSettings(Settings):
-    """A setting of each kind."""
-
     k: Annotated[int, TuningRange(1, 20, log=True)] = 10
     share: Annotated[float, TuningRange(0, 1)] = Field(default=0.5, description="a share")
     newest: bool | None = None
     order: Literal["old", "new"] = "old"
     seed: int = 0
-    """Without a range."""
 
 
 class Notes(Method):
-    """A method of a user's with these settings."""
+    """A method of a user's: `k` is a number with a range, `seed` one without, and so on."""
 
     Settings = NoteSettings
 
@@ -41,6 +38,7 @@ class Notes(Method):
 
 
 def test_numbers_with_a_range_and_settings_with_few_values_can_be_tuned() -> None:
+    """The method has the settings of `NoteSettings`; its `seed` is a number without a range."""
     tunable = tunable_settings(Notes())
 
     values = {name: setting.values for name, setting in tunable.items()}
@@ -50,31 +48,56 @@ def test_numbers_with_a_range_and_settings_with_few_values_can_be_tuned() -> Non
         "newest": (None, False, True),
         "order": ("old", "new"),
     }
-    assert [name for name, setting in tunable.items() if setting.is_whole] == ["k"]
+
+
+def test_a_tunable_setting_says_whether_it_is_a_whole_number() -> None:
+    """An optimizer must not set `k`, a number of hits, to 3.5."""
+    tunable = tunable_settings(Notes(NoteSettings(k=10, share=0.5)))
+
+    assert tunable["k"].is_whole is True
+    assert tunable["share"].is_whole is False
 
 
 def test_a_range_includes_the_present_value() -> None:
+    """The range of `k` is 1 to 20, but here it is 200."""
     tunable = tunable_settings(Notes(NoteSettings(k=200)))
 
     assert tunable["k"].values == TuningRange(1, 200, log=True)
 
 
-def test_settings_of_the_writer_are_those_that_change_its_memories() -> None:
+@pytest.mark.parametrize(
+    ("name", "is_of_writer"),
+    [
+        pytest.param("related", True, id="known facts that the prompt of writing shows"),
+        pytest.param("parts", True, id="parts in which a session is read"),
+        pytest.param("read_top", False, id="facts that are recalled"),
+        pytest.param("hybrid", False, id="search by words and vectors"),
+        pytest.param("search.speaker", False, id="weight of the speaker in a search"),
+    ],
+)
+def test_settings_of_the_writer_are_those_that_change_its_memories(
+    name: str, is_of_writer: bool
+) -> None:
+    """A writer makes the memory of a history. Another value of such a setting makes it anew."""
     tunable = tunable_settings(build("memory-r2").method)
 
-    of_writer = {name for name, setting in tunable.items() if setting.is_of_writer}
-    assert {"related", "parts", "min_score"} <= of_writer
-    assert {"read_top", "hybrid", "search.speaker"} & of_writer == set()
+    assert tunable[name].is_of_writer is is_of_writer
 
 
-def test_settings_that_change_a_prompt_cannot_be_tuned() -> None:
-    tunable = tunable_settings(build("pgr").method)
+@pytest.mark.parametrize("name", ["strategy", "augment", "summary"])
+def test_settings_that_change_a_prompt_cannot_be_tuned(name: str) -> None:
+    """An optimizer may have rewritten the prompt, and its text would not fit another value."""
+    method = build("pgr").method
 
-    assert "k" in tunable
-    assert {"strategy", "augment", "summary"} & tunable.keys() == set()
+    assert name in method.config
+    assert name not in tunable_settings(method)
 
 
 def test_settings_beneath_a_policy_have_a_prefix() -> None:
+    """In "logs+pgr+turn-rag" the policy logs stands over the policy PGR, and that over turn-rag.
+
+    Each has a setting `k`, the number of its hits.
+    """
     tunable = tunable_settings(build("logs+pgr+turn-rag").method)
 
     assert {"k", "inner_k", "inner_inner_k", "inner_inner_search.month"} <= tunable.keys()
@@ -82,25 +105,38 @@ def test_settings_beneath_a_policy_have_a_prefix() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_program_with_equal_settings_is_an_equal_program(name: str) -> None:
+    """The digest of a program covers its settings and its prompts."""
     program = build(name)
 
     assert program_digest(program.with_settings({})) == program_digest(program)
 
 
+def test_a_copy_with_other_settings_has_these_and_the_program_keeps_its_own() -> None:
+    """An optimizer tries settings on copies of a program."""
+    program = build("turn-rag", k=10)
+
+    changed_program = program.with_settings({"k": 3, "search.month": 4})
+
+    assert changed_program.config["k"] == 3
+    assert changed_program.config["search"]["month"] == 4.0
+    assert program.config["k"] == 10
+    assert "search" not in program.config
+
+
 def test_a_copy_with_other_settings_keeps_the_prompts() -> None:
+    """An optimizer may have added demos to a prompt: worked examples that it shows."""
     program = build("turn-rag")
     (predictor,) = program.predictors()
-    predictor.demos = [dspy.Example(context="c", question="q", answer="a")]
+    demo = dspy.Example(context="c", question="q", answer="a")
+    predictor.demos = [demo]
 
-    copy = program.with_settings({"k": 3, "search.month": 4})
+    (predictor_of_copy,) = program.with_settings({"k": 3}).predictors()
 
-    (copied_predictor,) = copy.predictors()
-    assert copied_predictor.demos == predictor.demos
-    assert (copy.config["k"], copy.config["search"]["month"]) == (3, 4.0)
-    assert (program.config["k"], "search" in program.config) == (10, False)
+    assert predictor_of_copy.demos == [demo]
 
 
 def test_a_setting_beneath_a_policy_is_changed_by_its_prefix() -> None:
+    """In "logs+pgr+turn-rag" turn-rag stands beneath two policies, so it has the prefix twice."""
     program = build("logs+pgr+turn-rag").with_settings({"inner_inner_k": 3})
 
     assert program.config == build("logs+pgr+turn-rag", inner_inner_k=3).config
@@ -115,44 +151,66 @@ def test_a_setting_beneath_a_policy_is_changed_by_its_prefix() -> None:
         pytest.param({"search.moth": 1}, "did you mean 'month'", id="name of a weight"),
     ],
 )
-def test_other_settings_are_checked(changes: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_exist_or_have_wrong_values_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    """The message names the setting and what is wrong with it."""
+    program = build("turn-rag")
+
     with pytest.raises(UserError, match=message):
-        build("turn-rag").with_settings(changes)
+        program.with_settings(changes)
 
 
 # The weights of a search as settings.
 
-TURNS = (
-    Turn(id="ann", speaker="Ann", text="Bob, I love jazz."),
-    Turn(id="bob", speaker="Bob", text="Ann, I love jazz."),
+
+@pytest.mark.parametrize(
+    ("settings", "recalled_id"),
+    [
+        # By its words alone, the turn that names Ann is nearer.
+        pytest.param({"search.speaker": 0}, "bob", id="no weight"),
+        pytest.param({"search.speaker": 5}, "ann", id="a weight"),
+        pytest.param({"search": {"speaker": 5}}, "ann", id="a weight in a mapping"),
+    ],
 )
-
-
-def first_hit(**settings: Any) -> str:
-    """Return the id of the turn that turn RAG recalls for a question about Ann."""
+def test_the_weight_of_the_speaker_decides_which_turn_is_recalled(
+    settings: dict[str, Any], recalled_id: str
+) -> None:
+    """A turn by the person whom the question names may count more than its words alone."""
+    turns = (
+        Turn(id="ann", speaker="Ann", text="Bob, I love jazz."),
+        Turn(id="bob", speaker="Bob", text="Ann, I love jazz."),
+    )
+    history = History(id="h", items=(Session(id="s", turns=turns),))
     program = build("turn-rag", k=1, **settings)
-    history = History(id="h", items=(Session(id="s", turns=TURNS),))
-    question = dspy.Example(history=history, question="What does Ann say of jazz?")
-    recalled = program.recall_for(question.with_inputs("history", "question"))
-    return recalled.context.hits[0].id
+    example = dspy.Example(history=history, question="What does Ann say of jazz?")
 
+    [hit] = program.recall_for(example.with_inputs("history", "question")).context.hits
 
-def test_a_weight_decides_what_is_recalled() -> None:
-    assert first_hit(**{"search.speaker": 0}) == "bob"
-    assert first_hit(**{"search.speaker": 5}) == "ann"
-    assert first_hit(search={"speaker": 5}) == "ann"
+    assert hit.id == recalled_id
 
 
 def test_default_weights_are_left_out_of_what_is_saved() -> None:
     """Programs that were saved before there were weights keep their digest."""
-    assert build("turn-rag").config == {"k": 10, "hybrid": True, "task.dates": True}
-    assert build("turn-rag", **{"search.speaker": 2}).config == build("turn-rag").config
+    config = build("turn-rag").config
+
+    assert config == {"k": 10, "hybrid": True, "task.dates": True}
+    default_weight = {"search.speaker": 2}
+    assert build("turn-rag", **default_weight).config == config
 
 
-def test_weights_are_no_part_of_the_key_of_memories() -> None:
-    for name in ("turn-rag", "session-rag", "fact-store", "pgr", "memory-r2", "rgmem"):
-        changed = build(name, **{"search.speaker": 5})
-        assert writer_digest(changed.method.writer) == writer_digest(build(name).method.writer)
+@pytest.mark.parametrize(
+    "name", ["turn-rag", "session-rag", "fact-store", "pgr", "memory-r2", "rgmem"]
+)
+def test_weights_of_a_search_are_no_part_of_the_key_of_memories(name: str) -> None:
+    """Memories are stored under a digest of their writer, and a weight only changes how to search.
+
+    If it were a part of the digest, all memories would be written, and paid for, anew.
+    """
+    program = build(name)
+    changed_program = build(name, **{"search.speaker": 5})
+
+    assert writer_digest(changed_program.method.writer) == writer_digest(program.method.writer)
 
 
 def test_weights_that_json_has_read_are_the_same_weights() -> None:
