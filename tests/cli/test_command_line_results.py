@@ -131,6 +131,7 @@ def test_compile_prints_one_json_object_and_saves_the_program(
     assert note.startswith("note: dev: too small for a verdict: 4 questions count")
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_first_line_says_what_the_scores_rest_on(cli: RunCommand) -> None:
     options = ("--benchmark", "locomo", "--test", "4", "--split", "test")
 

@@ -440,6 +440,7 @@ def test_what_many_users_say_is_no_quotation(improve: Round, address: str, tmp_p
     assert improvement.outcome == "promoted"
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
     improve: Round, address: str, tmp_path: Path
 ) -> None:
