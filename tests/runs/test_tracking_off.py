@@ -52,10 +52,6 @@ def empty_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             ("check", "turn-rag", "--against", "no-memory", "--min-n", "1", *DATA), id="check"
         ),
-        pytest.param(
-            ("reproduce", "pramem", "--section", "fig3", "--seeds", "1", *DATA[2:]),
-            id="reproduce",
-        ),
     ],
 )
 def test_a_run_without_tracking_needs_no_mlflow(cli: RunCommand, command: tuple[str, ...]) -> None:
