@@ -30,6 +30,7 @@ _WITHOUT = (
     "max_failure_rate",
     "min_n",
     "margin",
+    "tracking",
     "traces",
     "resume",
     "replay",

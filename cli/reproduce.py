@@ -112,7 +112,8 @@ def command(
     # After an error torchrun ends the other processes, together with this one.
     processes.dismiss()
 
-    lines = _reproduction_lines(reproduction, is_whole=not section_names)
+    is_tracked = config.execution.tracking == "mlflow"
+    lines = _reproduction_lines(reproduction, is_whole=not section_names, is_tracked=is_tracked)
     print_result(reproduction.summary(), lines)
     _refuse_broken_runs(reproduction)
     if reproduction.failed:
@@ -179,12 +180,15 @@ def _refuse_broken_runs(reproduction: Reproduction) -> None:
     raise_if_unanswered(evaluations, reproduction.stopped, reproduction.run.name)
 
 
-def _reproduction_lines(reproduction: Reproduction, is_whole: bool) -> Iterator[RenderableType]:
+def _reproduction_lines(
+    reproduction: Reproduction, is_whole: bool, is_tracked: bool
+) -> Iterator[RenderableType]:
     """Yield all tables, the paper's before ours, and the notes.
 
     Args:
         reproduction: What was run.
         is_whole: Whether all sections were run; what cannot be reproduced is listed only then.
+        is_tracked: Whether MLflow has the run.
     """
     for result in reproduction.sections:
         yield f"\n== {result.section.name}: {result.section.title}"
@@ -203,7 +207,9 @@ def _reproduction_lines(reproduction: Reproduction, is_whole: bool) -> Iterator[
     if reproduction.stopped:
         fix = f"what is missing above was not run; --resume {reproduction.run.name} goes on"
         yield f"stopped by a limit: {reproduction.stopped}; {fix}"
-    yield f"run: {reproduction.run}\nMLflow run: {reproduction.run_id} (mempiler ui)"
+    yield f"run: {reproduction.run}"
+    if is_tracked:
+        yield f"MLflow run: {reproduction.run_id} (mempiler ui)"
 
 
 def _printed_tables(tables: Iterable[PrintedTable]) -> Iterator[RenderableType]:

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, cast
 
@@ -288,8 +289,12 @@ def _with_saved_texts(
 
     These are the texts that an optimizer may have rewritten.
     """
+    fields_in_code = field_states(signature)
     signature = signature.with_instructions(state.instructions)
-    for field in state.fields:
+    for field, field_in_code in zip(state.fields, fields_in_code, strict=True):
+        # DSPy makes a new class for each field that is updated, which takes milliseconds.
+        if field == field_in_code:
+            continue
         # Typed as `Any`: DSPy's annotation asks for dictionaries, but texts are right.
         texts: Any = {"desc": field.desc, "prefix": field.prefix}
         signature = signature.with_updated_fields(field.name, **texts)
@@ -310,6 +315,27 @@ def _shape_digest(annotation: Any) -> str:
 
     Changed descriptions do not count.
     """
+    try:
+        hash(annotation)
+    except TypeError:
+        # A type such as `Annotated[str, []]` cannot be the key of a cache.
+        return _compute_shape_digest(annotation)
+    return _cached_shape_digest(annotation, repr(annotation))
+
+
+@lru_cache(maxsize=1000)
+def _cached_shape_digest(annotation: Any, spelling: str) -> str:
+    """Return the digest of a type.
+
+    Args:
+        annotation: The type.
+        spelling: Its `repr`, by which the cache tells equal types of different schemas apart, such
+            as `int | str` and `str | int`.
+    """
+    return _compute_shape_digest(annotation)
+
+
+def _compute_shape_digest(annotation: Any) -> str:
     schema = _without_prose(TypeAdapter(annotation).json_schema())
     text = json.dumps(schema, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_SHAPE_DIGITS]

@@ -120,16 +120,17 @@ def check_json_value(value: JsonValue, text: str) -> None:
 
 def _exceeds_depth(value: JsonValue, max_depth: int) -> bool:
     """Say whether a value has more levels of lists and objects; look no deeper than needed."""
-    if isinstance(value, dict):
-        children = list(value.values())
-    elif isinstance(value, list):
-        children = value
-    else:
-        return False
-
-    if max_depth == 0:
-        return True
-    return any(_exceeds_depth(child, max_depth - 1) for child in children)
+    # The values of each level together, from the outermost on: for a large file this is several
+    # times as fast as a function that calls itself for each value.
+    level: list[JsonValue] = [value]
+    for _ in range(max_depth + 1):
+        containers = [entry for entry in level if isinstance(entry, dict | list)]
+        if not containers:
+            return False
+        level = []
+        for container in containers:
+            level.extend(container.values() if isinstance(container, dict) else container)
+    return True
 
 
 def _object_with_unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

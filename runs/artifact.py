@@ -18,9 +18,10 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -222,11 +223,16 @@ def check_writable(folder: str | Path) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that decide what a program does."""
-    installed: dict[str, str] = dict.fromkeys(PACKAGES, "not installed")
-    for package in PACKAGES:
-        with suppress(PackageNotFoundError):
-            installed[package] = version(package)
-    return installed
+    return {package: _installed_version(package) for package in PACKAGES}
+
+
+# Python reads the whole description of a package to find its version, which takes milliseconds.
+@cache
+def _installed_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _contents_of(program: MemoryProgram) -> _Contents:

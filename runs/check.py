@@ -45,7 +45,7 @@ from .results import Evaluation, refuse_broken
 from .role_models import check_models
 from .run import Parent
 from .scoring import Progress
-from .tracking.tracker import Tracker
+from .tracking.tracker import Tracker, open_tracker
 
 RESULT_FILE = "check.json"
 """The file in the run's folder, and among MLflow's artifacts, that has the result as JSON."""
@@ -223,7 +223,8 @@ def run_check(
     else:
         folder = RunFolder.resume(resume, settings)
 
-    with folder.recording(), Tracker(title, {"command": "check"}) as tracker:
+    tracking = inputs.config.execution.tracking
+    with folder.recording(), open_tracker(tracking, title, {"command": "check"}) as tracker:
         tracker.log_params(settings)
         folder.update(run_id=tracker.run_id)
         in_flight = max(IN_FLIGHT, inputs.config.execution.threads)

@@ -208,7 +208,7 @@ class Check:
     run: Path | None = None
     """The folder of the run."""
     run_id: str | None = None
-    """The id of its MLflow run."""
+    """The id of the run: that of its MLflow run, unless `tracking` was "off"."""
 
     @property
     def reference(self) -> CheckRow:

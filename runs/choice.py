@@ -135,7 +135,7 @@ class Choice:
     run: Path
     """The folder of the run."""
     run_id: str
-    """The id of the MLflow run, which contains one run for each method."""
+    """The id of the run: that of its MLflow run, which contains one run for each method."""
     stopped: str | None = None
     """The limit that ended the run early, e.g. "max-calls 100"; None if none did."""
     notes: tuple[str, ...] = ()

@@ -165,7 +165,7 @@ class CompileResult:
     run: Path
     """The folder of the run, with its page `report.html`."""
     run_id: str
-    """The MLflow run."""
+    """The id of the run: that of its MLflow run, unless `tracking` was "off"."""
     model: str | None
     """The name of the model whose weights were trained, as `--lm` takes it; None if none were."""
     promotion: Promotion

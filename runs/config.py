@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -94,6 +94,8 @@ def _number_in_text(value: Any) -> Any:
 
 Workers = int | str
 """A number of processes, or the address of a Ray cluster."""
+Tracking = Literal["mlflow", "off"]
+"""Where runs are recorded beside their folders: in MLflow, or nowhere."""
 Count = Annotated[int, Field(ge=0)]
 OptionalCount = Annotated[int | None, Field(ge=0)]
 Margin = Annotated[float | None, Field(gt=0, le=1)]
@@ -303,6 +305,10 @@ class ExecutionConfig(Section):
         default=None,
         description="also keep a cheaper program that is not worse by more than this,"
         " e.g. 0.02 points of the score",
+    )
+    tracking: Annotated[Tracking, Option("tracking", rare=True, placeholder="mlflow|off")] = Field(
+        default="mlflow",
+        description="whether runs are recorded in MLflow, too, or in their folders alone",
     )
     traces: Annotated[
         OptionalCount,

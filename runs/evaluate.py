@@ -259,7 +259,7 @@ class Evaluator:
         all_facts = [
             Fact("Command", command_line(self.run.inputs, command, name, command_options)),
             Fact("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
-            Fact("MLflow run", tracker.address),
+            Fact("MLflow run", tracker.address or "none: --tracking off"),
             Fact("Data", f"{self.benchmark.source.name}, {question_title}"),
             *setting_facts(tracker.parameters, program_digest(program)),
             *facts,

@@ -102,7 +102,11 @@ class RunInputs:
             )
 
     def split(self) -> Split:
-        """Return the questions in the parts train, dev and test."""
+        """Return the questions in the parts train, dev and test. They are divided once."""
+        return self._split
+
+    @cached_property
+    def _split(self) -> Split:
         data = self.config.data
         min_dev = self.config.execution.min_n
         return self.benchmark.split(data.train, data.dev, data.test, data.seed, min_dev=min_dev)

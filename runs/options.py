@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from ..engines.limits import Limits
 from ..engines.metered_lm import MeteredLM
 from ..engines.usage import Role
 from ..errors import UnknownNameError, UserError
-from .config import RunConfig, Workers
+from .config import RunConfig, Tracking, Workers
 from .inputs import RunInputs
 from .repeating import with_replayed_models
 
@@ -105,6 +106,11 @@ class RunOptions(TypedDict, total=False):
     """A run to continue, by its name or folder; only what is missing is paid for."""
     replay: str | Path | None
     """A run whose answers are taken in the place of any call."""
+    tracking: Tracking
+    """Whether runs are recorded in MLflow ("mlflow"), or in their folders alone ("off").
+
+    If left out it is what the variable `MEMPILER_TRACKING` says, or else "mlflow".
+    """
     traces: int | None
     """Questions whose traces MLflow gets; None for all."""
     allow_code: bool
@@ -113,6 +119,8 @@ class RunOptions(TypedDict, total=False):
     """Whether progress is shown on standard error; True if left out."""
 
 
+TRACKING_VARIABLE = "MEMPILER_TRACKING"
+"""The environment variable for the option `tracking`."""
 _MAPPINGS = ("set", "lm_set", "benchmark_set")
 """Options that hold settings by name."""
 _PATHS = ("data", "resume", "replay")
@@ -173,6 +181,9 @@ def make_inputs(
     _refuse_unknown(options, arguments)
     questions = questions or Questions()
     values = {name: value for name, value in options.items() if name != "progress"}
+    # Like `MEMPILER_HOME`, the variable is about where records go. So it holds in Python, too.
+    if TRACKING_VARIABLE in os.environ:
+        values.setdefault("tracking", os.environ[TRACKING_VARIABLE])
 
     limits = _take_limits(values)
     names, user_models = _take_models(values)

@@ -40,7 +40,8 @@ FREE_ON_RESUME = {
     "max_tokens",
     "max_minutes",
     "resume",
-    # What is shown of the result.
+    # Where and how much of the result is shown.
+    "tracking",
     "traces",
 }
 """Options that a resumed run may change: they do not decide its result."""

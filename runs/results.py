@@ -160,7 +160,7 @@ class Evaluation(BaseModel, frozen=True):
     names: dict[str, str] = {}
     """Names of categories in tables, by the category of the rows."""
     run_id: str | None = None
-    """The id of the MLflow run."""
+    """The id of the run: that of its MLflow run, unless `tracking` was "off"."""
     stopped: str | None = None
     """Why not all questions were asked, e.g. "budget reached: max-calls 100"; None if all were."""
 

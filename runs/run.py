@@ -53,7 +53,7 @@ from .replay import Replay
 from .role_models import check_models, check_role
 from .run_models import RunModels
 from .run_programs import RunPrograms
-from .tracking.tracker import Tracker
+from .tracking.tracker import Tracker, open_tracker
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,9 @@ class Run:
         # The end of the folder's name tells it from other runs of the same kind.
         mark = self.folder.path.name.rpartition("-")[2]
         title = f"{command}-{name}-{mark}"
-        with Tracker(title, {"command": command, **tags}, self.is_numbers_only) as tracker:
+        tracking = self.config.execution.tracking
+        all_tags = {"command": command, **tags}
+        with open_tracker(tracking, title, all_tags, self.is_numbers_only) as tracker:
             self.folder.update(run_id=tracker.run_id, parameters=parameters, versions=versions())
             tracker.log_params(parameters)
             yield tracker

@@ -102,7 +102,7 @@ class TrainResult:
     run: Path
     """The folder of the run."""
     run_id: str
-    """The MLflow run."""
+    """The id of the run: that of its MLflow run, unless `tracking` was "off"."""
 
     @property
     def verdict(self) -> Verdict:

@@ -74,6 +74,8 @@ def _isolate_environment(folder: Path) -> None:
     os.environ["MEMPILER_HOME"] = str(folder / "home")
     os.environ["MEMPILER_MODELS"] = str(folder / "models")
     os.environ["MEMPILER_TRACES"] = "1"
+    # Tests that look at MLflow ask for the fixture `mlflow_tracking`.
+    os.environ["MEMPILER_TRACKING"] = "off"
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
 
 
@@ -292,6 +294,21 @@ def listening(event_name: str, listener: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         event.remove(Engine, event_name, listener)
+
+
+@contextmanager
+def tracking_in_mlflow() -> Iterator[None]:
+    """Record runs in MLflow within the block, as users do by default."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMPILER_TRACKING", "mlflow")
+        yield
+
+
+@pytest.fixture
+def mlflow_tracking() -> Iterator[None]:
+    """The runs of the test are recorded in MLflow, as those of users are by default."""
+    with tracking_in_mlflow():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Configurations for tests, by the names of options: `run_inputs("locomo", test=4)`."""
 
+import os
 from typing import Any
 
 from mempiler.runs.config import RunConfig
@@ -7,8 +8,9 @@ from mempiler.runs.inputs import RunInputs
 
 
 def run_config(benchmark: str, **options: Any) -> RunConfig:
-    """Return the configuration of a run."""
-    return RunConfig.from_options(benchmark=benchmark, **options)
+    """Return the configuration of a run, which is tracked if the tests are; see `conftest`."""
+    tracking = os.environ["MEMPILER_TRACKING"]
+    return RunConfig.from_options(**{"benchmark": benchmark, "tracking": tracking, **options})
 
 
 def run_inputs(benchmark: str, **options: Any) -> RunInputs:

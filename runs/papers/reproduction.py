@@ -48,7 +48,7 @@ from ..role_models import RoleModel, check_model, check_models
 from ..run import Parent, Run
 from ..scoring import Progress
 from ..statistics import Difference
-from ..tracking.tracker import Tracker
+from ..tracking.tracker import Tracker, open_tracker
 from ..train import check_processes, reward_answer_model, run_train
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, Paper, PaperOnlyRow, PrintedCell, Section, Tuning
@@ -258,7 +258,8 @@ def reproduce(
     else:
         folder = RunFolder.create(title, settings)
 
-    with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
+    tracking = config.execution.tracking
+    with folder.recording(), open_tracker(tracking, title, {"command": "reproduce"}) as tracker:
         tracker.log_params(settings)
         folder.update(run_id=tracker.run_id)
         runner = _Runner(

@@ -34,7 +34,7 @@ def log_details(
         phase: What the scores are called in the run.
         max_traces: The most questions whose traces are logged; None for all.
     """
-    if tracker.failure is not None or tracker.numbers_only:
+    if not tracker.takes_details:
         return
     with tracker.warn_of_errors(), use_tracking_store():
         for program in programs:

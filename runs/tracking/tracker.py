@@ -18,6 +18,7 @@ import logging
 import math
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from types import TracebackType
 from typing import Any, ParamSpec
 
 from ...text import one_line
+from ..config import Tracking
 from ..metered_usage import usage_totals
 from ..promotion import Promotion
 from ..results import Evaluation
@@ -82,6 +84,15 @@ class Tracker:
         self.parameters: Mapping[str, Any] = {}
         """The settings of the run, as they were logged."""
 
+    @property
+    def takes_details(self) -> bool:
+        """Whether prompts, questions and traces may be sent to the store.
+
+        They hold the text of a user. A store that has failed does not get them either: each request
+        would wait for its own retries.
+        """
+        return self.failure is None and not self.numbers_only
+
     def __enter__(self) -> Tracker:
         self.client = client()
         from mlflow.tracking.context.registry import resolve_tags
@@ -126,8 +137,7 @@ class Tracker:
     def warn_of_errors(self) -> Iterator[None]:
         """Warn of any error in the block instead of raising it.
 
-        This is for details, such as traces: a run is complete without them. If the store has failed
-        before (`failure`), do not send details at all: each request would wait for its own retries.
+        This is for details, such as traces: a run is complete without them.
         """
         try:
             yield
@@ -213,16 +223,17 @@ class Tracker:
 
     def log_json(self, name: str, value: Any) -> None:
         """Log a value as a JSON file among the artifacts."""
-        if self.numbers_only:
-            return
-        text = json.dumps(value, indent=1, ensure_ascii=False)
-        self._send(self.client.log_text, self.run_id, text, name)
+        self.log_text(name, json.dumps(value, indent=1, ensure_ascii=False))
 
     def log_json_lines(self, name: str, values: Iterable[Any]) -> None:
         """Log values as a file among the artifacts, one JSON value a line."""
+        lines = [json.dumps(value, ensure_ascii=False) for value in values]
+        self.log_text(name, "\n".join(lines))
+
+    def log_text(self, name: str, text: str) -> None:
+        """Log a text as a file among the artifacts."""
         if self.numbers_only:
             return
-        text = "\n".join(json.dumps(value, ensure_ascii=False) for value in values)
         self._send(self.client.log_text, self.run_id, text, name)
 
     def log_file(self, path: Path) -> None:
@@ -267,6 +278,70 @@ class Tracker:
                 error,
                 "the results are in the run's folder, the MLflow run is not complete",
             )
+
+
+class NoTracker(Tracker):
+    """Stands in for a Tracker in a run with `--tracking off`: it sends nothing and needs no MLflow.
+
+    The run gets an id that looks like one of MLflow's, by which it is found.
+    """
+
+    @property
+    def takes_details(self) -> bool:
+        return False
+
+    @property
+    def address(self) -> str:
+        """Is empty: there is no page."""
+        return ""
+
+    def __enter__(self) -> NoTracker:
+        self.run_id = uuid.uuid4().hex
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let an error pass."""
+
+    def log_params(self, values: Mapping[str, Any]) -> None:
+        """Keep the settings, which the page of the run shows."""
+        self.parameters = values
+
+    def log_metrics(self, values: Mapping[str, float | None]) -> None:
+        pass
+
+    def log_steps(self, prefix: str, rows: Sequence[Mapping[str, Any]], step: str = "step") -> None:
+        pass
+
+    def log_evaluation(self, prefix: str, evaluation: Evaluation) -> None:
+        pass
+
+    def set_tag(self, name: str, value: str) -> None:
+        pass
+
+    def log_text(self, name: str, text: str) -> None:
+        pass
+
+    def log_file(self, path: Path) -> None:
+        pass
+
+    def log_folder(self, path: Path, name: str) -> None:
+        pass
+
+
+def open_tracker(
+    tracking: Tracking,
+    name: str,
+    tags: Mapping[str, str] | None = None,
+    numbers_only: bool = False,
+) -> Tracker:
+    """Return the Tracker of a run, as `--tracking` wants it; the arguments are those of Tracker."""
+    tracker_class = NoTracker if tracking == "off" else Tracker
+    return tracker_class(name, tags, numbers_only)
 
 
 def _metrics_of(evaluation: Evaluation, summary: Mapping[str, Any]) -> dict[str, float | None]:

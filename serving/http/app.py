@@ -24,7 +24,6 @@ from .auth import AuthMiddleware
 from .errors import CAUGHT, refusal_of, response_of
 from .json_check import JsonCheck
 from .request_log import RequestLog
-from .schemas import ERRORS
 from .service import Service
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -32,6 +31,15 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 CANCELLED_WORK_SECONDS = 2.0
 """Seconds for requests that were cut off at the end of `grace`, to count what their calls cost."""
+
+_ROUTERS = (
+    health.router,
+    metrics.router,
+    user_routes.router,
+    entry_routes.router,
+    chat.router,
+)
+"""The routes of all applications."""
 
 SignalHandler = Callable[[int, FrameType | None], object]
 
@@ -44,7 +52,6 @@ def make_app(service: Service) -> FastAPI:
         description="Long-term memory for chats, per user.",
         lifespan=_lifespan,
         redoc_url=None,
-        responses=ERRORS,
         # A redirect would turn an address that is slightly wrong into another one that deletes
         # more.
         redirect_slashes=False,
@@ -54,11 +61,9 @@ def make_app(service: Service) -> FastAPI:
     app.state.metrics = metrics.Metrics(service.store)
     app.state.mcp_server = None
 
-    app.include_router(health.router)
-    app.include_router(metrics.router)
-    app.include_router(user_routes.router)
-    app.include_router(entry_routes.router)
-    app.include_router(chat.router)
+    # `include_router` would analyse all functions again, at the first requests of each application.
+    for router in _ROUTERS:
+        app.router.routes.extend(router.routes)
     if service.settings.mcp:
         # Needs an extra.
         from .mcp_route import mcp_endpoint

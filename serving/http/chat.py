@@ -27,10 +27,10 @@ from .conversation import Conversation
 from .event_stream import EventStream
 from .relay import Relay
 from .request_context import BEARER_TOKEN, CurrentContext, RequestContext
-from .schemas import ChatRequest, ResponseExtension
+from .schemas import ERRORS, ChatRequest, ResponseExtension
 from .service import Service
 
-router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[BEARER_TOKEN])
+router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[BEARER_TOKEN], responses=ERRORS)
 
 PROGRAM_DESCRIPTION = (
     "The program: it answers questions from the memory in its own short words. "

@@ -10,9 +10,14 @@ from ...memory.results import EntryChange, EntryHistory, EntryPage, ListedEntry
 from ..memories.user_memory import UserMemory
 from .request_context import BEARER_TOKEN, CurrentContext, UserName
 from .responses import bind_known_user, json_response, require_found
-from .schemas import By, ChangedEntry, EntryId, HistoryQuery, Listing, NewText
+from .schemas import ERRORS, By, ChangedEntry, EntryId, HistoryQuery, Listing, NewText
 
-router = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], dependencies=[BEARER_TOKEN])
+router = APIRouter(
+    prefix="/v1/users/{user}/entries",
+    tags=["entries"],
+    dependencies=[BEARER_TOKEN],
+    responses=ERRORS,
+)
 
 
 @router.get("", summary="List the entries of a memory", response_model=EntryPage)

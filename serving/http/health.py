@@ -12,10 +12,11 @@ from fastapi.responses import JSONResponse
 from ...memory.store.owner import Owner
 from ...memory.store.store import Store
 from ..failure_log import failure, log
+from .schemas import ERRORS
 from .service import Service
 from .store_call import WAIT, StoreCall
 
-router = APIRouter(tags=["state"])
+router = APIRouter(tags=["state"], responses=ERRORS)
 
 WRITE_INTERVAL = 10.0
 """Seconds between two tests whether the store can be written."""

@@ -35,10 +35,11 @@ from ...errors import StoreError
 from ...memory.store.states import State
 from ...memory.store.store import Store
 from .auth import METRICS
+from .schemas import ERRORS
 from .service import Service
 from .store_call import StoreCall
 
-router = APIRouter(tags=["state"])
+router = APIRouter(tags=["state"], responses=ERRORS)
 
 UPDATE_INTERVAL = 2.0
 """Seconds after which a process writes again what other processes report of it."""

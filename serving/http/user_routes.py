@@ -28,9 +28,11 @@ from ..memories.redaction import redacted_memory
 from ..memories.user_memory import UserMemory
 from .request_context import BEARER_TOKEN, CurrentContext, UserName
 from .responses import bind_known_user, json_response, require_found
-from .schemas import After, Limit, Name, NewFeedback, NewSession, Question, Search
+from .schemas import ERRORS, After, Limit, Name, NewFeedback, NewSession, Question, Search
 
-router = APIRouter(prefix="/v1/users", tags=["memories"], dependencies=[BEARER_TOKEN])
+router = APIRouter(
+    prefix="/v1/users", tags=["memories"], dependencies=[BEARER_TOKEN], responses=ERRORS
+)
 
 
 @router.get("", summary="List the users of the token's tenant")

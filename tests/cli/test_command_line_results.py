@@ -147,6 +147,7 @@ def test_compile_notes_that_a_verdict_needs_more_dev_questions(cli: RunCommand) 
     assert note.startswith("note: dev: too small for a verdict: 4 questions count")
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_first_line_says_what_the_scores_rest_on(cli: RunCommand) -> None:
     options = ("--benchmark", "locomo", "--test", "4", "--split", "test")
 

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from ..command_line import json_of, run_cli
-from ..conftest import within
+from ..conftest import tracking_in_mlflow, within
 from ..demonstrated_model import save_demonstrated_model
 
 pytestmark = pytest.mark.slow
@@ -142,7 +142,7 @@ def finished_training(start_model: Path) -> Training:
             completions.extend(group["group"])
         return take_step(job, groups)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with tracking_in_mlflow(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalReinforceJob, "step", record_and_take_step)
         result = train(start_model)
     return Training(result, completions)

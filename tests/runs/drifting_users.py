@@ -15,7 +15,9 @@ from mempiler import Store, build, save
 from mempiler.data.memory_env import NOTHING, VALUES, Conversation
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.runs.manifest import Manifest
+from mempiler.runs.model_registry import find_version
 from mempiler.runs.publish import register
+from mempiler.runs.tracking.store import client
 
 from ..scripted_engine import ScriptedEngine
 
@@ -72,6 +74,21 @@ def register_first_version(
     program = build(method, k=20, embedder=embedder)
     save(program, folder, Manifest(method="", task=""))
     return register(folder, name, "prod", force=True).address
+
+
+def register_under_another_name(address: str, name: str) -> str:
+    """Register a registered program under another name, too; return its address there.
+
+    MLflow gets only the place of the files, so this takes a tenth of the time of `register`.
+    """
+    version = find_version(address)
+    mlflow = client()
+    mlflow.create_registered_model(name)
+    copy = mlflow.create_model_version(
+        name, str(version.source), version.run_id, tags=dict(version.tags)
+    )
+    mlflow.set_registered_model_alias(name, "prod", str(copy.version))
+    return f"models:/{name}@prod"
 
 
 def answer_request(body: dict[str, Any]) -> str:

@@ -19,6 +19,8 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import Plan
 from mempiler.runs.tracking.store import client
 
+from ..conftest import tracking_in_mlflow
+
 
 def number_in(question: str) -> int:
     """Return the number of a question such as "What is fact 7?"."""
@@ -84,7 +86,8 @@ def choice_won_by_knows_everything() -> mempiler.Choice:
     The first round asks all four 21 questions, since a verdict takes 20.
     """
     functions = (knows_nothing, knows_half, knows_everything, knows_other_half)
-    return choose(*functions, testset=make_examples(users=20, questions_each=7))
+    with tracking_in_mlflow():
+        return choose(*functions, testset=make_examples(users=20, questions_each=7))
 
 
 def test_the_method_that_answers_best_wins(choice_won_by_knows_everything: mempiler.Choice) -> None:

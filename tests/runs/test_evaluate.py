@@ -33,6 +33,7 @@ from mempiler.runs.repeating import command_line
 from mempiler.runs.run import Run
 from mempiler.runs.tracking.store import client
 
+from ..conftest import tracking_in_mlflow
 from ..run_inputs import run_inputs, with_options
 from ..scripted_engine import ScriptedEngine
 from .evaluations import break_optimizer, own_questions, script_models
@@ -111,7 +112,7 @@ class Gain(NamedTuple):
 def compiled_with_gain(tmp_path_factory: pytest.TempPathFactory) -> Gain:
     """A compile of turn RAG whose demos raise the score from 0 to 1."""
     folder = tmp_path_factory.mktemp("gain")
-    with pytest.MonkeyPatch.context() as patch:
+    with tracking_in_mlflow(), pytest.MonkeyPatch.context() as patch:
         script_models(patch, ScriptedEngine(answer_if_there_are_demos))
         inputs = scripted_inputs(own_questions(folder))
         outcome = run_compile("turn-rag", inputs, LABELED, KeepOptions(folder / "out"))
@@ -255,6 +256,7 @@ def test_a_program_without_a_gain_is_saved_only_if_forced(
     assert bool(read_manifest(tmp_path / "out").optimizer) is force
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_an_interrupted_compile_leaves_the_start_program_in_out(
     tmp_path: Path, inputs_with_replies: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +273,7 @@ def test_an_interrupted_compile_leaves_the_start_program_in_out(
     assert run.data.tags["error"] == ""
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 @pytest.mark.parametrize(
     ("optimizer_error", "model_error", "raised"),
     [
@@ -303,6 +306,7 @@ def test_a_failed_compile_leaves_the_start_program_in_out(
     assert "\n" not in run.data.tags["error"]
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 @pytest.mark.parametrize(
     ("compile_config", "out", "message"),
     [
@@ -339,6 +343,7 @@ def test_a_compile_with_wrong_options_makes_no_call_and_no_run(
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 @pytest.mark.parametrize(
     ("part", "options", "expected_questions"),
     [
@@ -432,7 +437,8 @@ def test_the_answer_model_answers_and_the_task_model_writes(stub: Any) -> None:
     assert len(server.texts) == 3
     assert all("first_speaker_memories" in prompt for prompt in server.texts)
     assert evaluation.calls["task"] > 3
-    assert client().get_run(evaluation.run_id).data.params["answer_lm"] == server.model
+    parameters = RunFolder.open(str(evaluation.run_id)).read()["parameters"]
+    assert parameters["answer_lm"] == server.model
 
 
 def test_an_answer_model_is_refused_where_the_benchmark_writes_the_prompts() -> None:

@@ -54,6 +54,7 @@ def evaluate_category(folder: Path, file_name: str, category: str) -> Evaluation
     return run_evaluate("turn-rag", run_inputs(benchmark="jsonl", data=str(data), lm="offline"))
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 @pytest.mark.parametrize("category", HOSTILE_NAMES, ids=ascii)
 def test_a_hostile_category_is_recorded_as_it_is_and_makes_no_file_elsewhere(
     folder: Path, caplog: pytest.LogCaptureFixture, category: str
@@ -73,6 +74,7 @@ def test_a_hostile_category_is_recorded_as_it_is_and_makes_no_file_elsewhere(
     assert categories == [category, category]
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 @pytest.mark.parametrize(
     "file_name",
     ["<script>alert(1)<script>.jsonl", "two\nlines.jsonl", "..%2f..%2fx.jsonl"],

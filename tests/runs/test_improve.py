@@ -34,6 +34,7 @@ from .drifting_users import (
     DRIFT,
     DriftingModel,
     register_first_version,
+    register_under_another_name,
     write_questions,
 )
 from .evaluations import refusal
@@ -88,10 +89,16 @@ def model_name(request: pytest.FixtureRequest) -> str:
     return re.sub(r"\W", "-", request.node.name)
 
 
-@pytest.fixture
-def address(model_name: str, tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def first_version(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a registered program that knows only the old words of the users."""
-    return register_first_version(model_name, tmp_path / "first-version")
+    return register_first_version("first-version", tmp_path_factory.mktemp("first-version"))
+
+
+@pytest.fixture
+def address(first_version: str, model_name: str) -> str:
+    """The address of that program under a name that no other test uses."""
+    return register_under_another_name(first_version, model_name)
 
 
 @pytest.fixture
@@ -474,6 +481,7 @@ def test_what_many_users_say_is_no_quotation(improve: Round, address: str, tmp_p
     assert improvement.outcome == "promoted"
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
     improve: Round, address: str, tmp_path: Path
 ) -> None:

@@ -289,6 +289,7 @@ def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_p
     assert read_files(out) == files_before
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
     """The report shows this score, so that the user may keep the program all the same."""
     # Four dev questions are too few for a verdict.
@@ -384,6 +385,7 @@ def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
     assert model.calls == 8 + 8
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
     """Demos raise the score from 0 to 1, on eight dev questions and on eight test questions."""
     result = compile_with(RightIfShownDemos(), out=tmp_path / "out")
@@ -466,6 +468,7 @@ def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_wi
     assert result.promotion.saving is None
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
     compile_with, program_with_demos, tmp_path
 ):

@@ -31,7 +31,7 @@ from mempiler.runs.tracking.store import artifact_location, client, tracking_uri
 from mempiler.runs.tracking.tracker import Tracker
 
 from ..command_line import run_cli
-from ..conftest import read_only, within
+from ..conftest import read_only, tracking_in_mlflow, within
 from ..run_inputs import run_inputs
 from .evaluations import evaluation, refusal, row
 
@@ -371,7 +371,7 @@ class TrackedRuns:
 @pytest.fixture(scope="module")
 def runs() -> Iterator[TrackedRuns]:
     """Two evaluations, with and without traces, and a compile with all traces."""
-    with pytest.MonkeyPatch.context() as patch:
+    with tracking_in_mlflow(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_EXPERIMENT_NAME", "tracked")
         evaluated_with_three_traces = logged_command(*EVALUATE, "--traces", "3")
         evaluated_without_traces = logged_command(*EVALUATE, "--traces", "none")
@@ -514,6 +514,7 @@ def test_a_run_is_linked_to_the_versions_of_a_prompt_that_it_used(runs: TrackedR
     assert links_of_compile == [start_link, best_link]
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 @pytest.mark.parametrize("call", ["create_dataset", "get_prompt"])
 def test_a_store_without_datasets_or_prompts_costs_a_run_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
@@ -535,6 +536,7 @@ def test_a_store_without_datasets_or_prompts_costs_a_run_one_warning(
     assert RunFolder.open(str(evaluated.run_id)).is_finished
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
 def test_a_run_leaves_neither_key_nor_address_in_its_store(
     stub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
