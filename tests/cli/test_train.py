@@ -423,18 +423,17 @@ def process_of_rank(launcher: int, rank: str) -> psutil.Process:
     raise AssertionError(f"no process of rank {rank} runs")
 
 
-@pytest.mark.parametrize("trainer", ["local", "trl"])
 def test_two_processes_one_of_which_is_killed_resume_to_the_weights_of_one(
-    start_model: Path, trainer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two processes share the work of a training.
 
-    The weights must be those that one process alone ends with, but for rounding.
+    The weights must be those that one process alone ends with, but for rounding. That TRL's trainer
+    takes these steps and checkpoints as well is tested in tests/engines/local/test_trainers.py.
     """
     words = train_command(
         start_model,
         *("--optimizer", "grpo"),
-        *("--trainer", trainer),
         *("--threads", "1"),
         *("--dev", "0"),
         *train_settings("num_rollouts=3", "steps=12"),

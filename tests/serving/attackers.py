@@ -37,6 +37,8 @@ class Target:
     """The attacker's token; empty if it has none."""
     accepted: Any
     """The number of requests that the service accepted, shared by processes."""
+    is_reached: Any
+    """An event that is set at the first connection, shared by processes."""
 
     def head(self, path: str, *headers: str, method: str = "POST") -> bytes:
         """Return the head of a request, with the attacker's token if it has one."""
@@ -51,7 +53,9 @@ class Target:
         return "\r\n".join((*lines, "", "")).encode()
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        self.is_reached.set()
+        return connection
 
     def post(self, path: str, body: bytes) -> None:
         """Send a request with a body, and read the response."""
@@ -247,14 +251,17 @@ def under_attack(attack: Attack, port: int, token: str, connections: int) -> Ite
     """Attack a service while the block runs; the attacker is a process of its own."""
     spawn_context = multiprocessing.get_context("spawn")
     stop = spawn_context.Event()
-    target = Target(port, token, accepted=spawn_context.Value("i", 0))
+    target = Target(
+        port, token, accepted=spawn_context.Value("i", 0), is_reached=spawn_context.Event()
+    )
     attacker = spawn_context.Process(
         target=_attack_until, args=(stop, attack, target, connections), daemon=True
     )
     attacker.start()
     try:
-        # By then the attacker has started, and its first bodies are being read.
-        time.sleep(2)
+        # The attacker needs a while to start and to make its first bodies.
+        if not target.is_reached.wait(60):
+            raise RuntimeError("the attacker did not reach the service within a minute")
         yield target
     finally:
         stop.set()

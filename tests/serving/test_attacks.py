@@ -26,8 +26,12 @@ MAX_SECONDS = 1.0
 """During an attack 95 of 100 requests of a victim take no longer than this."""
 MAX_SLOWDOWN = 10.0
 """On a slow machine a victim may wait longer, but at most so many times longer than undisturbed."""
-ATTEMPTS = 3
-"""How often a slow result is measured: other programs on the machine do not slow down all three."""
+ATTEMPTS = 4
+"""How often a slow result is measured: other programs on the machine do not slow down all four."""
+UNDISTURBED_SECONDS = 2.0
+"""For how long a victim is measured before an attack."""
+ATTACKED_SECONDS = 4.0
+"""For how long a victim is measured during an attack."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def check_victim(
     served: Served, attack: Attack, token: str, connections: int, is_valid: bool
 ) -> None:
-    """Check that a victim does not wait for long during an attack; three attempts are made.
+    """Check that a victim does not wait for long during an attack; several attempts are made.
+
+    How long the victim waits undisturbed matters only on a machine that is so slow that the first
+    attempt exceeds `MAX_SECONDS`. The first attempt does not measure it, and shows 0.
 
     Args:
         served: The service.
@@ -51,11 +58,11 @@ def check_victim(
             none.
     """
     measurements: list[str] = []
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         wait_until_all_is_written(served)
-        undisturbed = p95_of_victim(served, seconds=2.0)
+        undisturbed = p95_of_victim(served, UNDISTURBED_SECONDS) if attempt > 0 else 0.0
         with under_attack(attack, served.port, token, connections) as target:
-            attacked = p95_of_victim(served, seconds=6.0)
+            attacked = p95_of_victim(served, ATTACKED_SECONDS)
             if is_valid:
                 assert within(120, lambda: target.accepted.value > 0)
         if not is_valid:
@@ -75,13 +82,10 @@ def wait_until_all_is_written(served: Served) -> None:
     assert within(180, lambda: served.metrics().get('mempiler_sessions{state="queued"}') == 0)
 
 
-@pytest.mark.parametrize("connections", [1, 4])
 @pytest.mark.parametrize("attack", [attackers.endless_tiny_chunks, attackers.many_tiny_headers])
-def test_no_request_without_a_token_holds_up_a_victim(
-    served: Served, attack: Attack, connections: int
-) -> None:
+def test_no_request_without_a_token_holds_up_a_victim(served: Served, attack: Attack) -> None:
     """The service refuses all of these requests, because their sender has no token."""
-    check_victim(served, attack, token="", connections=connections, is_valid=False)
+    check_victim(served, attack, token="", connections=4, is_valid=False)
 
 
 @pytest.mark.parametrize(
