@@ -25,6 +25,7 @@ from graphiti_core.graph_queries import get_fulltext_indices
 from graphiti_core.llm_client.config import LLMConfig
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 from graphiti_core.nodes import EpisodeType
+from openai import AsyncOpenAI
 
 Result = TypeVar("Result")
 
@@ -57,10 +58,14 @@ class System:
             DATABASE, buffer_pool_size=BUFFER_POOL_BYTES, max_db_size=MAX_DATABASE_BYTES
         )
         self.driver = KuzuDriver(str(Path(folder) / "graph"))
+        # The models of the run have time limits and retries of their own.
+        client = AsyncOpenAI(
+            base_url=settings["url"], api_key=settings["key"], timeout=None, max_retries=0
+        )
         self.graph = Graphiti(
             graph_driver=self.driver,
-            llm_client=_language_model(settings),
-            embedder=_embedder(settings),
+            llm_client=_language_model(client, settings),
+            embedder=_embedder(client, settings),
         )
         for query in get_fulltext_indices(GraphProvider.KUZU):
             self._run(self.driver.execute_query(query))
@@ -98,27 +103,18 @@ class System:
         return self.loop.run_until_complete(coroutine)
 
 
-def _language_model(settings: dict[str, Any]) -> OpenAIGenericClient:
-    """Return Graphiti's client of the run's language model."""
-    config = LLMConfig(
-        base_url=settings["url"],
-        api_key=settings["key"],
-        model=settings["lm"],
-        small_model=settings["lm"],
-        temperature=0.0,
-    )
-    return OpenAIGenericClient(config)
+def _language_model(client: AsyncOpenAI, settings: dict[str, Any]) -> OpenAIGenericClient:
+    """Return the run's language model, as Graphiti takes it."""
+    config = LLMConfig(model=settings["lm"], small_model=settings["lm"], temperature=0.0)
+    return OpenAIGenericClient(config, client=client)
 
 
-def _embedder(settings: dict[str, Any]) -> OpenAIEmbedder:
-    """Return Graphiti's client of the run's embedder."""
+def _embedder(client: AsyncOpenAI, settings: dict[str, Any]) -> OpenAIEmbedder:
+    """Return the run's embedder, as Graphiti takes it."""
     config = OpenAIEmbedderConfig(
-        base_url=settings["url"],
-        api_key=settings["key"],
-        embedding_model=settings["embedder"],
-        embedding_dim=settings["dimension"],
+        embedding_model=settings["embedder"], embedding_dim=settings["dimension"]
     )
-    return OpenAIEmbedder(config)
+    return OpenAIEmbedder(config, client=client)
 
 
 def _format_date(time: datetime | None) -> str:

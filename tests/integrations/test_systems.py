@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,12 @@ from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine, request_texts
 from mempiler.programs.external._model_calls import recorded_model_calls
 from mempiler.records import Session, Turn
+from mempiler.systems import process
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
+from mempiler.systems.process import SystemFailedError
 from mempiler.systems.proxy import Proxy
 
+from ..stub_server import StubServer, every
 from .conftest import installed
 
 FRAMEWORKS = {
@@ -149,6 +152,51 @@ def test_numbers_that_are_set_are_taken_by_the_package(name: str, tmp_path: Path
 
     # mem0's threshold leaves out what is not nearly the same as the query.
     assert bool(found) == (name != "mem0")
+
+
+DAY = 24 * 3600
+
+
+class FaultyEndpoint:
+    """Takes the place of a system's `Proxy`; a server that answers no request is behind it."""
+
+    def __init__(self, server: StubServer) -> None:
+        self.url = server.url
+        self.key = "a key"
+
+    def serve_here(self) -> None: ...
+
+    def take_failure(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_package_waits_for_the_models_of_the_run_and_asks_them_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The models of a run have time limits and retries of their own.
+
+    A client of OpenAI tells in its headers how many seconds it waits, unless it waits without
+    limit, and how often it has asked before. It would ask again after status 500.
+    """
+    with StubServer(script=every("500")) as server:
+        monkeypatch.setattr(process, "Proxy", lambda embedder: FaultyEndpoint(server))
+        with closing(factory(name)(tmp_path, embedder=embedder())) as system:
+            with suppress(SystemFailedError):
+                system.add(FIRST)
+            # Not before: LangMem embeds the session first, and then would not ask its model.
+            server.embedding_fault = lambda: "500"
+            with suppress(SystemFailedError):
+                system.search("Which greyhound did Ann adopt?", k=5)
+
+    assert {request.path for request in server.requests} == {
+        "/v1/chat/completions",
+        "/v1/embeddings",
+    }
+    for request in server.requests:
+        headers = {key.lower(): value for key, value in request.headers.items()}
+        assert headers["x-stainless-retry-count"] == "0"
+        assert float(headers.get("x-stainless-read-timeout", "inf")) > DAY
 
 
 CITIES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto")
