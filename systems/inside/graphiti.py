@@ -24,7 +24,8 @@ from graphiti_core.embedder.openai import OpenAIEmbedder, OpenAIEmbedderConfig
 from graphiti_core.graph_queries import get_fulltext_indices
 from graphiti_core.llm_client.config import LLMConfig
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
-from graphiti_core.nodes import EpisodeType
+from graphiti_core.nodes import EpisodeType, EpisodicNode
+from graphiti_core.search.search_utils import RELEVANT_SCHEMA_LIMIT
 from openai import AsyncOpenAI
 
 Result = TypeVar("Result")
@@ -38,11 +39,43 @@ UNKNOWN_TIME = datetime(1970, 1, 1)
 TEXTS = {"custom_extraction_instructions": ""}
 """The argument of `add_episode`; Graphiti adds it to its prompts for entities and edges."""
 
+NUMBERS = {"earlier_sessions": {"default": RELEVANT_SCHEMA_LIMIT, "low": 0, "high": 10}}
+"""How many of the latest sessions the model is shown when one is added."""
+
 EXPORT = """
+from graphiti_core import Graphiti
+
 # Pass it with every episode, beside your own arguments:
 #     await graphiti.add_episode(..., custom_extraction_instructions=custom_extraction_instructions)
 custom_extraction_instructions = $custom_extraction_instructions
+
+
+class LimitedGraphiti(Graphiti):
+    # Make it instead of Graphiti, with your own arguments.
+    async def retrieve_episodes(self, *arguments, **options):
+        options["last_n"] = $earlier_sessions
+        return await super().retrieve_episodes(*arguments, **options)
 """
+
+
+class LimitedGraphiti(Graphiti):
+    """Shows its model another number of earlier episodes than Graphiti does.
+
+    The argument `previous_episode_uuids` of `add_episode` would show them in random order in Kuzu.
+
+    Args:
+        earlier_episodes: The number of the latest episodes that are shown.
+        **settings: The arguments of Graphiti.
+    """
+
+    def __init__(self, earlier_episodes: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.earlier_episodes = earlier_episodes
+
+    async def retrieve_episodes(self, *arguments: Any, **options: Any) -> list[EpisodicNode]:
+        """Return the latest episodes, from old to new; `add_episode` shows them to the model."""
+        options["last_n"] = self.earlier_episodes
+        return await super().retrieve_episodes(*arguments, **options)
 
 
 class System:
@@ -62,7 +95,8 @@ class System:
         client = AsyncOpenAI(
             base_url=settings["url"], api_key=settings["key"], timeout=None, max_retries=0
         )
-        self.graph = Graphiti(
+        self.graph = LimitedGraphiti(
+            settings["numbers"]["earlier_sessions"],
             graph_driver=self.driver,
             llm_client=_language_model(client, settings),
             embedder=_embedder(client, settings),

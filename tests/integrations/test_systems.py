@@ -182,8 +182,10 @@ def test_a_package_waits_for_the_models_of_the_run_and_asks_them_once(
     with StubServer(script=every("500")) as server:
         monkeypatch.setattr(process, "Proxy", lambda embedder: FaultyEndpoint(server))
         with closing(factory(name)(tmp_path, embedder=embedder())) as system:
-            with suppress(SystemFailedError):
-                system.add(FIRST)
+            # MemoryOS asks no model before the second session.
+            for session in (FIRST, SECOND):
+                with suppress(SystemFailedError):
+                    system.add(session)
             # Not before: LangMem embeds the session first, and then would not ask its model.
             server.embedding_fault = lambda: "500"
             with suppress(SystemFailedError):
@@ -197,6 +199,38 @@ def test_a_package_waits_for_the_models_of_the_run_and_asks_them_once(
         headers = {key.lower(): value for key, value in request.headers.items()}
         assert headers["x-stainless-retry-count"] == "0"
         assert float(headers.get("x-stainless-read-timeout", "inf")) > DAY
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown_sessions"),
+    [
+        pytest.param({"numbers": {"earlier_sessions": 0}}, 0, id="none"),
+        pytest.param({"numbers": {"earlier_sessions": 2}}, 2, id="two"),
+        pytest.param({}, 10, id="by default"),
+    ],
+)
+def test_graphiti_shows_its_model_so_many_earlier_sessions(
+    settings: dict[str, Any], shown_sessions: int, tmp_path: Path
+) -> None:
+    """The first prompt for a session shows the latest ones before it, from old to new."""
+    if "graphiti" not in CHOSEN:
+        pytest.skip("SYSTEMS does not name graphiti")
+    installed(shipped("graphiti").environment)
+    make_system = factory("graphiti")
+    days = range(1, 13)
+
+    with (
+        dspy.context(lm=scripted_lm()),
+        closing(make_system(tmp_path, embedder=embedder(), **settings)) as system,
+    ):
+        for day in days:
+            with recorded_model_calls() as calls:
+                told = (("Ann", f"I read chapter {day}."),)
+                system.add(_session(f"D{day}", f"2024-05-{day:02d}T10:00:00", told))
+
+    # The calls for the last session.
+    days_in_prompt = re.findall(r"chapter (\d+)", calls[0].prompt)
+    assert days_in_prompt == [str(day) for day in days[-1 - shown_sessions :]]
 
 
 CITIES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto")
