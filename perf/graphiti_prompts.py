@@ -1,14 +1,16 @@
 """Count how many sessions of a conversation Graphiti can add within a model's context.
 
-Graphiti shows its model the latest ten sessions whenever it adds one, so its prompts grow. Here a
-stand-in answers in the place of the model: it finds the speakers and no facts. With more entities
-and facts the prompts are longer, so these are about the most sessions that fit into a context. A
-prompt that is longer than the context is refused, and its session is not added.
+Graphiti shows its model the latest ten sessions whenever it adds one, so its prompts grow. With
+`--earlier-sessions` it shows fewer. Here a stand-in answers in the place of the model: it finds the
+speakers and no facts. With more entities and facts the prompts are longer, so these are about the
+most sessions that fit into a context. A prompt that is longer than the context is refused, and its
+session is not added.
 
 Usage:
     $ mempiler fetch system:graphiti
     $ mempiler fetch qwen2.5-coder-1.5b                # it only counts the tokens
     $ python perf/graphiti_prompts.py --locomo locomo2.json                         # a minute
+    $ python perf/graphiti_prompts.py --locomo locomo2.json --earlier-sessions 2
 
 Sample output:
     conversation   session   longest prompt
@@ -29,6 +31,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +179,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--locomo", required=True, help="a file of LoCoMo's conversations")
     parser.add_argument("--model", default="qwen2.5-coder-1.5b", help="whose tokens are counted")
     parser.add_argument("--context", type=int, default=CONTEXT, help="most tokens of a prompt")
+    parser.add_argument(
+        "--earlier-sessions", type=int, default=10, help="how many sessions are shown again"
+    )
     options = parser.parse_args(arguments)
 
     try:
         locomo = benchmark("locomo", options.locomo)
-        make_system = factory("graphiti")
+        numbers = {"earlier_sessions": options.earlier_sessions}
+        make_system = partial(factory("graphiti"), numbers=numbers)
         count_tokens = TokenCounter(options.model)
         print(f"{'conversation':<15}{'session':<10}{'longest prompt':>14}")
         histories: dict[str, History] = {}

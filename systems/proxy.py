@@ -48,6 +48,13 @@ CHAT_MODEL = "task-model"
 EMBEDDING_MODEL = "task-embedder"
 """What the embedder is called in requests."""
 
+MAX_IDLE_SECONDS = 7 * 24 * 3600
+"""How long a connection without a request stays open: a week.
+
+Clients close idle connections themselves. If the endpoint closed one just when a client sends its
+next request, that request would fail.
+"""
+
 
 class RefusedError(Exception):
     """A request that cannot be answered, with the reason."""
@@ -72,7 +79,14 @@ class Proxy:
         self.url = f"http://127.0.0.1:{port}/v1"
         app = FastAPI(openapi_url=None)
         app.add_api_route("/v1/{path:path}", self._handle_post, methods=["POST"])
-        config = uvicorn.Config(app, loop="asyncio", http="h11", lifespan="off", log_config=None)
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=MAX_IDLE_SECONDS,
+        )
         self._server = uvicorn.Server(config)
         threading.Thread(target=self._server.run, args=([server_socket],), daemon=True).start()
 

@@ -33,6 +33,10 @@ class System:
             api_key=settings["key"],
             storage_path=str(Path(folder) / "chroma"),
         )
+        # The models of the run have time limits and retries of their own.
+        client = self.memory.llm_controller.llm.client
+        client.timeout = None
+        client.max_retries = 0
 
     def add(self, session: dict[str, Any]) -> None:
         """Add one note per turn, under the turn's id."""

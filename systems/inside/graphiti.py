@@ -24,7 +24,9 @@ from graphiti_core.embedder.openai import OpenAIEmbedder, OpenAIEmbedderConfig
 from graphiti_core.graph_queries import get_fulltext_indices
 from graphiti_core.llm_client.config import LLMConfig
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
-from graphiti_core.nodes import EpisodeType
+from graphiti_core.nodes import EpisodeType, EpisodicNode
+from graphiti_core.search.search_utils import RELEVANT_SCHEMA_LIMIT
+from openai import AsyncOpenAI
 
 Result = TypeVar("Result")
 
@@ -37,11 +39,43 @@ UNKNOWN_TIME = datetime(1970, 1, 1)
 TEXTS = {"custom_extraction_instructions": ""}
 """The argument of `add_episode`; Graphiti adds it to its prompts for entities and edges."""
 
+NUMBERS = {"earlier_sessions": {"default": RELEVANT_SCHEMA_LIMIT, "low": 0, "high": 10}}
+"""How many of the latest sessions the model is shown when one is added."""
+
 EXPORT = """
+from graphiti_core import Graphiti
+
 # Pass it with every episode, beside your own arguments:
 #     await graphiti.add_episode(..., custom_extraction_instructions=custom_extraction_instructions)
 custom_extraction_instructions = $custom_extraction_instructions
+
+
+class LimitedGraphiti(Graphiti):
+    # Make it instead of Graphiti, with your own arguments.
+    async def retrieve_episodes(self, *arguments, **options):
+        options["last_n"] = $earlier_sessions
+        return await super().retrieve_episodes(*arguments, **options)
 """
+
+
+class LimitedGraphiti(Graphiti):
+    """Shows its model another number of earlier episodes than Graphiti does.
+
+    The argument `previous_episode_uuids` of `add_episode` would show them in random order in Kuzu.
+
+    Args:
+        earlier_episodes: The number of the latest episodes that are shown.
+        **settings: The arguments of Graphiti.
+    """
+
+    def __init__(self, earlier_episodes: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.earlier_episodes = earlier_episodes
+
+    async def retrieve_episodes(self, *arguments: Any, **options: Any) -> list[EpisodicNode]:
+        """Return the latest episodes, from old to new; `add_episode` shows them to the model."""
+        options["last_n"] = self.earlier_episodes
+        return await super().retrieve_episodes(*arguments, **options)
 
 
 class System:
@@ -57,10 +91,15 @@ class System:
             DATABASE, buffer_pool_size=BUFFER_POOL_BYTES, max_db_size=MAX_DATABASE_BYTES
         )
         self.driver = KuzuDriver(str(Path(folder) / "graph"))
-        self.graph = Graphiti(
+        # The models of the run have time limits and retries of their own.
+        client = AsyncOpenAI(
+            base_url=settings["url"], api_key=settings["key"], timeout=None, max_retries=0
+        )
+        self.graph = LimitedGraphiti(
+            settings["numbers"]["earlier_sessions"],
             graph_driver=self.driver,
-            llm_client=_language_model(settings),
-            embedder=_embedder(settings),
+            llm_client=_language_model(client, settings),
+            embedder=_embedder(client, settings),
         )
         for query in get_fulltext_indices(GraphProvider.KUZU):
             self._run(self.driver.execute_query(query))
@@ -98,27 +137,18 @@ class System:
         return self.loop.run_until_complete(coroutine)
 
 
-def _language_model(settings: dict[str, Any]) -> OpenAIGenericClient:
-    """Return Graphiti's client of the run's language model."""
-    config = LLMConfig(
-        base_url=settings["url"],
-        api_key=settings["key"],
-        model=settings["lm"],
-        small_model=settings["lm"],
-        temperature=0.0,
-    )
-    return OpenAIGenericClient(config)
+def _language_model(client: AsyncOpenAI, settings: dict[str, Any]) -> OpenAIGenericClient:
+    """Return the run's language model, as Graphiti takes it."""
+    config = LLMConfig(model=settings["lm"], small_model=settings["lm"], temperature=0.0)
+    return OpenAIGenericClient(config, client=client)
 
 
-def _embedder(settings: dict[str, Any]) -> OpenAIEmbedder:
-    """Return Graphiti's client of the run's embedder."""
+def _embedder(client: AsyncOpenAI, settings: dict[str, Any]) -> OpenAIEmbedder:
+    """Return the run's embedder, as Graphiti takes it."""
     config = OpenAIEmbedderConfig(
-        base_url=settings["url"],
-        api_key=settings["key"],
-        embedding_model=settings["embedder"],
-        embedding_dim=settings["dimension"],
+        embedding_model=settings["embedder"], embedding_dim=settings["dimension"]
     )
-    return OpenAIEmbedder(config)
+    return OpenAIEmbedder(config, client=client)
 
 
 def _format_date(time: datetime | None) -> str:

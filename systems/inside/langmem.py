@@ -41,7 +41,13 @@ class System:
     """One conversation per session is given to its store manager."""
 
     def __init__(self, folder: str, settings: dict[str, Any]) -> None:
-        endpoint = {"base_url": settings["url"], "api_key": settings["key"]}
+        endpoint = {
+            "base_url": settings["url"],
+            "api_key": settings["key"],
+            # The models of the run have time limits and retries of their own.
+            "timeout": None,
+            "max_retries": 0,
+        }
         embeddings = OpenAIEmbeddings(
             model=settings["embedder"],
             # Cutting texts into OpenAI's tokens would fetch their table.

@@ -64,6 +64,10 @@ class System:
                 "custom_instructions": settings["texts"]["custom_instructions"] or None,
             }
         )
+        # The models of the run have time limits and retries of their own.
+        for client in (self.memory.llm.client, self.memory.embedding_model.client):
+            client.timeout = None
+            client.max_retries = 0
 
     def add(self, session: dict[str, Any]) -> None:
         """Add all turns at once.

@@ -43,6 +43,10 @@ class System:
             data_storage_path=folder,
             llm_model=settings["lm"],
         )
+        # The models of the run have time limits and retries of their own.
+        client = self.memory.client.client
+        client.timeout = None
+        client.max_retries = 0
         self.user = ""
         """The first speaker; "" before the first turn."""
         self.turn_ids: dict[str, list[str]] = {}

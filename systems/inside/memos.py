@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ["MEMOS_BASE_PATH"] = os.environ["HOME"]
+# MemOS otherwise waits 5 seconds for the embedder, whatever its client says. It has no value for
+# "without limit", so this is a week.
+os.environ["MOS_EMBEDDER_TIMEOUT"] = str(7 * 24 * 3600)
 
 from memos.configs.memory import MemoryConfigFactory
 from memos.memories.factory import MemoryFactory
@@ -48,6 +51,10 @@ class System:
         self.memory = MemoryFactory.from_config(
             MemoryConfigFactory(backend="general_text", config=config)
         )
+        # The models of the run have time limits and retries of their own.
+        for client in (self.memory.extractor_llm.client, self.memory.embedder.client):
+            client.timeout = None
+            client.max_retries = 0
 
     def add(self, session: dict[str, Any]) -> None:
         """Extract memories from a session; they are taken to rest on all its turns."""

@@ -12,7 +12,8 @@ class SentenceTransformer:
     """The run's embedder, whatever model is named."""
 
     def __init__(self, *names: str, **settings: Any) -> None:
-        self.client = openai.OpenAI()
+        # The models of the run have time limits and retries of their own.
+        self.client = openai.OpenAI(timeout=None, max_retries=0)
 
     def encode(self, texts: list[str], **settings: Any) -> np.ndarray:
         """Return the vectors of some texts, of shape [texts, dimension]."""

@@ -20,6 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+LONGEST_WAIT = 7 * 24 * 3600
+"""How many seconds to wait for an answer: a week, since DSPy has no value for "without limit"."""
+
 
 class System:
     """Any object with `add`, and with `search` or `ask`."""
@@ -50,6 +53,9 @@ class System:
             api_base=settings["url"],
             api_key=settings["key"],
             cache=False,
+            # The model of the run has time limits and retries of its own.
+            timeout=LONGEST_WAIT,
+            num_retries=0,
         )
         # The context is never left, so that the model stays set in every later call.
         self.dspy_context = dspy.context(lm=model)

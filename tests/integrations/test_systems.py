@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,12 @@ from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine, request_texts
 from mempiler.programs.external._model_calls import recorded_model_calls
 from mempiler.records import Session, Turn
+from mempiler.systems import process
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
+from mempiler.systems.process import SystemFailedError
 from mempiler.systems.proxy import Proxy
 
+from ..stub_server import StubServer, every
 from .conftest import installed
 
 FRAMEWORKS = {
@@ -158,6 +161,85 @@ def test_numbers_that_are_set_are_taken_by_the_package(name: str, tmp_path: Path
 
     # mem0's threshold leaves out what is not nearly the same as the query.
     assert bool(entries) == (name != "mem0")
+
+
+DAY = 24 * 3600
+
+
+class FaultyEndpoint:
+    """Takes the place of a system's `Proxy`; a server that answers no request is behind it."""
+
+    def __init__(self, server: StubServer) -> None:
+        self.url = server.url
+        self.key = "a key"
+
+    def serve_here(self) -> None: ...
+
+    def take_failure(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_package_waits_for_the_models_of_the_run_and_asks_them_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The models of a run have time limits and retries of their own.
+
+    A client of OpenAI tells in its headers how many seconds it waits, unless it waits without
+    limit, and how often it has asked before. It would ask again after status 500.
+    """
+    with StubServer(script=every("500")) as server:
+        monkeypatch.setattr(process, "Proxy", lambda embedder: FaultyEndpoint(server))
+        with closing(factory(name)(tmp_path, embedder=embedder())) as system:
+            # MemoryOS asks no model before the second session.
+            for session in (FIRST, SECOND):
+                with suppress(SystemFailedError):
+                    system.add(session)
+            # Not before: LangMem embeds the session first, and then would not ask its model.
+            server.embedding_fault = lambda: "500"
+            with suppress(SystemFailedError):
+                system.search("Which greyhound did Ann adopt?", k=5)
+
+    assert {request.path for request in server.requests} == {
+        "/v1/chat/completions",
+        "/v1/embeddings",
+    }
+    for request in server.requests:
+        headers = {key.lower(): value for key, value in request.headers.items()}
+        assert headers["x-stainless-retry-count"] == "0"
+        assert float(headers.get("x-stainless-read-timeout", "inf")) > DAY
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown_sessions"),
+    [
+        pytest.param({"numbers": {"earlier_sessions": 0}}, 0, id="none"),
+        pytest.param({"numbers": {"earlier_sessions": 2}}, 2, id="two"),
+        pytest.param({}, 10, id="by default"),
+    ],
+)
+def test_graphiti_shows_its_model_so_many_earlier_sessions(
+    settings: dict[str, Any], shown_sessions: int, tmp_path: Path
+) -> None:
+    """The first prompt for a session shows the latest ones before it, from old to new."""
+    if "graphiti" not in CHOSEN:
+        pytest.skip("SYSTEMS does not name graphiti")
+    installed(shipped("graphiti").environment)
+    make_system = factory("graphiti")
+    days = range(1, 13)
+
+    with (
+        dspy.context(lm=scripted_lm()),
+        closing(make_system(tmp_path, embedder=embedder(), **settings)) as system,
+    ):
+        for day in days:
+            with recorded_model_calls() as calls:
+                told = (("Ann", f"I read chapter {day}."),)
+                system.add(_session(f"D{day}", f"2024-05-{day:02d}T10:00:00", told))
+
+    # The calls for the last session.
+    days_in_prompt = re.findall(r"chapter (\d+)", calls[0].prompt)
+    assert days_in_prompt == [str(day) for day in days[-1 - shown_sessions :]]
 
 
 CITIES = ("Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto")

@@ -11,11 +11,13 @@ with some methods changed: `start("def add(self, session): ...")`.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -33,11 +35,12 @@ from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.errors import BudgetError, EndpointError, UserError
+from mempiler.records import Session
 from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
 from mempiler.systems import environment
-from mempiler.systems.catalog import SYSTEMS, ShippedSystem, factory
+from mempiler.systems.catalog import SYSTEMS, ShippedSystem, factory, isolated
 from mempiler.systems.environment import STAMP, Environment
 from mempiler.systems.process import LOG, System, SystemFailedError
 from mempiler.systems.proxy import Proxy
@@ -584,6 +587,50 @@ def test_requests_with_another_key_are_refused(proxy: Proxy) -> None:
 
     assert response.status_code == 400
     assert "the API key is not the one of this endpoint" in response.text
+
+
+@pytest.mark.slow
+def test_a_connection_that_was_idle_can_still_be_used(proxy: Proxy) -> None:
+    """Clients keep connections for their next request, and close them after some seconds.
+
+    A server such as this one would otherwise close them after 5 seconds.
+    """
+    address = httpx.URL(proxy.url)
+    connection = http.client.HTTPConnection(str(address.host), address.port)
+    headers = {"Authorization": f"Bearer {proxy.key}", "Content-Type": "application/json"}
+    body = json.dumps({"input": "Ann moved"})
+
+    with closing(connection):
+        for pause in (0, 6):
+            time.sleep(pause)
+            connection.request("POST", f"{address.path}/embeddings", body, headers)
+            response = connection.getresponse()
+            response.read()
+            assert response.status == 200
+            # Otherwise the next request would silently open another connection.
+            assert not response.will_close
+
+
+class ModelReporter:
+    """A store of a user's own, whose search finds how its model is asked."""
+
+    def add(self, session: Session) -> None: ...
+
+    def search(self, query: str, k: int) -> list[str]:
+        lm: Any = dspy.settings.lm
+        return [json.dumps({"retries": lm.num_retries, "seconds": lm.kwargs["timeout"]})]
+
+
+def test_a_store_of_a_user_waits_for_the_model_of_the_run_and_asks_it_once(tmp_path: Path) -> None:
+    """The model of a run has a time limit and retries of its own."""
+    make_system = isolated(f"{__name__}:ModelReporter", folder=False)
+
+    with closing(make_system(tmp_path)) as system:
+        [report] = system.search("x", k=1)
+
+    settings_of_model = json.loads(report)
+    assert settings_of_model["retries"] == 0
+    assert settings_of_model["seconds"] > 24 * 3600
 
 
 # Environments.
