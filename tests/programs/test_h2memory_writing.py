@@ -6,13 +6,14 @@ life, which new situations update. A dialogue has topics, each with a need of th
 refined with what is known from situations and background. Similar needs make a cluster, from which
 the model abstracts a type of need and a principle: what the user prefers for such needs.
 
-The scripted model `h2memory_script` finds two topics in each dialogue, one on sleep and one on
-food. Logs of odd months are about health, those of even months about work and family. It links the
-second log of each month to the first.
+Where a test does not say what the model answers, it is the scripted model of conftest.py. That one
+finds a topic on sleep and one on food in each dialogue, and links the second log of a month to the
+first.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -30,12 +31,59 @@ from mempiler.programs.h2memory.principles import Centre, cluster_rows, nearest_
 from mempiler.programs.writing import finalize_memory, write_items
 from mempiler.signatures.h2memory import LogLinks
 
-from .conftest import WriteResult, h2memory_script, logs_and_dialogues
+from .conftest import WriteResult, h2memory_script, logs_and_dialogues, prompt_field
 
 Write = Callable[..., WriteResult]
 """The fixture `write_with_h2memory`: called with a history, replaced answers and settings."""
 
 MALFORMED = "nonsense"
+
+
+# What a phone and a user say.
+
+
+def phone_logs(*texts: str, logs_id: str = "L1", time: datetime | None = None) -> Logs:
+    """Return logs that say what the user of a phone did; their ids are L1:1, L1:2, ..."""
+    turns: list[Turn] = []
+    for number, text in enumerate(texts, start=1):
+        turns.append(Turn(id=f"{logs_id}:{number}", speaker="log", text=text))
+    return Logs(id=logs_id, time=time, turns=tuple(turns))
+
+
+def dialogue(text: str, dialogue_id: str = "D1") -> Session:
+    """Return a dialogue in which the user says one thing."""
+    turn = Turn(id=f"{dialogue_id}:1", speaker="user", text=text)
+    return Session(id=dialogue_id, turns=(turn,))
+
+
+# What the model answers. The keys are the output fields that a prompt asks for.
+
+
+def situation_answer(text: str, aspects: Any) -> dict[str, Any]:
+    """Return the answer which situation some linked logs show, and which aspects of life."""
+    return {"found_situation": {"situation": text, "aspects": aspects}}
+
+
+def background_answer(**sentences: str) -> dict[str, Any]:
+    """Return the answer which aspects of the background change: `health="sleeps badly"`."""
+    contents: list[dict[str, str]] = []
+    for aspect, sentence in sentences.items():
+        contents.append({"aspect": aspect, "summary": sentence})
+    return {"updating_aspects": list(sentences), "updating_content": contents}
+
+
+def topics_answer(*needs: str) -> dict[str, Any]:
+    """Return the answer which topics a dialogue has: one for each need."""
+    return {"outlines": [{"requirement": need} for need in needs]}
+
+
+def in_turn(*answers: dict[str, Any]) -> Callable[[str, int], dict[str, Any]]:
+    """Return a script that gives the first answer to the first call, and so on."""
+
+    def answer(prompt: str, n: int) -> dict[str, Any]:
+        return answers[n - 1]
+
+    return answer
 
 
 # Situations and backgrounds.
@@ -44,19 +92,12 @@ MALFORMED = "nonsense"
 def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
     write_with_h2memory: Write,
 ) -> None:
-    """The logs of a phone say what its user did. A situation sums up logs that belong together.
+    """A situation sums up logs that belong together.
 
     The model is asked first which logs are linked. The id "L1:2" is that of the second log of L1.
     """
-    logs = Logs(
-        id="L1",
-        time=datetime(2024, 1, 3),
-        turns=(
-            Turn(id="L1:1", speaker="log", text="searched for running shoes"),
-            Turn(id="L1:2", speaker="log", text="bought running shoes"),
-            Turn(id="L1:3", speaker="log", text="booked a table"),
-            Turn(id="L1:4", speaker="log", text="called the dentist"),
-        ),
+    logs = phone_logs(
+        "searched for running shoes", "bought running shoes", "booked a table", "called the dentist"
     )
     search_caused_purchase = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
 
@@ -75,24 +116,19 @@ def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
 
 
 def test_situations_are_numbered_over_all_batches_of_logs(write_with_h2memory: Write) -> None:
-    """A batch is an item of logs: here L1 and L2, with three logs each.
+    """A batch is an item of logs. No logs are linked, so each makes a situation of its own."""
+    first_batch = phone_logs("bought shoes", "booked a table", logs_id="L1")
+    second_batch = phone_logs("called the dentist", "ran a race", logs_id="L2")
 
-    The scripted model links the second log of a batch to the first. Linked logs make one situation,
-    so each batch makes two.
-    """
-    history = logs_and_dialogues(months=2, logs=3)
-
-    memory = write_with_h2memory(history).memory
+    memory = write_with_h2memory(
+        History(id="ann", items=(first_batch, second_batch)),
+        answers={"links": {"links": []}},
+    ).memory
 
     batches = {situation.id: situation.batch for situation in memory.situations}
     assert batches == {"s1": "L1", "s2": "L1", "s3": "L2", "s4": "L2"}
     sources = {situation.id: situation.sources for situation in memory.situations}
-    assert sources == {
-        "s1": ("L1:1", "L1:2"),
-        "s2": ("L1:3",),
-        "s3": ("L2:1", "L2:2"),
-        "s4": ("L2:3",),
-    }
+    assert sources == {"s1": ("L1:1",), "s2": ("L1:2",), "s3": ("L2:1",), "s4": ("L2:2",)}
 
 
 @pytest.mark.parametrize(
@@ -106,40 +142,38 @@ def test_a_situation_has_the_aspects_of_life_that_the_model_names(
     write_with_h2memory: Write, answered_aspects: Any, aspects: tuple[str, ...]
 ) -> None:
     """A situation sums up what a user did; its aspects are parts of life, such as health."""
-    situation = {"situation": "moved near the office", "aspects": answered_aspects}
+    history = History(id="ann", items=(phone_logs("rented a flat"),))
     answers = {
-        "found_situation": {"found_situation": situation},
+        "found_situation": situation_answer("moved near the office", answered_aspects),
         # The background is no concern of this test.
-        "updating_aspects": {"updating_aspects": [], "updating_content": []},
+        "updating_aspects": background_answer(),
     }
 
-    memory = write_with_h2memory(logs_and_dialogues(months=1), answers).memory
+    memory = write_with_h2memory(history, answers).memory
 
-    assert memory.situations
-    for situation in memory.situations:
-        assert situation.text == "moved near the office"
-        assert situation.aspects == aspects
+    [situation] = memory.situations
+    assert situation.text == "moved near the office"
+    assert situation.aspects == aspects
 
 
 def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
     write_with_h2memory: Write,
 ) -> None:
-    """Logs say what a user did on a phone, here "searched thing-1-2" as the second log of month 1.
-
-    The model is asked first which logs are linked, and then to sum up linked logs as a situation.
-    """
-    second_caused_by_first = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
+    """The model is asked first which logs are linked, and then to sum up linked logs."""
+    logs = phone_logs("searched for running shoes", "bought running shoes")
+    search_caused_purchase = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
 
     result = write_with_h2memory(
-        logs_and_dialogues(months=1), answers={"links": {"links": [second_caused_by_first]}}
+        History(id="ann", items=(logs,)),
+        answers={"links": {"links": [search_caused_purchase]}},
     )
 
-    [prompt] = [text for text in result.prompts_of("found_situation") if "L1:2" in text]
-    assert "searched thing-1-2 <caused_by L1:1>" in prompt
+    [linked_logs] = result.prompt_fields("found_situation", "linked_logs")
+    assert "bought running shoes <caused_by L1:1>" in linked_logs
 
 
-def test_the_links_of_a_month_are_asked_for_at_once(write_with_h2memory: Write) -> None:
-    """One call finds out which of the four logs of a month are linked, e.g. by cause."""
+def test_one_call_finds_the_links_of_all_logs_of_a_month(write_with_h2memory: Write) -> None:
+    """The model says in one answer which of the four logs of a month are linked."""
     result = write_with_h2memory(logs_and_dialogues(months=2, logs=4))
 
     assert result.calls["links"] == 2
@@ -151,52 +185,97 @@ def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
 
 
 def test_backgrounds_are_updated_month_by_month(write_with_h2memory: Write) -> None:
-    """The background is what is known of each aspect of the user's life, such as work.
+    """The background has a sentence for each aspect of the user's life, such as work."""
+    updates = in_turn(
+        background_answer(health="sleeps badly"),
+        background_answer(work="is a nurse"),
+        background_answer(health="sleeps well"),
+    )
 
-    The scripted model adds the number of the month to what is known: of health in months 1 and 3,
-    and of work in months 2 and 4.
-    """
-    result = write_with_h2memory(logs_and_dialogues(months=4))
+    memory = write_with_h2memory(
+        logs_and_dialogues(months=3), answers={"updating_aspects": updates}
+    ).memory
 
-    assert background_texts(result.memory) == {"work": "known 2+4", "health": "known 1+3"}
-    # Each prompt shows the background before its update.
-    backgrounds_before = result.prompt_fields("updating_aspects", "background_before")
-    assert backgrounds_before[:3] == [
+    assert background_texts(memory) == {"work": "is a nurse", "health": "sleeps well"}
+
+
+def test_an_update_of_the_background_shows_what_was_known_before(
+    write_with_h2memory: Write,
+) -> None:
+    """The background has a sentence for each aspect of the user's life, empty at first."""
+    updates = in_turn(
+        background_answer(health="sleeps badly"),
+        background_answer(work="is a nurse"),
+        background_answer(),
+    )
+
+    result = write_with_h2memory(
+        logs_and_dialogues(months=3), answers={"updating_aspects": updates}
+    )
+
+    assert result.prompt_fields("updating_aspects", "background_before") == [
         "work:\nhealth:\nfamily:\nleisure:",
-        "work:\nhealth: known 1\nfamily:\nleisure:",
-        "work: known 2\nhealth: known 1\nfamily:\nleisure:",
+        "work:\nhealth: sleeps badly\nfamily:\nleisure:",
+        "work: is a nurse\nhealth: sleeps badly\nfamily:\nleisure:",
     ]
 
 
 def test_a_background_rests_on_the_situations_that_it_was_written_from(
     write_with_h2memory: Write,
 ) -> None:
-    """The logs of month 1 make the situations s1 and s2, those of month 2 make s3 and s4.
+    """Each log makes a situation: s1 is about health, s2 about work, and s3 about health again."""
+    history = History(
+        id="ann",
+        items=(
+            phone_logs("saw the doctor", logs_id="L1"),
+            phone_logs("met the boss", logs_id="L2"),
+            phone_logs("called the doctor", logs_id="L3"),
+        ),
+    )
 
-    The scripted model says that months 1 and 3 are about health, and month 2 is about work.
-    """
-    memory = write_with_h2memory(logs_and_dialogues(months=3, logs=3)).memory
+    def describe(prompt: str, n: int) -> dict[str, Any]:
+        is_about_health = "doctor" in prompt_field(prompt, "linked_logs")
+        return situation_answer("some situation", "health" if is_about_health else "work")
 
-    assert memory.background["health"].situations == ("s1", "s2", "s5", "s6")
-    assert memory.background["work"].situations == ("s3", "s4")
+    updates = in_turn(
+        background_answer(health="sleeps badly"),
+        background_answer(work="is a nurse"),
+        background_answer(health="sleeps well"),
+    )
+
+    memory = write_with_h2memory(
+        history, answers={"found_situation": describe, "updating_aspects": updates}
+    ).memory
+
+    assert memory.background["health"].situations == ("s1", "s3")
+    assert memory.background["work"].situations == ("s2",)
 
 
 def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
     """The prompt shows the first and the last day of the background and of the new situations."""
-    # The logs of each month are of its third day.
-    result = write_with_h2memory(logs_and_dialogues(months=3))
+    history = History(
+        id="ann",
+        items=(
+            phone_logs("bought shoes", logs_id="L1", time=datetime(2024, 1, 3)),
+            phone_logs("ran a race", logs_id="L2", time=datetime(2024, 2, 4)),
+            phone_logs("won a race", logs_id="L3", time=datetime(2024, 3, 5)),
+        ),
+    )
+    sporty = background_answer(leisure="likes to run")
+
+    result = write_with_h2memory(history, answers={"updating_aspects": sporty})
 
     spans_of_background = result.prompt_fields("updating_aspects", "span_before")
     assert spans_of_background == [
         "unknown",
         "2024-01-03 to 2024-01-03",
-        "2024-01-03 to 2024-02-03",
+        "2024-01-03 to 2024-02-04",
     ]
     spans_of_new_situations = result.prompt_fields("updating_aspects", "span_since")
     assert spans_of_new_situations == [
         "2024-01-03 to 2024-01-03",
-        "2024-02-03 to 2024-02-03",
-        "2024-03-03 to 2024-03-03",
+        "2024-02-04 to 2024-02-04",
+        "2024-03-05 to 2024-03-05",
     ]
 
 
@@ -207,23 +286,23 @@ def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: W
         pytest.param(
             {
                 "updating_aspects": ["work", "family"],
-                "updating_content": [{"aspect": "WORK", "summary": "w"}],
+                "updating_content": [{"aspect": "WORK", "summary": "is a nurse"}],
             },
-            {"work": "w"},
+            {"work": "is a nurse"},
             id="one aspect without a sentence",
         ),
         pytest.param(
             {
                 "updating_aspects": [],
-                "updating_content": [{"aspect": "work", "summary": " w "}],
+                "updating_content": [{"aspect": "work", "summary": " is a nurse "}],
             },
-            {"work": "w"},
+            {"work": "is a nurse"},
             id="a sentence alone",
         ),
         pytest.param(
             {
                 "updating_aspects": ["work"],
-                "updating_content": [{"aspect": "money", "summary": "x"}],
+                "updating_content": [{"aspect": "money", "summary": "is rich"}],
             },
             {},
             id="unknown aspect",
@@ -248,71 +327,121 @@ def test_an_update_changes_the_aspects_it_has_sentences_for(
 # Needs.
 
 
-def test_a_need_is_refined_with_the_situations_and_the_background_of_its_aspects(
+def test_a_need_is_refined_with_the_situations_and_the_background_of_their_aspects(
     write_with_h2memory: Write,
 ) -> None:
-    """A dialogue tells what the user needs, and the logs before it tell more of the user.
+    """A dialogue tells what the user needs, and the logs before it may tell why.
 
-    The scripted model puts what is known behind the need, in angle brackets: the background, and
-    the situations.
+    The prompt shows what is known of health, since the situation is about health, and not of work.
     """
-    memory = write_with_h2memory(logs_and_dialogues(months=1, logs=3)).memory
-
-    first_topic = memory.topics[0]
-    assert first_topic.stated == "sleeping soundly in month 1"
-    assert first_topic.need == (
-        "sleeping soundly in month 1 <health: known 1 / situation of L1:1 L1:2 situation of L1:3>"
+    history = History(
+        id="ann", items=(phone_logs("came home at six"), dialogue("How can I sleep better?"))
     )
+    answers = {
+        "found_situation": situation_answer("worked at night", "health"),
+        "updating_aspects": background_answer(health="sleeps badly", work="is a nurse"),
+        "outlines": topics_answer("sleep better"),
+        "detailed_need": {"detailed_need": "sleep better after a night at work"},
+    }
+
+    result = write_with_h2memory(history, answers)
+
+    assert result.prompt_fields("detailed_need", "stated_need") == ["sleep better"]
+    assert result.prompt_fields("detailed_need", "recent_situations") == ["worked at night"]
+    assert result.prompt_fields("detailed_need", "overall_background") == ["health: sleeps badly"]
+    [topic] = result.memory.topics
+    assert topic.stated == "sleep better"
+    assert topic.need == "sleep better after a night at work"
 
 
 def test_a_need_is_refined_with_what_was_known_when_its_dialogue_was_held(
     write_with_h2memory: Write,
 ) -> None:
-    """A dialogue has two needs: t1 and t2 are those of month 1, t3 and t4 those of month 2.
+    """After D1, the logs L2 change the background. The need of D1 is refined with the old one."""
+    history = History(
+        id="ann",
+        items=(
+            phone_logs("came home at six", logs_id="L1"),
+            dialogue("What about my nights?", dialogue_id="D1"),
+            phone_logs("went to bed at ten", logs_id="L2"),
+            dialogue("What about my days?", dialogue_id="D2"),
+        ),
+    )
 
-    The scripted model puts what is known behind a need: months 1 and 3 tell of health, months 2 and
-    4 of work.
-    """
-    memory = write_with_h2memory(logs_and_dialogues(months=4)).memory
+    def outline(prompt: str, n: int) -> dict[str, Any]:
+        is_first_dialogue = "my nights" in prompt_field(prompt, "conversation")
+        return topics_answer("better nights" if is_first_dialogue else "better days")
 
-    needs = {topic.id: topic.need for topic in memory.topics}
-    assert "<health: known 1 / situation of L1" in needs["t1"]
-    assert "<work: known 2 / situation of L2" in needs["t3"]
-    assert "<health: known 1+3 / situation of L3" in needs["t5"]
-    assert "<work: known 2+4 / situation of L4" in needs["t7"]
+    answers = {
+        "found_situation": situation_answer("some situation", "health"),
+        "updating_aspects": in_turn(
+            background_answer(health="sleeps badly"), background_answer(health="sleeps well")
+        ),
+        "outlines": outline,
+    }
+
+    result = write_with_h2memory(history, answers)
+
+    needs = result.prompt_fields("detailed_need", "stated_need")
+    backgrounds = result.prompt_fields("detailed_need", "overall_background")
+    assert dict(zip(needs, backgrounds, strict=True)) == {
+        "better nights": "health: sleeps badly",
+        "better days": "health: sleeps well",
+    }
 
 
 def test_all_logs_before_a_dialogue_belong_to_it_and_a_dialogue_right_after_has_none(
     write_with_h2memory: Write,
 ) -> None:
-    """The history is L1, L2, D1, D2: two months of logs come before both dialogues.
+    """`own` are the logs that belong to the dialogue of a topic."""
+    history = History(
+        id="ann",
+        items=(
+            phone_logs("came home at six", logs_id="L1"),
+            phone_logs("went to bed at ten", logs_id="L2"),
+            dialogue("How can I sleep better?", dialogue_id="D1"),
+            dialogue("What is there to eat?", dialogue_id="D2"),
+        ),
+    )
 
-    The scripted model finds two topics in each dialogue.
-    """
-    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
-    items = (first_logs, second_logs, first_dialogue, second_dialogue)
+    memory = write_with_h2memory(history, answers={"outlines": topics_answer("some need")}).memory
 
-    memory = write_with_h2memory(History(id="x", items=items)).memory
+    logs_by_dialogue = {topic.dialogue: topic.own for topic in memory.topics}
+    assert logs_by_dialogue == {"D1": ("L1", "L2"), "D2": ()}
 
-    # `own` are the logs that belong to the dialogue of a topic.
-    logs_of_topics = [(topic.dialogue, topic.own) for topic in memory.topics]
-    assert logs_of_topics == [("D1", ("L1", "L2"))] * 2 + [("D2", ())] * 2
-    current_batches = [situation.batch for situation in memory.current_situations]
-    assert current_batches == ["L1", "L1", "L1", "L2", "L2", "L2"]
+
+def test_the_current_situations_come_from_all_logs_before_the_last_dialogues(
+    write_with_h2memory: Write,
+) -> None:
+    """No logs have come since the dialogues, so those right before them are still current."""
+    history = History(
+        id="ann",
+        items=(
+            phone_logs("came home at six", logs_id="L1"),
+            phone_logs("went to bed at ten", logs_id="L2"),
+            dialogue("How can I sleep better?", dialogue_id="D1"),
+            dialogue("What is there to eat?", dialogue_id="D2"),
+        ),
+    )
+
+    memory = write_with_h2memory(history).memory
+
+    assert [situation.batch for situation in memory.current_situations] == ["L1", "L2"]
 
 
 def test_a_need_of_a_dialogue_without_logs_stays_as_it_was_stated(
     write_with_h2memory: Write,
 ) -> None:
     """Needs are refined with what the logs before their dialogue tell of the user."""
-    _logs, dialogue = logs_and_dialogues(months=1).items
+    history = History(id="ann", items=(dialogue("How can I sleep better?"),))
+    answers = {
+        "outlines": topics_answer("sleep better"),
+        "detailed_need": {"detailed_need": "sleep better after a night at work"},
+    }
 
-    memory = write_with_h2memory(History(id="x", items=(dialogue,))).memory
+    memory = write_with_h2memory(history, answers).memory
 
-    assert [topic.need for topic in memory.topics] == [
-        "sleeping soundly in month 1",
-        "cooking vegetables in month 1",
-    ]
+    assert [topic.need for topic in memory.topics] == ["sleep better"]
 
 
 def test_profiles_and_empty_items_are_not_written(write_with_h2memory: Write) -> None:
@@ -345,38 +474,43 @@ def test_behavior_is_read_as_logs(write_with_h2memory: Write) -> None:
     assert [situation.text for situation in from_behavior.situations] == texts
 
 
-def test_needs_are_refined_while_the_background_takes_in_the_next_logs(write_memory: Any) -> None:
-    """An update of the background and the two needs of the dialogue before it are asked together.
+def test_needs_are_refined_while_the_background_takes_in_the_next_logs(
+    write_with_h2memory: Write,
+) -> None:
+    """The two needs of D1 and the update of the background with the logs L2 are asked together.
 
     The model answers these three calls only when all of them are there. If one was asked after the
     others, all would fail, and no need would be refined.
     """
     three_calls = threading.Barrier(3)
 
-    def reply(kind: str, text: str, n: int) -> Any:
-        # The first update comes before any dialogue, and the last two needs have no logs after
-        # them. Three months have six needs.
-        is_later_update = kind == "updating_aspects" and n > 1
-        is_earlier_need = kind == "detailed_need" and n <= 4
-        if is_later_update or is_earlier_need:
+    def update_background(prompt: str, n: int) -> dict[str, Any]:
+        # The first update, with the logs L1, comes before any dialogue.
+        if n > 1:
             three_calls.wait(timeout=20)
-        return h2memory_script()(kind, text, n)
+        return background_answer(health="sleeps badly")
 
-    program = build("h2memory", embedder=embedder())
-    memory = write_memory(program, logs_and_dialogues(months=3), reply).memory
+    def refine_need(prompt: str, n: int) -> dict[str, Any]:
+        three_calls.wait(timeout=20)
+        return {"detailed_need": "a refined need"}
 
-    assert len(memory.topics) == 6
-    for topic in memory.topics:
-        # The script puts what is known of the user in angle brackets.
-        assert "<" in topic.need
+    first_logs, first_dialogue, second_logs, _ = logs_and_dialogues(months=2).items
+    memory = write_with_h2memory(
+        History(id="ann", items=(first_logs, first_dialogue, second_logs)),
+        answers={
+            "outlines": topics_answer("one need", "another need"),
+            "updating_aspects": update_background,
+            "detailed_need": refine_need,
+        },
+    ).memory
+
+    assert [topic.need for topic in memory.topics] == ["a refined need", "a refined need"]
 
 
 # Links between logs.
 #
 # The model is shown some logs, and says for each which earlier logs have caused it, or which it
 # follows. Its claims may be wrong: such links are dropped. A link of both kinds counts as a cause.
-
-LOG_IDS = [f"l{number}" for number in range(1, 31)]
 
 
 def link(later: str, kind: str, earlier: str) -> Link:
@@ -388,32 +522,33 @@ def link(later: str, kind: str, earlier: str) -> Link:
     ("claim", "links"),
     [
         pytest.param(
-            LogLinks(log_id="l21", caused_by=["l20"], follows=["l11"]),
-            [link("l21", "follows", "l11"), link("l21", "caused_by", "l20")],
+            LogLinks(log_id="l4", caused_by=["l3"], follows=["l2"]),
+            [link("l4", "follows", "l2"), link("l4", "caused_by", "l3")],
             id="both kinds",
         ),
         pytest.param(
-            LogLinks(log_id="l21", caused_by=["l20"], follows=["l20"]),
-            [link("l21", "caused_by", "l20")],
+            LogLinks(log_id="l4", caused_by=["l3"], follows=["l3"]),
+            [link("l4", "caused_by", "l3")],
             id="caused_by wins",
         ),
-        pytest.param(LogLinks(log_id="l21", caused_by=["l22"]), [], id="to a later log"),
-        pytest.param(LogLinks(log_id="l21", caused_by=["l10"]), [], id="to a log not shown"),
-        pytest.param(LogLinks(log_id="l20", caused_by=["l19"]), [], id="of a log not asked about"),
-        pytest.param(LogLinks(log_id="x9", caused_by=["l19", "l18"]), [], id="of an unknown log"),
+        pytest.param(LogLinks(log_id="l4", caused_by=["l5"]), [], id="to a later log"),
+        pytest.param(LogLinks(log_id="l4", caused_by=["l1"]), [], id="to a log not shown"),
+        pytest.param(LogLinks(log_id="l3", caused_by=["l2"]), [], id="of a log not asked about"),
+        pytest.param(LogLinks(log_id="x9", caused_by=["l2", "l3"]), [], id="of an unknown log"),
     ],
 )
 def test_links_that_cannot_be_are_left_out(claim: LogLinks, links: list[Link]) -> None:
-    """A prompt shows the logs l11 to l30, and the model is asked for the links of the last ten."""
-    shown_ids = LOG_IDS[10:30]
-    position_of_l21 = 10
+    """A prompt shows the logs l2 to l5, and asks for the links of the last two: l4 and l5."""
+    shown_ids = ["l2", "l3", "l4", "l5"]
+    position_of_l4 = 2
 
-    assert valid_links(shown_ids, first=position_of_l21, claims=[claim]) == links
+    assert valid_links(shown_ids, first=position_of_l4, claims=[claim]) == links
 
 
 def test_two_logs_are_in_one_group_if_links_lead_from_one_to_the_other() -> None:
     """Links lead from l1 over l3 to l4, and from l2 to l5. The log l6 has no link."""
-    logs = [Turn(id=log_id, speaker="log") for log_id in LOG_IDS[:6]]
+    log_ids = ["l1", "l2", "l3", "l4", "l5", "l6"]
+    logs = [Turn(id=log_id, speaker="log") for log_id in log_ids]
     l1_to_l3 = link("l3", "follows", "l1")
     l2_to_l5 = link("l5", "follows", "l2")
     l3_to_l4 = link("l4", "follows", "l3")
@@ -597,6 +732,10 @@ def test_a_centre_moves_the_less_the_more_members_it_has() -> None:
     assert nearest_centres(later_needs, centres) == [0, 1]
 
 
+# The model is asked to name the type of the needs of a cluster, and the preference that they share.
+# When another need joins the cluster, it is asked for a verdict: whether to adjust the type, and
+# whether to adjust the preference.
+
 WITHOUT_LOGS = {"use_situations": False, "use_background": False}
 
 
@@ -615,10 +754,22 @@ def write_dialogues(write_with_h2memory: Write) -> Write:
     return write
 
 
+CALLS_ABOUT_PRINCIPLES = {
+    "general_need": "name a type",
+    "general_preference": "name a preference",
+    "type_verdict": "verdict on a type",
+    "principle_verdict": "verdict on a preference",
+}
+"""What the model is asked for, by the first output field of the prompt."""
+
+
 def calls_about_principles(calls: dict[str, int]) -> dict[str, int]:
-    """Return the numbers of those calls of the model that make and change principles."""
-    kinds = ("general_need", "general_preference", "type_verdict", "principle_verdict")
-    return {kind: calls[kind] for kind in kinds if calls[kind]}
+    """Return how often the model was asked for what: {"name a type": 2}."""
+    counts: dict[str, int] = {}
+    for output_field, purpose in CALLS_ABOUT_PRINCIPLES.items():
+        if calls[output_field]:
+            counts[purpose] = calls[output_field]
+    return counts
 
 
 @pytest.mark.parametrize(
@@ -665,6 +816,38 @@ def test_similar_needs_are_clustered(
     assert principle_ids == [f"p{number}" for number in range(1, len(clusters) + 1)]
 
 
+def test_a_principle_is_named_from_the_needs_and_preferences_of_its_cluster(
+    write_dialogues: Write,
+) -> None:
+    """The needs of both dialogues make one cluster, since `clusters=1`.
+
+    `online_month=False` clusters the needs of the last month together with the others.
+    """
+
+    def outline(prompt: str, n: int) -> dict[str, Any]:
+        is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
+        if is_first_dialogue:
+            topic = {"requirement": "sleep in summer", "preference": "likes walks"}
+        else:
+            topic = {"requirement": "sleep in winter", "preference": "likes tea"}
+        return {"outlines": [topic]}
+
+    answers = {
+        "outlines": outline,
+        "general_need": {"general_need": "rest"},
+        "general_preference": {"general_preference": "likes gentle means"},
+    }
+
+    result = write_dialogues(months=2, answers=answers, clusters=1, online_month=False)
+
+    [shown_needs] = result.prompt_fields("general_need", "specific_needs")
+    assert json.loads(shown_needs) == ["sleep in summer", "sleep in winter"]
+    [shown_preferences] = result.prompt_fields("general_preference", "preference_experiences")
+    assert json.loads(shown_preferences) == ["likes walks", "likes tea"]
+    [principle] = result.memory.principles
+    assert principle.text() == "Type of need: rest | Principle: likes gentle means"
+
+
 def test_topics_of_the_last_month_join_principles_of_the_months_before(
     write_dialogues: Write,
 ) -> None:
@@ -681,25 +864,39 @@ def test_topics_of_the_last_month_join_principles_of_the_months_before(
     assert result.memory.clustered == 6
 
 
-def test_a_principle_is_judged_anew_when_a_need_joins_it(write_dialogues: Write) -> None:
-    """A verdict says whether a type of need still fits, or what the user prefers for it.
-
-    Two clusters are made of the needs of three months, and one need of the fourth joins each. The
-    scripted model leaves types as they are, and adds to preferences.
-    """
+def test_verdicts_are_asked_for_when_a_need_joins_a_principle(write_dialogues: Write) -> None:
+    """Two clusters are made of the needs of three months; one need of the fourth joins each."""
     result = write_dialogues(months=4, clusters=2)
 
     assert calls_about_principles(result.calls) == {
-        "general_need": 2,
-        "general_preference": 2,
-        "type_verdict": 2,
-        "principle_verdict": 2,
+        "name a type": 2,
+        "name a preference": 2,
+        "verdict on a type": 2,
+        "verdict on a preference": 2,
     }
-    about_sleep = result.memory.principles[0]
-    # The type was made of three needs.
-    assert about_sleep.need_type == "type(3)"
-    new_preference = "sleeping soundly 3) & gentle sleeping soundly 4"
-    assert about_sleep.preference.endswith(new_preference)
+
+
+def test_a_verdict_on_a_preference_is_shown_the_old_one_and_that_of_the_new_need(
+    write_dialogues: Write,
+) -> None:
+    """One cluster is made of the needs of two months, and the need of the third, D3, joins it."""
+
+    def outline(prompt: str, n: int) -> dict[str, Any]:
+        is_last_dialogue = "[D3:1]" in prompt_field(prompt, "conversation")
+        preference = "likes tea" if is_last_dialogue else "likes walks"
+        return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
+
+    answers = {
+        "outlines": outline,
+        "general_preference": {"general_preference": "likes gentle means"},
+    }
+
+    result = write_dialogues(months=3, answers=answers, clusters=1)
+
+    old_preferences = result.prompt_fields("principle_verdict", "principle_so_far")
+    assert old_preferences == ["likes gentle means"]
+    [new_preferences] = result.prompt_fields("principle_verdict", "experiences_since")
+    assert json.loads(new_preferences) == ["likes tea"]
 
 
 @pytest.mark.parametrize(
@@ -729,10 +926,9 @@ def test_a_principle_is_judged_anew_when_a_need_joins_it(write_dialogues: Write)
 def test_types_and_principles_change_only_where_a_verdict_says_so(
     write_dialogues: Write, type_verdict: Any, principle_verdict: Any, expected: str
 ) -> None:
-    """A principle says what the user prefers for a type of need.
+    """When another need comes, in the third month, the model may adjust a type and a preference.
 
-    When another need of the type comes, in the third month, the model is asked for verdicts:
-    whether to adjust the type and the preference, and to which text.
+    A verdict says whether to adjust it, and to which text.
     """
     answers = {
         "general_need": {"general_need": "old"},
@@ -750,31 +946,41 @@ def test_types_and_principles_change_only_where_a_verdict_says_so(
 
 
 def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialogues: Write) -> None:
-    """A principle says what the user prefers for a type of need."""
-    need_alone = {"requirement": "sleeping", "preference": None}
+    answers = {
+        "outlines": {"outlines": [{"requirement": "sleep in summer", "preference": None}]},
+        "general_need": {"general_need": "rest"},
+    }
 
-    result = write_dialogues(months=1, answers={"outlines": {"outlines": [need_alone]}})
+    result = write_dialogues(months=1, answers=answers)
 
-    assert calls_about_principles(result.calls) == {"general_need": 1}
+    assert calls_about_principles(result.calls) == {"name a type": 1}
     [principle] = result.memory.principles
-    assert principle.text() == "Type of need: type(1)"
+    assert principle.text() == "Type of need: rest"
 
 
 def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialogues: Write) -> None:
     """The first dialogue, D1, gives a type of need without a preference. The second one adds it."""
 
-    def outlines(prompt: str, n: int) -> dict[str, Any]:
-        preference = None if "D1:" in prompt else "gentle"
+    def outline(prompt: str, n: int) -> dict[str, Any]:
+        is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
+        preference = None if is_first_dialogue else "likes tea"
         return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
 
-    result = write_dialogues(months=2, answers={"outlines": outlines}, clusters=1)
-
-    assert calls_about_principles(result.calls) == {
-        "general_need": 1,
-        "type_verdict": 1,
-        "general_preference": 1,
+    answers = {
+        "outlines": outline,
+        "general_preference": {"general_preference": "likes gentle means"},
     }
-    assert result.memory.principles[0].preference == "principle(gentle)"
+
+    result = write_dialogues(months=2, answers=answers, clusters=1)
+
+    # There is no preference to adjust, so it is named and no verdict on it is asked for.
+    assert calls_about_principles(result.calls) == {
+        "name a type": 1,
+        "verdict on a type": 1,
+        "name a preference": 1,
+    }
+    [principle] = result.memory.principles
+    assert principle.preference == "likes gentle means"
 
 
 def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any) -> None:
@@ -783,22 +989,36 @@ def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any)
     Each dialogue has a need about sleep and one about food, so it adds one to each cluster.
     """
     writer = build("h2memory", embedder=embedder(), clusters=2, **WITHOUT_LOGS).method.writer
-    dialogues = [item for item in logs_and_dialogues(months=3, logs=0) if isinstance(item, Session)]
+    items = logs_and_dialogues(months=3).items
+    dialogues = [item for item in items if isinstance(item, Session)]
     lm = scripted(h2memory_script())
     memory = writer.Memory()
     cluster_sizes: list[list[int]] = []
 
     with dspy.context(lm=lm):
-        for dialogue in dialogues:
-            memory = finalize_memory(writer, write_items(writer, memory, [dialogue]))
+        for session in dialogues:
+            memory = write_items(writer, memory, [session])
+            memory = finalize_memory(writer, memory)
             cluster_sizes.append([len(principle.members) for principle in memory.principles])
-            # Finalizing a second time changes nothing.
-            assert finalize_memory(writer, memory) == memory
 
     assert cluster_sizes == [[1, 1], [2, 2], [3, 3]]
+    # Both clusters are named after the first dialogue. Two more dialogues adjust them.
     assert calls_about_principles(lm.engine.calls) == {
-        "general_need": 2,
-        "general_preference": 2,
-        "type_verdict": 4,
-        "principle_verdict": 4,
+        "name a type": 2,
+        "name a preference": 2,
+        "verdict on a type": 4,
+        "verdict on a preference": 4,
     }
+
+
+def test_finalizing_a_second_time_changes_nothing(scripted: Any) -> None:
+    writer = build("h2memory", embedder=embedder(), clusters=2, **WITHOUT_LOGS).method.writer
+    history = logs_and_dialogues(months=2)
+
+    with dspy.context(lm=scripted(h2memory_script())):
+        memory = write_items(writer, writer.Memory(), history.items)
+        once_finalized = finalize_memory(writer, memory)
+        twice_finalized = finalize_memory(writer, once_finalized)
+
+    assert once_finalized.principles
+    assert twice_finalized == once_finalized
