@@ -162,16 +162,17 @@ def test_every_input_is_declared_and_used() -> None:
     assert used_inputs == declared_inputs
 
 
-def test_the_example_of_the_page_gives_inputs_that_there_are() -> None:
+def test_the_example_in_the_documentation_gives_declared_inputs_and_all_required_ones() -> None:
+    """docs/check.md shows a workflow for GitHub, whose second step uses this action."""
     page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     action_step = yaml.safe_load(example)["jobs"]["memory"]["steps"][1]
-    example_inputs = set(action_step["with"])
+    inputs_of_example = set(action_step["with"])
 
-    declared = ACTION["inputs"]
-    required_inputs = {name for name, details in declared.items() if details.get("required")}
-    assert example_inputs <= set(declared)
-    assert required_inputs <= example_inputs
+    declared_inputs = ACTION["inputs"]
+    required_inputs = {name for name, details in declared_inputs.items() if details.get("required")}
+    assert inputs_of_example <= set(declared_inputs)
+    assert required_inputs <= inputs_of_example
 
 
 def test_answers_of_models_are_kept_from_job_to_job() -> None:

@@ -509,54 +509,63 @@ def tells_that_silence_means_no() -> bool:
     )
 
 
-def parts_of_reaction(record: RawRecord) -> list[str]:
-    """Return for each reaction whether the text of the record mentions it."""
+def mentions_of_reactions(record: RawRecord) -> list[str]:
+    """Return for each reaction whether the text of the record mentions it.
+
+    It is "silent" if the text would be the same without the reaction, and else "says_yes".
+    """
     text_without_reactions = reaction({**record, "action": []})
-    parts: list[str] = []
+    mentions: list[str] = []
     for single_reaction in record["action"]:
         text = reaction({**record, "action": [single_reaction]})
-        parts.append("silent" if text == text_without_reactions else "says_yes")
-    return parts
+        mentions.append("silent" if text == text_without_reactions else "says_yes")
+    return mentions
 
 
 @pytest.mark.cases_from_authors_code("omnibehavior_practice", "ask-*")
-def test_practice_asks_the_same_questions_as_the_authors_code_and_its_answer_states_the_labels(
+def test_practice_on_a_record_has_the_questions_and_answers_of_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches, tmp_path: Path
 ) -> None:
-    """A case has a record.
+    """The model practises on a record: it says how the user reacted, and is then told.
 
-    It expects which fields are asked about it, that one task asks all of them, that silence means
-    No, which reactions the text of the record mentions, and the fields answered Yes.
+    The record of the example is a video that its user watched to the end and liked. So two of the
+    questions have the answer Yes, and the text of the record mentions both reactions.
 
     Example of a case:
-        input     {"record": {"type": "商城购物", "timestamp": "2025-10-02 10:00:00",
-                  "context": {"item_title": "lamp", "item_price": 49.0}, "action": []}}
-        expected  {"asked": ["shop_added_to_cart", "shop_order_success"],
+        input     {"record": {"type": "视频浏览", "timestamp": "2025-10-02 10:00:00",
+                  "context": {"caption": "a walk", "duration": 60},
+                  "action": [{"type": "watch", "play_duration": 60, "is_complete_play": true},
+                             {"type": "like"}]}}
+        expected  {"asked": ["video_watch_seconds", "video_completed", "video_liked", ...],
                   "one_task_for_all_questions": true, "unanswered_means_no": true,
-                  "reaction_parts": [], "gold_yes": []}
+                  "reaction_parts": ["says_yes", "says_yes"],
+                  "gold_yes": ["video_completed", "video_liked"]}
     """
     record = case["input"]["record"]
-    actions = load_history(tmp_path, [{**record, "timestamp": "2025-09-01 10:00:00"}])
 
-    labels: dict[str, Any] = {}
+    # A record that the user never saw is not in the history, and so nothing is asked about it.
+    actions = load_history(tmp_path, [{**record, "timestamp": "2025-09-01 10:00:00"}])
+    gold_answers: dict[str, Any] = {}
     shows_all_questions = False
-    # A record that nobody saw is not in the history.
     if actions:
         sample = Sample(round=1, target=actions[0], past=())
         questions = sample.target.questions
         shows_all_questions = all(question in sample.situation for question in questions)
         if questions:
-            labels = gold(record)
-
+            gold_answers = gold(record)
+    fields_answered_yes = [
+        field for field, value in gold_answers.items() if field in QUESTIONS and value
+    ]
     ours = {
-        "asked": list(labels),
+        "asked": list(gold_answers),
         "one_task_for_all_questions": shows_all_questions,
         "unanswered_means_no": tells_that_silence_means_no(),
-        "reaction_parts": parts_of_reaction(record),
-        "gold_yes": [field for field, value in labels.items() if field in QUESTIONS and value],
+        "reaction_parts": mentions_of_reactions(record),
+        "gold_yes": fields_answered_yes,
     }
 
-    # What is not mentioned means No, so to say No and to say nothing are the same.
+    # The authors' text may also say No. For our prompts that is the same as to be silent, since
+    # they tell the model that what is not mentioned did not happen.
     theirs = dict(case["expected"])
     if "reaction_parts" in theirs:
         theirs["reaction_parts"] = [

@@ -272,21 +272,28 @@ def test_feedback_says_of_each_word_where_it_was_lost() -> None:
     assert "Never said in any entry about it: and, oslo" in text
 
 
-def test_an_entry_about_something_else_has_not_said_the_answer() -> None:
-    """The evidence is in D1:1, so the "two" of an entry from D2:1 is not the answer."""
+def test_a_word_of_an_entry_that_does_not_come_from_the_evidence_is_never_said() -> None:
+    """The evidence of a question is where its answer was said: here the turn D1:1, about a dog.
+
+    The missing word "two" stands only in an entry that comes from another turn, about cats.
+    """
+    dog = Entry(id="n1", text="Ann has a dog.", sources=("D1:1",))
     cats = Entry(id="n2", text="Ben has two cats.", sources=("D2:1",))
-    dog = Entry(id="n3", text="Ann has a dog.", sources=("D1:1",))
-    prediction = recalled("Ann cooks.", memory=Notebook(notes=(cats, dog)))
+    prediction = recalled("Ann cooks.", memory=Notebook(notes=(dog, cats)))
 
     text = feedback("two", prediction, evidence_ids=("D1:1",))
 
     assert "Never said in any entry about it: two." in text
+    assert "Stored" not in text
 
 
 def test_feedback_does_not_guess_what_a_system_stores_elsewhere() -> None:
-    """The memory has a note with the city, but does not know from which turns its notes come."""
-    memory = ElsewhereMemory(notes=notebook("Ann moved to Lisbon.").notes)
-    prediction = recalled("Ann cooks.", memory=memory)
+    """An `ElsewhereMemory` does not know from which turns its notes come, as of a remote system.
+
+    Its note with the city was not recalled, and feedback does not say that it is stored.
+    """
+    city = Entry(id="n1", text="Ann moved to Lisbon.")
+    prediction = recalled("Ann cooks.", memory=ElsewhereMemory(notes=(city,)))
 
     text = feedback("Lisbon", prediction)
 

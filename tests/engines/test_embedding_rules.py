@@ -390,19 +390,25 @@ def test_reranking_under_asyncio_ends_while_all_threads_wait_for_its_slot() -> N
 def test_model_under_asyncio_ends_while_all_threads_wait_for_a_slot_at_its_endpoint(
     server: StubServer, remote: Remote
 ) -> None:
-    """The endpoint has one slot, for which the questions and more calls than threads wait."""
-    more_calls_than_threads = MAX_THREADS + 10
+    """The endpoint answers one request at a time, so it has one slot.
+
+    More texts are embedded than there are threads, and each thread waits for the slot. If a
+    question took the slot and then waited for a thread, no call could ever go on.
+    """
+    more_texts_than_threads = [f"text {number}" for number in range(MAX_THREADS + 10)]
+    questions = ["question: Where is Ann?", "question: Where is Ben?", "question: Where is Cleo?"]
     lm = language_model(server.model, api_base=server.url, guard=remote.guard)
 
     async def ask_and_embed() -> list[Any]:
-        answers = [lm.acall(f"question: Where is Ann, {number}?") for number in range(3)]
+        answers = [lm.acall(question) for question in questions]
         embeds = [
-            run_bridged(partial(remote.embedder.embed, [f"text {number}"]))
-            for number in range(more_calls_than_threads)
+            run_bridged(partial(remote.embedder.embed, [text])) for text in more_texts_than_threads
         ]
         return await asyncio.gather(*answers, *embeds)
 
+    # With a deadline, so that threads of a failed test end.
     with call_context(deadline=Deadline(40)):
         results = run_within(50, ask_and_embed())
-    assert len(results) == 3 + more_calls_than_threads
+
+    assert len(results) == len(questions) + len(more_texts_than_threads)
     assert remote.slots_at_endpoint.free == 1

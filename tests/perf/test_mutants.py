@@ -93,36 +93,50 @@ def write_baseline(tree: Path, tested: int, survived: int) -> None:
 
 
 @pytest.mark.slow
-def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
-    tree: Path,
-) -> None:
-    """Both changes of `allows` are noticed.
+def test_changes_that_no_test_notices_survive_and_are_reported(tree: Path) -> None:
+    """The tests in `TEST` call `allows` with sizes around its limit, and do not call `is_odd`."""
+    module = """\
+def allows(size):
+    return size < 10
 
-    The four changes of `is_odd`, in line 6, are not. The first baseline allows no survivor, and the
-    second one four of six.
-    """
-    write_baseline(tree, tested=10, survived=0)
-    above = run_mutants(tree, "--per-module", "100")
-    assert above.returncode == 1, above.stderr
+
+def is_odd(number):
+    return number % 2 == 1
+"""
+    (tree / "limits.py").write_text(module)
+    write_baseline(tree, tested=6, survived=4)
+
+    run = run_mutants(tree, "--per-module", "100")
+
+    # No more survive than in the baseline.
+    assert run.returncode == 0, run.stderr
+    # The changes of `<` and `10` in line 2 are noticed, those of `%`, `2`, `==` and `1` in line 6
+    # are not.
     report = json.loads((tree / "report.json").read_text())
-
-    # Places of mutations: `<` and `10` of `allows`; `%`, `2`, `==` and `1` of `is_odd`.
     assert report["tested"] == 6
     assert report["survived"] == 4
-    assert report["survival_rate"] == 66.67
+    assert report["survival_rate"] == 66.67  # percent
     assert report["guarantees"] == {"limits": {"tested": 6, "survived": 4}}
     assert {survivor["file"] for survivor in report["survivors"]} == {"limits.py"}
     assert {survivor["line"] for survivor in report["survivors"]} == {6}
-    assert "limits.py:6: return number" in above.stdout
-    assert (tree / "limits.py").read_text() == MODULE
+    assert "limits.py:6: return number" in run.stdout
+    # The module is as it was before the changes.
+    assert (tree / "limits.py").read_text() == module
 
-    write_baseline(tree, tested=6, survived=4)
-    assert run_mutants(tree, "--per-module", "100").returncode == 0
+
+@pytest.mark.slow
+def test_a_run_fails_if_more_mutants_survive_than_in_the_baseline(tree: Path) -> None:
+    """Four of six mutants survive: those of `is_odd`, which no test calls."""
+    write_baseline(tree, tested=6, survived=3)
+
+    run = run_mutants(tree, "--per-module", "100")
+
+    assert run.returncode == 1, run.stderr
 
 
 @pytest.mark.slow
 def test_a_recorded_baseline_holds_counts_and_no_places(tree: Path) -> None:
-    """Six mutants are tested, and four survive: those of the function without a test."""
+    """Four of six mutants survive: those of `is_odd`, which no test calls."""
     recorded = run_mutants(tree, "--per-module", "100", "--record-baseline")
 
     assert recorded.returncode == 0, recorded.stderr

@@ -812,8 +812,13 @@ def test_similar_needs_are_clustered(
     memory = write_dialogues(months, **settings).memory
 
     assert [list(principle.members) for principle in memory.principles] == clusters
-    principle_ids = [principle.id for principle in memory.principles]
-    assert principle_ids == [f"p{number}" for number in range(1, len(clusters) + 1)]
+
+
+def test_principles_are_numbered(write_dialogues: Write) -> None:
+    """Two dialogues have four needs, and without clusters each has a principle of its own."""
+    memory = write_dialogues(months=2, clustered=False).memory
+
+    assert [principle.id for principle in memory.principles] == ["p1", "p2", "p3", "p4"]
 
 
 def test_a_principle_is_named_from_the_needs_and_preferences_of_its_cluster(
@@ -900,49 +905,45 @@ def test_a_verdict_on_a_preference_is_shown_the_old_one_and_that_of_the_new_need
 
 
 @pytest.mark.parametrize(
-    ("type_verdict", "principle_verdict", "expected"),
+    ("verdict", "expected"),
     [
-        pytest.param(
-            {"type_verdict": {"adjust": "No", "revised": "new"}},
-            {"principle_verdict": {"adjust": "No", "revised": "new"}},
-            "old",
-            id="no",
-        ),
-        pytest.param(
-            {"type_verdict": {"adjust": "YES", "revised": "new"}},
-            {"principle_verdict": {"adjust": "YES", "revised": "new"}},
-            "new",
-            id="yes",
-        ),
-        pytest.param(
-            {"type_verdict": {"adjust": True, "revised": " "}},
-            {"principle_verdict": {"adjust": True, "revised": " "}},
-            "old",
-            id="yes without a text",
-        ),
-        pytest.param(MALFORMED, MALFORMED, "old", id="malformed"),
+        pytest.param({"adjust": "No", "revised": "new text"}, "old text", id="no"),
+        pytest.param({"adjust": "YES", "revised": "new text"}, "new text", id="yes"),
+        pytest.param({"adjust": True, "revised": " "}, "old text", id="yes without a text"),
     ],
 )
-def test_types_and_principles_change_only_where_a_verdict_says_so(
-    write_dialogues: Write, type_verdict: Any, principle_verdict: Any, expected: str
+def test_types_and_preferences_change_only_where_a_verdict_says_so(
+    write_dialogues: Write, verdict: dict[str, Any], expected: str
 ) -> None:
-    """When another need comes, in the third month, the model may adjust a type and a preference.
-
-    A verdict says whether to adjust it, and to which text.
-    """
+    """The need of the third month joins the cluster of the first two, and brings the verdicts."""
     answers = {
-        "general_need": {"general_need": "old"},
-        "general_preference": {"general_preference": "old"},
-        "type_verdict": type_verdict,
-        "principle_verdict": principle_verdict,
+        "general_need": {"general_need": "old text"},
+        "general_preference": {"general_preference": "old text"},
+        "type_verdict": {"type_verdict": verdict},
+        "principle_verdict": {"principle_verdict": verdict},
     }
 
-    memory = write_dialogues(months=3, answers=answers, clusters=2).memory
+    memory = write_dialogues(months=3, answers=answers, clusters=1).memory
 
-    assert memory.principles
-    for principle in memory.principles:
-        assert principle.need_type == expected
-        assert principle.preference == expected
+    [principle] = memory.principles
+    assert principle.need_type == expected
+    assert principle.preference == expected
+
+
+def test_types_and_preferences_stay_if_no_verdict_can_be_read(write_dialogues: Write) -> None:
+    """The need of the third month joins the cluster of the first two, and brings the verdicts."""
+    answers = {
+        "general_need": {"general_need": "rest"},
+        "general_preference": {"general_preference": "likes gentle means"},
+        "type_verdict": MALFORMED,
+        "principle_verdict": MALFORMED,
+    }
+
+    memory = write_dialogues(months=3, answers=answers, clusters=1).memory
+
+    [principle] = memory.principles
+    assert principle.need_type == "rest"
+    assert principle.preference == "likes gentle means"
 
 
 def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialogues: Write) -> None:

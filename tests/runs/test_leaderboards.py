@@ -1,15 +1,17 @@
 """Results in the forms of two public harnesses, AMB and OmniMemEval: written, and read again.
 
 A harness runs benchmarks and publishes the results of many systems. If a run is written in the form
-of a harness, its results can be published there. Published answers can be scored here, too.
+of a harness, its results can be published there. Published answers can be scored here, too. "amb"
+is agent-memory-benchmark.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dspy
 import pytest
@@ -26,25 +28,30 @@ from mempiler.runs.scoring import score_questions
 
 from .evaluations import evaluation, refusal, row
 
-
-class SampleRun(NamedTuple):
-    """A run on the bundled sample of a benchmark."""
-
-    benchmark: Any
-    run: FinishedRun
+WRONG_ANSWER = "It is in Madrid."
+NO_ANSWER = ""
 
 
-def sample_run(benchmark_name: str, **options: Any) -> SampleRun:
-    """Return a run whose answers are by turns right, wrong and missing."""
-    benchmark = load_benchmark(benchmark_name, **options)
+def finished_run(
+    benchmark: Any,
+    answers: Sequence[str],
+    judge: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> FinishedRun:
+    """Return a run with these answers to the first questions of a benchmark.
+
+    Searching took 2 ms, and answering with the search 0.5 s. The endpoint failed for a question
+    without an answer, with the message "down". If there is a judge, scores are 1 or 0. The options
+    are those of the benchmark.
+    """
     rows = []
-    for number, example in enumerate(benchmark.examples):
-        right_answer = str(example.answer)
-        wrong_answer = "It is in Lisbon."
-        no_answer = ""
-        answer = (right_answer, wrong_answer, no_answer)[number % 3]
-        failure = None if answer else Failure(kind="endpoint", where="", message="down")
+    for example, answer in zip(benchmark.examples, answers, strict=False):
+        failure = None
+        if answer == NO_ANSWER:
+            failure = Failure(kind="endpoint", where="", message="down")
         score = benchmark.score(example, dspy.Prediction(answer=answer)).value
+        if judge is not None:
+            score = round(score)
         rows.append(
             row(
                 str(example.id),
@@ -60,8 +67,17 @@ def sample_run(benchmark_name: str, **options: Any) -> SampleRun:
                 search=2.0,
             )
         )
-    scored = evaluation(rows, benchmark=benchmark_name)
-    return SampleRun(benchmark, FinishedRun("a-run", scored, {}, {"options": options}))
+    scored = evaluation(rows, benchmark=benchmark.name, judge=judge)
+    return FinishedRun("a-run", scored, conditions={}, settings={"options": options or {}})
+
+
+def answers_by_turns(benchmark: Any) -> list[str]:
+    """Return answers to all questions of a benchmark: by turns right, wrong and missing."""
+    answers: list[str] = []
+    for number, example in enumerate(benchmark.examples):
+        right_answer = str(example.answer)
+        answers.append((right_answer, WRONG_ANSWER, NO_ANSWER)[number % 3])
+    return answers
 
 
 def score_recorded_answers(path: Path, answers: RecordedAnswers, benchmark: Any) -> Evaluation:
@@ -89,7 +105,8 @@ def test_a_run_that_is_written_and_read_again_has_its_answers_and_scores(
 
     So after reading they have no answer: 24 of LoCoMo's, which are those of category 5.
     """
-    benchmark, run = sample_run(benchmark_name, **options)
+    benchmark = load_benchmark(benchmark_name, **options)
+    run = finished_run(benchmark, answers_by_turns(benchmark), options=options)
     (path,) = write_harness_results(run, form, tmp_path / "results.json")
     # The harnesses publish compressed files.
     compressed = tmp_path / "results.json.gz"
@@ -108,64 +125,87 @@ def test_a_run_that_is_written_and_read_again_has_its_answers_and_scores(
 
 
 def test_results_for_amb_hold_the_scores(tmp_path: Path) -> None:
-    """The run was on the bundled sample, searches took 2 ms, and no judge scored."""
-    _, run = sample_run("locomo")
+    """Two of four questions are answered rightly. The run is on the bundled sample of LoCoMo."""
+    locomo = load_benchmark("locomo")
+    first, second, *_ = [str(example.answer) for example in locomo.examples]
+    run = finished_run(locomo, answers=[first, second, WRONG_ANSWER, NO_ANSWER])
 
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
 
     results = json.loads(path.read_text())
-    assert results["accuracy"] == run.evaluation.score
-    assert results["total_queries"] == run.evaluation.n
+    assert results["accuracy"] == 0.5
+    assert results["total_queries"] == 4
     assert results["split"] == "sample"
     assert results["avg_retrieve_time_ms"] == 2.0
+    # No judge scored.
     assert results["judge_llm"] is None
 
 
 def test_results_for_amb_hold_the_answers(tmp_path: Path) -> None:
-    """The first three answers of `sample_run` are right, wrong and missing."""
-    benchmark, run = sample_run("locomo")
+    """The run is on the first three questions of the bundled sample of LoCoMo, a benchmark."""
+    locomo = load_benchmark("locomo")
+    gold_answer = "Singing in a choir, celestial navigation, playing the accordion"
+    partly_right_answer = "Eyelid"  # and wrist, is the answer to the third question
+    run = finished_run(locomo, answers=[gold_answer, "It is in Madrid.", partly_right_answer])
 
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
 
-    right, wrong, failed = json.loads(path.read_text())["results"][:3]
+    right, wrong, partly_right = json.loads(path.read_text())["results"]
+    assert right["query"] == "Which pastimes does Ingrid have besides her boat?"
     assert right["query_id"] == "sample-1_q0"
-    assert right["gold_answers"] == [benchmark.examples[0].answer]
-    assert right["correct"] is True
-    assert right["score"] == 1.0
-    assert right["raw_response"] is None
     assert right["meta"] == {"sample_id": "sample-1", "category": "single-hop"}
-    assert right["judge_reason"] == ""
-    assert wrong["judge_reason"] == ""
-    assert failed["judge_reason"] == "down"
+    assert right["gold_answers"] == [gold_answer]
+    assert right["answer"] == gold_answer
+    assert right["score"] == 1.0
+    assert right["correct"] is True
+    # Mempiler has nothing for this field.
+    assert right["raw_response"] is None
+    assert wrong["answer"] == "It is in Madrid."
+    assert wrong["correct"] is False
+    assert 0 < partly_right["score"] < 1
 
 
-def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path: Path) -> None:
-    """A judge is a model that says of an answer that it is right (1) or wrong (0).
+def test_results_for_amb_say_why_an_answer_is_missing(tmp_path: Path) -> None:
+    """The endpoint failed with the message "down" at the question without an answer."""
+    locomo = load_benchmark("locomo")
+    run = finished_run(locomo, answers=["It is in Madrid.", NO_ANSWER])
 
-    OmniMemEval keeps such verdicts in a second file.
-    """
-    _, run = sample_run("locomo")
-    # The scores of a run may lie between 0 and 1; those of a judge do not.
-    rows = []
-    for answered in run.evaluation.rows:
-        rows.append(answered.model_copy(update={"score": float(answered.right)}))
-    judged = evaluation(rows, benchmark="locomo", judge="openai/x")
+    (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
 
-    files = write_harness_results(
-        FinishedRun("a-run", judged, {}, {}), "omnimemeval", tmp_path / "x_responses.json"
-    )
+    answered, missing = json.loads(path.read_text())["results"]
+    assert answered["judge_reason"] == ""
+    assert missing["judge_reason"] == "down"
+
+
+def test_answers_for_omnimemeval_have_their_status_category_and_time(tmp_path: Path) -> None:
+    locomo = load_benchmark("locomo")
+    gold_answer = "Singing in a choir, celestial navigation, playing the accordion"
+    run = finished_run(locomo, answers=[gold_answer, "It is in Madrid.", NO_ANSWER])
+
+    (path,) = write_harness_results(run, "omnimemeval", tmp_path / "x_responses.json")
+
+    right, wrong, missing = json.loads(path.read_text())["locomo_exp_user_0"]
+    assert right["status"] == "success"
+    assert wrong["status"] == "success"
+    assert missing["status"] == "skipped"
+    assert right["category"] == 1
+    # Answering took 500 ms, of which 2 ms were the search.
+    assert right["response_duration_ms"] == 498.0
+
+
+def test_verdicts_of_a_judge_stand_in_a_second_file_for_omnimemeval(tmp_path: Path) -> None:
+    """A judge is a model that says of an answer that it is right (1) or wrong (0)."""
+    locomo = load_benchmark("locomo")
+    gold_answer = "Singing in a choir, celestial navigation, playing the accordion"
+    run = finished_run(locomo, answers=[gold_answer, "It is in Madrid."], judge="openai/x")
+
+    files = write_harness_results(run, "omnimemeval", tmp_path / "x_responses.json")
 
     assert [file.name for file in files] == ["x_responses.json", "x_judged.json"]
-    responses_file, verdicts_file = files
-    responses = json.loads(responses_file.read_text())["locomo_exp_user_0"]
-    verdicts = json.loads(verdicts_file.read_text())["locomo_exp_user_0"]
-    statuses = [response["status"] for response in responses[:3]]
-    assert statuses == ["success", "success", "skipped"]
-    assert responses[0]["category"] == 1
-    # Answering took 500 ms, of which 2 ms were the search.
-    assert responses[0]["response_duration_ms"] == 498.0
-    judgments = [verdict["llm_judgments"]["judgment_1"] for verdict in verdicts[:2]]
-    assert judgments == [True, False]
+    _, verdicts_file = files
+    right, wrong = json.loads(verdicts_file.read_text())["locomo_exp_user_0"]
+    assert right["llm_judgments"]["judgment_1"] is True
+    assert wrong["llm_judgments"]["judgment_1"] is False
 
 
 @pytest.mark.parametrize(
@@ -196,7 +236,7 @@ def test_a_file_without_results_that_can_be_scored_is_refused(
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
-    _, run = sample_run("locomo")
+    run = finished_run(load_benchmark("locomo"), answers=[WRONG_ANSWER])
     path = tmp_path / "there"
     path.write_text("mine")
 
@@ -207,7 +247,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_is_overwritten_if_that_is_allowed(tmp_path: Path) -> None:
-    _, run = sample_run("locomo")
+    run = finished_run(load_benchmark("locomo"), answers=[WRONG_ANSWER])
     path = tmp_path / "there"
     path.write_text("mine")
 
@@ -228,7 +268,7 @@ def test_a_run_whose_questions_are_not_in_the_benchmark_is_not_written(tmp_path:
 
 
 def test_a_run_on_a_benchmark_that_the_harness_lacks_is_not_written(tmp_path: Path) -> None:
-    _, run = sample_run("msc")
+    run = finished_run(load_benchmark("msc"), answers=[WRONG_ANSWER])
 
     message = refusal(write_harness_results, run, "omnimemeval", tmp_path / "results.json")
 

@@ -431,23 +431,24 @@ def test_a_page_warns_of_a_gain_that_differs_between_few_conversations(compile_w
 
 
 def test_the_usage_of_the_first_scoring_leaves_out_other_parts_of_a_larger_run(inputs_with):
-    """A compile first scores the dev questions, and records what that has used.
+    """A compile first scores the eight dev questions, and records how many calls that took.
 
-    A compile may be a part of a reproduction, whose other parts spend from the same budget.
+    Here the compile is a part of a reproduction, whose other parts have already made a thousand
+    calls. All parts share the guard, which counts what they spend.
     """
-    larger_run_guard = BudgetGuard()
-    larger_run_guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
-    part_folder = RunFolder.create("reproduce", {}).child("compile", {})
+    shared_guard = BudgetGuard()
+    shared_guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
+    reproduction_folder = RunFolder.create("reproduce", {})
+    compile_folder = reproduction_folder.child("compile", {})
 
     run_compile(
         "turn-rag",
         inputs_with(RightIfShownDemos()),
         CompileConfig("labeled"),
-        parent=Parent(part_folder, larger_run_guard, {}),
+        parent=Parent(compile_folder, shared_guard, tags={}),
     )
 
-    usage = part_folder.read()["first_scoring_usage"]
-    # One call for each of eight dev questions.
+    usage = compile_folder.read()["first_scoring_usage"]
     assert usage["calls"] == 8
     assert usage["input_tokens"] < 1_000_000
 

@@ -26,7 +26,7 @@ from mempiler.memory.store.database import Database
 from mempiler.memory.store.owner import Owner
 from mempiler.serving.worker.breaker import CALLER, Breaker
 
-from ..conftest import within
+from ..conftest import listening, within
 from ..stub_server import StubServer
 
 TOKENS = {
@@ -82,6 +82,44 @@ def hanging_embedding() -> Iterator[HangingEmbedding]:
     embedding = HangingEmbedding()
     yield embedding
     embedding.may_go_on.set()
+
+
+class HangingRequest:
+    """A request that hangs while it uses the store, until `go_on` is called."""
+
+    def __init__(self) -> None:
+        self._hangs = threading.Event()
+        self._may_go_on = threading.Event()
+
+    def wait_until_it_hangs(self) -> None:
+        assert self._hangs.wait(20)
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+    def use_store(self) -> None:
+        """Hang if this is the first use of the store."""
+        if not self._hangs.is_set():
+            self._hangs.set()
+            self._may_go_on.wait(20)
+
+
+@contextmanager
+def first_request_hangs_in_store() -> Iterator[HangingRequest]:
+    """Let the first request in the block that uses the store hang, at most until the block ends."""
+    request = HangingRequest()
+
+    def before_statement(*_arguments: Any) -> None:
+        # The background worker uses the store all the time, for no request.
+        if not threading.current_thread().name.startswith("mempiler-worker"):
+            request.use_store()
+
+    # SQLAlchemy calls the function before each SQL statement, in the thread of the request.
+    with listening("before_cursor_execute", before_statement):
+        try:
+            yield request
+        finally:
+            request.go_on()
 
 
 def turns_of_ada(store: Store) -> list[str]:

@@ -26,23 +26,32 @@ from mempiler.serving.memories.transfer import export_users
 from mempiler.serving.worker.worker import Worker
 
 from ..conftest import listening
-from .conftest import ADA, Connect, HangingEmbedding, within
+from .conftest import ADA, Connect, HangingEmbedding, first_request_hangs_in_store, within
 
 
 class PausingModel:
-    """A model that is held up at every prompt with the word "wait"."""
+    """A model that is held up at every prompt with the word "wait".
+
+    It answers such a prompt with "late answer", and any other one with "quick answer".
+    """
 
     def __init__(self) -> None:
-        self.is_held_up = threading.Event()
-        """Set when a prompt holds it up."""
-        self.may_answer = threading.Event()
-        """Lets it answer."""
+        self._is_held_up = threading.Event()
+        self._may_answer = threading.Event()
+
+    def wait_until_it_is_held_up(self) -> None:
+        assert self._is_held_up.wait(15)
+
+    def answer_late(self) -> None:
+        """Let it answer the prompt that holds it up."""
+        self._may_answer.set()
 
     def reply(self, field: str, prompt: str, call_number: int) -> dict[str, str]:
+        answer = "quick answer"
         if "wait" in prompt:
-            self.is_held_up.set()
-            self.may_answer.wait(15)
-        answer = f"answer {call_number}"
+            self._is_held_up.set()
+            self._may_answer.wait(15)
+            answer = "late answer"
         if field == "reasoning":
             return {"reasoning": answer, "answer": answer}
         return {field: answer}
@@ -60,7 +69,7 @@ def model(background: ThreadPoolExecutor) -> Iterator[PausingModel]:
     """A model that answers at the latest when the test is over, so that `background` can end."""
     pausing_model = PausingModel()
     yield pausing_model
-    pausing_model.may_answer.set()
+    pausing_model.answer_late()
 
 
 @pytest.fixture
@@ -93,7 +102,7 @@ def bound_requests() -> Iterator[list[str]]:
         pytest.param(None, id="unnamed sessions"),
     ],
 )
-def test_the_answer_of_a_chat_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
+def test_a_late_answer_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
     connect: Connect,
     scripted: Any,
     store: Store,
@@ -101,21 +110,23 @@ def test_the_answer_of_a_chat_is_not_stored_for_a_user_who_was_forgotten_and_cam
     model: PausingModel,
     metadata: dict[str, str] | None,
 ) -> None:
-    """The model does not answer a prompt with the word "wait" before the test lets it."""
+    """The word "wait" holds the model up. Ada is forgotten, and comes back, in the meantime."""
     client = connect(scripted(model.reply))
     old_chat = background.submit(client.chat, "wait, my PIN is 4711", metadata=metadata)
-    assert model.is_held_up.wait(15)
+    model.wait_until_it_is_held_up()
 
-    # Ada is forgotten, and comes back, while her first chat waits for its answer.
-    assert client.delete("/v1/users/ada").json()["turns"] == 1
-    client.chat("hello", metadata=metadata)
-    model.may_answer.set()
+    forgotten = client.delete("/v1/users/ada")
+    client.chat("hello, I am new here", metadata=metadata)
+    model.answer_late()
 
-    # Her first chat is answered all the same.
+    # The question with the PIN was in the store before.
+    assert forgotten.json()["turns"] == 1
+    # Whoever sent the old chat gets its answer, but the store has only the new chat.
     old_completion = old_chat.result().json()
-    assert old_completion["choices"][0]["message"]["content"] == "answer 1"
+    assert old_completion["choices"][0]["message"]["content"] == "late answer"
     (open_session,) = store.read(ADA).open_sessions
-    assert [turn.text for turn in open_session.turns] == ["hello", "answer 2"]
+    turns = [turn.text for turn in open_session.turns]
+    assert turns == ["hello, I am new here", "quick answer"]
 
 
 def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
@@ -126,17 +137,17 @@ def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
     model: PausingModel,
     bound_requests: list[str],
 ) -> None:
-    """A request needs a slot to be worked on. With `threads=1` there is one slot for chats."""
+    """With `threads=1` the service works on one chat at a time."""
     client = connect(scripted(model.reply), threads=1)
-    # Bob's chat holds the only slot, so Ada's chat waits; it is bound to the store by then.
+    # The word "wait" holds up Bob's chat, so Ada's chat waits for its turn.
     chat_of_bob = background.submit(client.chat, "wait", user="bob")
-    assert model.is_held_up.wait(15)
+    model.wait_until_it_is_held_up()
     bound_before = len(bound_requests)
     chat_of_ada = background.submit(client.chat, "my PIN is 4711")
     assert within(15, lambda: len(bound_requests) > bound_before)
 
     store.forgetting.forget_user(ADA)
-    model.may_answer.set()
+    model.answer_late()
 
     assert chat_of_bob.result().status_code == 200
     assert chat_of_ada.result().status_code == 200
@@ -149,33 +160,21 @@ def test_a_waiting_session_of_a_user_who_is_forgotten_is_refused(
     background: ThreadPoolExecutor,
     bound_requests: list[str],
 ) -> None:
-    """A request needs a slot to be worked on.
-
-    With `store_threads=1` there is one slot for requests that ask no model.
-    """
+    """With `store_threads=1` the service works on one request without a model at a time."""
     client = connect(store_threads=1)
     client.add("hello", user="bob")
-    is_held_up = threading.Event()
-    may_go_on = threading.Event()
 
-    def hold_up_first_request(*_arguments: Any) -> None:
-        is_worker = threading.current_thread().name.startswith("mempiler-worker")
-        if not is_worker and not is_held_up.is_set():
-            is_held_up.set()
-            may_go_on.wait(15)
+    with first_request_hangs_in_store() as hanging:
+        # Bob's request hangs, so Ada's request waits for its turn.
+        request_of_bob = background.submit(client.get, "/v1/users/bob/memory")
+        hanging.wait_until_it_hangs()
+        bound_before = len(bound_requests)
+        request_of_ada = background.submit(client.add, "my PIN is 4711")
+        assert within(15, lambda: len(bound_requests) > bound_before)
 
-    with listening("before_cursor_execute", hold_up_first_request):
-        try:
-            # Bob's request holds the only slot, so Ada's request waits; it is bound by then.
-            request_of_bob = background.submit(client.get, "/v1/users/bob/memory")
-            assert is_held_up.wait(15)
-            bound_before = len(bound_requests)
-            request_of_ada = background.submit(client.add, "my PIN is 4711")
-            assert within(15, lambda: len(bound_requests) > bound_before)
+        store.forgetting.forget_user(ADA)
+        hanging.go_on()
 
-            store.forgetting.forget_user(ADA)
-        finally:
-            may_go_on.set()
         assert request_of_bob.result().status_code == 200
         # A conflict: Ada was forgotten after this request had come.
         assert request_of_ada.result().status_code == 409
@@ -193,13 +192,14 @@ def test_a_writer_stores_nothing_after_another_process_has_forgotten_its_user(
     program = build("recursive-summary")
     memory = program.memory(store, "ada", "acme", scripted(model.reply))
     memory.add([{"role": "user", "content": "wait, my PIN is 4711"}], remember=False)
+    # The word "wait" holds up the model, and so the writing.
     writing = background.submit(memory.remember)
-    assert model.is_held_up.wait(15)
+    model.wait_until_it_is_held_up()
 
     # A second `Store` over the same file has its own connections, like one of another process.
     with Store(tmp_path / "memories.sqlite") as store_of_another_process:
         assert store_of_another_process.forgetting.forget_user(ADA).erased
-    model.may_answer.set()
+    model.answer_late()
     writing.result()
 
     assert store.users.list_all() == []

@@ -3,8 +3,8 @@
 The last test counts the SQL statements of a request.
 """
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..conftest import listening
-from .conftest import Api, Connect, service_over, serving, within
+from .conftest import (
+    Api,
+    Connect,
+    first_request_hangs_in_store,
+    service_over,
+    serving,
+    within,
+)
 from .served import values
 
 OPERATOR_TOKEN = "token-of-who-scrapes-it"
@@ -143,34 +150,25 @@ def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape
     assert 'mempiler_requests_in_progress{pool="asking"}' in metrics
 
 
-def test_the_state_is_answered_while_every_slot_for_store_calls_is_taken(connect: Connect) -> None:
+def test_the_state_is_answered_while_requests_of_clients_must_wait(connect: Connect) -> None:
     """An operator must see the state of a service that is too busy for requests of clients.
 
-    One request at a time may use the store, and here it hangs.
+    With `store_threads=1` one request of a client at a time may use the store, and here it hangs.
     """
     client = connect(tokens=False, store_threads=1).as_tenant(None)
-    has_begun = threading.Event()
-    may_go_on = threading.Event()
 
-    def hang_first_request(*_arguments: Any) -> None:
-        is_worker = threading.current_thread().name.startswith("mempiler-worker")
-        if not is_worker and not has_begun.is_set():
-            has_begun.set()
-            may_go_on.wait(20)
+    with ThreadPoolExecutor() as pool, first_request_hangs_in_store() as hanging:
+        pool.submit(client.get, "/v1/users")
+        hanging.wait_until_it_hangs()
 
-    request = threading.Thread(target=client.get, args=("/v1/users",))
-    with listening("before_cursor_execute", hang_first_request):
-        request.start()
-        try:
-            assert has_begun.wait(20)
-            assert client.get("/health", timeout=5).status_code == 200
-            assert client.get("/ready", timeout=5).status_code == 200
-            metrics = client.get("/metrics", timeout=5)
-            assert metrics.status_code == 200
-            assert values(metrics.text)["mempiler_store_up"] == 1
-        finally:
-            may_go_on.set()
-            request.join(20)
+        health = client.get("/health", timeout=5)
+        readiness = client.get("/ready", timeout=5)
+        metrics = client.get("/metrics", timeout=5)
+
+    assert health.status_code == 200
+    assert readiness.status_code == 200
+    assert metrics.status_code == 200
+    assert values(metrics.text)["mempiler_store_up"] == 1
 
 
 def write_shared_metric(folder: Path, file_name: str, metric: str) -> None:

@@ -509,37 +509,56 @@ def best_score(rows: Sequence[Row]) -> dict[str, float]:
     ("user_count", "unit"),
     [
         pytest.param(6, "group", id="six users, who are drawn"),
-        pytest.param(2, "question", id="too few users to draw them"),
+        pytest.param(2, "question", id="too few users, so questions are drawn"),
     ],
 )
 def test_a_metric_of_all_answers_has_an_interval_by_the_bootstrap(
     user_count: int, unit: str
 ) -> None:
-    """It is no mean of scores, so it is computed anew for each of the bootstrap's samples."""
-    # Of twelve scores one is 1: a sample without it has 0.5 at best.
-    measured = scored([0.5] * 11 + [1.0], user_count, aggregate={"best": 1.0})
+    """The bootstrap draws many samples of the answers, and computes the metric of each sample.
+
+    It draws users, with all of their answers, or single questions. The metric is the best score.
+    """
+    eleven_low_scores = [0.5] * 11
+    one_high_score = [1.0]
+    measured = scored(
+        [*eleven_low_scores, *one_high_score], user_count=user_count, aggregate={"best": 1.0}
+    )
     result = VariantResult("a variant", (measured,), aggregate=best_score)
 
-    cell = result.cell(Column(name="best", of="metric", key="best"))
+    cell = result.cell(Column(name="a column", of="metric", key="best"))
 
     assert cell.value == 1.0
     assert cell.n == 12
+    # A sample with the high score has a best score of 1, and one without it has 0.5. There are
+    # many samples of both kinds.
     assert cell.interval == (0.5, 1.0)
     assert cell.unit == unit
 
 
 def test_several_seeds_have_a_mean_and_a_spread() -> None:
+    """A variant that draws random numbers may be run with several seeds, here with two.
+
+    All six questions are answered wrongly in the first run, and rightly in the second.
+    """
     first_seed = scored([0.0] * 6)
     second_seed = scored([1.0] * 6)
     result = VariantResult("a variant", (first_seed, second_seed))
 
-    cell = result.cell(Column(name="all"), printed=(38.1, "40"))
+    cell = result.cell(Column(name="all"))
 
     assert cell.value == 0.5
     # The mean of each question is 0.5, so they do not differ.
     assert cell.interval == (0.5, 0.5)
     # The standard deviation of 0 and 1, which is the root of 1/2.
     assert cell.spread == pytest.approx(0.7071, abs=1e-4)
+
+
+def test_a_cell_keeps_the_numbers_and_texts_that_the_paper_prints() -> None:
+    result = VariantResult("a variant", (scored([1.0]),))
+
+    cell = result.cell(Column(name="all"), printed=(38.1, "40"))
+
     assert cell.printed == (38.1, "40")
 
 
