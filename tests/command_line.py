@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -121,7 +120,6 @@ class CommandLine:
 
 SLOW_IMPORTS = (
     "dspy",
-    "mlflow.store.tracking.sqlalchemy_store",
     "nltk.stem",
     "sklearn.metrics",
     "mempiler.runs.evaluate",
@@ -147,11 +145,9 @@ class KilledCommands:
 
     Args:
         cache_folder: The LM cache of the commands.
-        empty_tracking_store: A file of MLflow's tables, which each command gets a copy of.
     """
 
-    def __init__(self, cache_folder: Path, empty_tracking_store: Path) -> None:
-        self._empty_tracking_store = empty_tracking_store
+    def __init__(self, cache_folder: Path) -> None:
         forkserver.set_forkserver_preload(list(SLOW_IMPORTS))
         # The server of forks hands its environment on.
         cache_before = os.environ["DSPY_CACHEDIR"]
@@ -170,7 +166,6 @@ class KilledCommands:
             **environment: Further variables of its environment.
         """
         home.mkdir()
-        shutil.copy(self._empty_tracking_store, home / "mlflow.db")
         variables = {
             "words": words,
             "environment": {"MEMPILER_HOME": str(home), **environment},

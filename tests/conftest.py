@@ -406,7 +406,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> KilledCommands:
     # Their LM cache is not that of the tests: answers that a killed run paid for must come from
     # its own store.
     cache_folder = tmp_path_factory.mktemp("forks")
-    return KilledCommands(cache_folder, EMPTY_TRACKING_STORE)
+    return KilledCommands(cache_folder)
 
 
 @pytest.fixture(scope="session")

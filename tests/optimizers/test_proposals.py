@@ -291,6 +291,7 @@ SETTINGS_OF_SAVED_PROGRAMS: dict[str, dict[str, Any]] = {
     "gepa": {"max_metric_calls": 20},
     "infer-rules": {"num_candidates": 1, "max_tries": 6},
     "better-together": {"strategy": "bootstrap -> knn"},
+    "settings": {"num_trials": 4},
 }
 """Settings that keep optimizers small; others have their defaults."""
 

@@ -217,14 +217,12 @@ def secret_word() -> str:
     return "".join(reversed("qqhgulp"))
 
 
-def contains_word(value: Any, word: str) -> bool:
-    """Return whether a text, as characters or as bytes, contains a word; False for other values."""
-    # `isinstance` would also look at `__class__`, which some proxies compute.
-    if issubclass(type(value), str):
-        return word in value
-    if issubclass(type(value), bytes):
-        return word.encode() in value
-    return False
+def with_subclasses(cls: type) -> set[type]:
+    """Return a class and all classes that inherit from it."""
+    classes = {cls}
+    for subclass in cls.__subclasses__():
+        classes |= with_subclasses(subclass)
+    return classes
 
 
 def secret_texts_in_process() -> list[str]:
@@ -234,12 +232,25 @@ def secret_texts_in_process() -> list[str]:
     """
     gc.collect()
     word = secret_word()
+    word_as_bytes = word.encode()
+    # There are millions of values. To look their types up in a set is the fastest way to pass over
+    # all that are no texts. (`isinstance` would also compute the `__class__` of some proxies.)
+    text_types = with_subclasses(str)
+    bytes_types = with_subclasses(bytes)
+
     # Listed before the result exists, which is such an object itself.
     objects = gc.get_objects()
     texts: list[str] = []
     for holder in objects:
         for value in gc.get_referents(holder):
-            if value is not word and contains_word(value, word):
+            value_type = type(value)
+            if value_type in text_types:
+                is_found = word in value and value is not word
+            elif value_type in bytes_types:
+                is_found = word_as_bytes in value and value is not word_as_bytes
+            else:
+                continue
+            if is_found:
                 texts.append(repr(value)[:80])
     return texts
 
