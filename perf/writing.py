@@ -17,15 +17,22 @@ Usage:
     $ python perf/writing.py --locomo locomo2.json --only gepa --train conv-26
     $ python perf/writing.py --locomo locomo2.json --headroom 3         # before all: is there room?
 
+Two directions run at the same time at a server of your own with several slots. The server must set
+the penalty for repeated tokens (see REPEAT_PENALTY):
+    $ python perf/writing.py --locomo locomo2.json --train conv-26 --results conv-26.json \
+        --lm openai/qwen2.5-coder-1.5b --api-base http://127.0.0.1:8123/v1
+
 Optimizers:
     gepa            GEPA, whose reflections the same model writes
     gepa-by-hand    GEPA with the proposals of HAND_WRITTEN, in the place of a model that reflects:
                     what is possible if the proposals are good
-    labeled         demos of writing: calls of the start that stored what a question asked for
+    bootstrap       one demo of writing: a call of the start that stored what a question asked for
 
 How to read it:
-    The interval of a difference tells a gain from chance on questions about this conversation, not
-    on other conversations: there are two. With `--lm offline` the figures are a smoke test.
+    The interval of a difference tells a gain from chance on questions about these two memories. It
+    does not say how another conversation would do, or the same one if the model's numbers were
+    rounded differently: docs/evidence.md has an example. With `--lm offline` the figures are a
+    smoke test.
 """
 
 from __future__ import annotations
@@ -34,7 +41,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +51,7 @@ import mempiler
 from gepa.utils.stop_condition import MaxCandidateProposalsStopper
 from mempiler.data.locomo import Locomo
 from mempiler.optimizers import Bootstrap, Gepa, Optimizer
+from mempiler.optimizers.job import OptimizerJob
 from mempiler.programs.program import MemoryProgram
 from mempiler.records import History
 from mempiler.runs.options import RunOptions
@@ -56,7 +64,7 @@ HEADROOM_RESULTS = DATA / "writing_headroom.json"
 METHOD = "fact-store"
 WRITING_PREDICTOR = "method.writer.update_facts"
 CONVERSATIONS = ("conv-26", "conv-30")
-OPTIMIZERS = ("gepa", "gepa-by-hand", "labeled")
+OPTIMIZERS = ("gepa", "gepa-by-hand", "bootstrap")
 METHOD_SETTINGS = {"every": 1}
 """A session per update: on this model three sessions in one update run into the limit of tokens."""
 MAX_TOKENS = 1500
@@ -66,6 +74,11 @@ REPEAT_PENALTY = {"repeat_penalty": 1.1, "repeat_last_n": 256}
 this model repeats one fact until the limit of tokens, and the whole session is lost."""
 CANDIDATE_SESSIONS = 8
 """Sessions of the train conversation by which candidates are scored."""
+REFLECTED_MINIBATCH = 2
+"""Questions that a model reflects on for a proposal. Each of them is shown with a whole session and
+the facts written from it, so more of them do not fit the 8,192 tokens of this model."""
+HAND_WRITTEN_MINIBATCH = 12
+"""Questions by which a proposal by hand is first judged: nobody has to read them."""
 MAX_SCORES = 1000
 """Questions that are scored at most in one compile: more than the proposals need."""
 MAX_FAILURE_RATE = 0.5
@@ -137,17 +150,43 @@ class HandWrittenProposals(dspy.BaseLM):
         )
 
 
-def optimizer_of(cell: Cell) -> tuple[Optimizer, dspy.BaseLM | None]:
-    """Return the optimizer of a cell, and the model that writes its proposals if it is another."""
-    if cell.optimizer == "labeled":
-        return Bootstrap(max_bootstrapped_demos=2, max_labeled_demos=0), None
+@dataclass(frozen=True, kw_only=True)
+class GepaByAllQuestions(Gepa):
+    """GEPA that chooses its candidates by all questions that it learns from.
+
+    Usually a third of them is set aside for that. Here all are about the same sessions, so to score
+    a candidate by all of them costs no more calls, and fewer would tell too little.
+    """
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Return the program whose instructions score best on all questions."""
+        all_questions = [*job.train, *job.val]
+        return super().run(replace(job, train=all_questions, val=all_questions))
+
+
+def optimizer_of(cell: Cell, proposals: int) -> tuple[Optimizer, dspy.BaseLM | None]:
+    """Return the optimizer of a cell, and the model that writes its proposals if it is another.
+
+    Args:
+        cell: The compile.
+        proposals: How many instructions GEPA tries.
+    """
+    if cell.optimizer == "bootstrap":
+        return Bootstrap(max_bootstrapped_demos=1, max_labeled_demos=0), None
 
     # Each proposal writes the first sessions anew, which is what costs; scoring costs a search. So
-    # the number of proposals is limited, to that of the proposals by hand.
-    stop = MaxCandidateProposalsStopper(len(HAND_WRITTEN))
-    gepa = Gepa(
+    # the number of proposals is limited.
+    stop = MaxCandidateProposalsStopper(proposals)
+    minibatch = HAND_WRITTEN_MINIBATCH if cell.optimizer == "gepa-by-hand" else REFLECTED_MINIBATCH
+    gepa = GepaByAllQuestions(
         max_metric_calls=MAX_SCORES,
-        extra={"stop_callbacks": [stop]},
+        extra={
+            "stop_callbacks": [stop],
+            "reflection_minibatch_size": minibatch,
+            # A proposal that is as good as the start on a few questions is scored on all of them.
+            # They are about the same sessions, so this costs no call.
+            "acceptance_criterion": "improvement_or_equal",
+        },
     )
     if cell.optimizer == "gepa-by-hand":
         return gepa, HandWrittenProposals(HAND_WRITTEN)
@@ -180,18 +219,18 @@ def questions_about_beginning(
 
 
 def benchmark_of(cell: Cell, options: argparse.Namespace) -> Locomo:
-    """Return the questions of a compile, in the parts train, dev and test.
+    """Return the questions of a compile: those to learn from, and those to test with.
 
-    Train and dev questions are about the first sessions of one conversation, so that a candidate
-    need not write all of it. Questions of both parts take turns in time, and share one memory.
+    Those to learn from are about the first sessions of one conversation, so that a candidate need
+    not write all of it. There are no dev questions: the result is scored on the test questions in
+    any case, and to score it on dev would be to write the first sessions once more.
     """
     locomo = load_locomo(options)
     all_train_questions = questions_about(locomo, cell.train)
-    early_questions = questions_about_beginning(all_train_questions, options.sessions)
     return Locomo.from_examples(
-        early_questions[::2],
+        questions_about_beginning(all_train_questions, options.sessions),
         metric="support",
-        valset=early_questions[1::2],
+        valset=[],
         testset=test_questions(locomo, cell, options),
     )
 
@@ -212,7 +251,7 @@ def load_locomo(options: argparse.Namespace) -> Locomo:
 
 def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     """Compile one cell, score the answers from both memories, and return its figures."""
-    optimizer, prompt_lm = optimizer_of(cell)
+    optimizer, prompt_lm = optimizer_of(cell, options.proposals)
     started = time.monotonic()
     benchmark = benchmark_of(cell, options)
     start = start_program(options)
@@ -226,34 +265,46 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
         prompt_lm=prompt_lm,
         **run_options(options),
     )
-    figures: dict[str, Any] = {
+    record: dict[str, Any] = {
         "cell": cell.key,
+        "optimizer": cell.optimizer,
+        "train": cell.train,
+        "test": cell.test,
+        "proposals": None if cell.optimizer == "bootstrap" else options.proposals,
+        "sessions to learn from": options.sessions,
+        "test sessions": options.test_sessions or "all",
         "lm": options.lm,
         "n": len(result.before.headline_rows),
-        "support before": result.before.score,
-        "support after": result.after.score,
-        "support difference": str(result.difference),
+        **paired_figures(result.before, result.after),
+        "stored words per said word": [
+            result.before.aggregate["stored_words_per_said_word"],
+            result.after.aggregate["stored_words_per_said_word"],
+        ],
         "instructions after": writing_instructions(result.program),
-        "stored before": result.before.aggregate,
-        "stored after": result.after.aggregate,
-        "usage": dict(result.usage),
+        "calls": result.usage.get("calls"),
         "seconds of compiling": round(time.monotonic() - started),
     }
     if options.without_answers:
-        return figures
+        return record
 
     # The memories are written: the same runs answer from them.
     whole = Locomo.from_examples(test_questions(load_locomo(options), cell, options), metric="f1")
-    evaluations: list[mempiler.Evaluation] = []
-    for program in (start, result.program):
-        evaluations.append(evaluate_answers(program, whole, options))
-    figures["f1 before"] = evaluations[0].score
-    figures["f1 after"] = evaluations[1].score
-    figures["f1 difference"] = str(
-        difference(*(evaluation.headline_rows for evaluation in evaluations))
-    )
-    figures["seconds"] = round(time.monotonic() - started)
-    return figures
+    answers_before = evaluate_answers(start, whole, options)
+    answers_after = evaluate_answers(result.program, whole, options)
+    record["f1"] = paired_figures(answers_before, answers_after)
+    record["seconds"] = round(time.monotonic() - started)
+    return record
+
+
+def paired_figures(before: mempiler.Evaluation, after: mempiler.Evaluation) -> dict[str, Any]:
+    """Return two scores and their paired difference, with intervals, as JSON holds them."""
+    gain = difference(before.headline_rows, after.headline_rows)
+    return {
+        "before": {"score": before.score, "interval": bounds(before.interval)},
+        "after": {"score": after.score, "interval": bounds(after.interval)},
+        "difference": {"mean": gain.mean, "interval": bounds(gain.interval)},
+        "p": round(gain.p_value, 4),
+    }
 
 
 def start_program(options: argparse.Namespace) -> MemoryProgram:
@@ -270,9 +321,13 @@ def evaluate_answers(
 
 def run_options(options: argparse.Namespace) -> RunOptions:
     """Return what all runs share."""
+    lm_settings: dict[str, Any] = {"max_tokens": MAX_TOKENS, "temperature": 0.0}
+    if options.lm.startswith("gguf:"):
+        lm_settings |= REPEAT_PENALTY
     return {
         "lm": options.lm,
-        "lm_set": {"max_tokens": MAX_TOKENS, "temperature": 0.0, **REPEAT_PENALTY},
+        "api_base": options.api_base,
+        "lm_set": lm_settings,
         "embedder": options.embedder,
         "adapter": "auto",
         "threads": 1,
@@ -304,16 +359,16 @@ def measure_headroom(options: argparse.Namespace) -> None:
         by_hand = mempiler.evaluate(
             program_by_hand(options), benchmark=benchmark, **run_options(options)
         )
-        gain = difference(shipped.headline_rows, by_hand.headline_rows)
+        figures = paired_figures(shipped, by_hand)
         record: dict[str, Any] = {
             "conversation": conversation,
             "sessions": options.headroom,
             "n": len(shipped.headline_rows),
             "lm": options.lm,
-            "shipped": {"score": shipped.score, "interval": bounds(shipped.interval)},
-            "by hand": {"score": by_hand.score, "interval": bounds(by_hand.interval)},
-            "difference": {"mean": gain.mean, "interval": bounds(gain.interval)},
-            "p": round(gain.p_value, 4),
+            "shipped": figures["before"],
+            "by hand": figures["after"],
+            "difference": figures["difference"],
+            "p": figures["p"],
             "stored words per said word": [
                 shipped.aggregate["stored_words_per_said_word"],
                 by_hand.aggregate["stored_words_per_said_word"],
@@ -345,6 +400,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--lm", default="gguf:qwen2.5-coder-1.5b", help="the model [default: %(default)s]"
     )
+    parser.add_argument("--api-base", help="address of a server, for a model openai/NAME")
     parser.add_argument(
         "--embedder", default="minilm", help="the embedding model [default: %(default)s]"
     )
@@ -370,6 +426,12 @@ def parse_arguments() -> argparse.Namespace:
         type=int,
         default=CANDIDATE_SESSIONS,
         help="sessions by which candidates are scored [default: %(default)s]",
+    )
+    parser.add_argument(
+        "--proposals",
+        type=int,
+        default=len(HAND_WRITTEN),
+        help="instructions that GEPA tries [default: %(default)s]",
     )
     parser.add_argument(
         "--test-sessions",
@@ -399,7 +461,7 @@ def main() -> None:
 
     records: list[dict[str, Any]] = []
     if options.results.exists():
-        records = json.loads(options.results.read_text(encoding="utf-8"))
+        records = json.loads(options.results.read_text(encoding="utf-8"))["cells"]
     finished = {record["cell"] for record in records}
 
     first, second = CONVERSATIONS
@@ -412,7 +474,7 @@ def main() -> None:
             print(f"{time.strftime('%H:%M')} {cell.key}", flush=True)
             records.append(run_cell(cell, options))
             # Written after every cell: the next one takes hours.
-            text = json.dumps(records, indent=1, default=str)
+            text = json.dumps({"cells": records}, indent=1, default=str)
             options.results.write_text(f"{text}\n", encoding="utf-8")
 
 
