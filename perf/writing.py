@@ -30,9 +30,8 @@ Optimizers:
 
 How to read it:
     The interval of a difference tells a gain from chance on questions about these two memories. It
-    does not say how another conversation would do, or the same one if the model's numbers were
-    rounded differently: docs/evidence.md has an example. With `--lm offline` the figures are a
-    smoke test.
+    does not say how another conversation would do, or the same one at another build of the server:
+    docs/evidence.md has an example. With `--lm offline` the figures are a smoke test.
 """
 
 from __future__ import annotations

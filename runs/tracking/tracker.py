@@ -292,7 +292,7 @@ class NoTracker(Tracker):
 
     @property
     def address(self) -> str:
-        """Is empty: there is no page."""
+        """Return an empty text: MLflow has no page of the run."""
         return ""
 
     def __enter__(self) -> NoTracker:

@@ -127,6 +127,9 @@ def run_command(
     return run
 
 
+COMPILE_BROKEN = ("compile", "own_mistakes:Broken", "--optimizer", "labeled", *EIGHT_TEST_QUESTIONS)
+
+
 def every_request(fault: str) -> Callable[[int, str], str]:
     """Return a script for a stub server that meets every request with the same fault.
 
@@ -175,15 +178,7 @@ def test_the_command_that_a_broken_run_names_lists_all_failures(
 def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_path: Path) -> None:
     """`Broken` makes a mistake in line 14 of its module, so no question is answered."""
     out = tmp_path / "out"
-    outcome = run_command(
-        "compile",
-        "own_mistakes:Broken",
-        "--optimizer",
-        "labeled",
-        "--out",
-        out,
-        *EIGHT_TEST_QUESTIONS,
-    )
+    outcome = run_command(*COMPILE_BROKEN, "--out", out)
 
     assert outcome.exit_code == 4
     assert "broken run: 8 of 8 questions failed" in outcome.last_error_line
@@ -194,16 +189,7 @@ def test_a_compile_of_a_method_that_raises_saves_nothing(run_command: Any, tmp_p
 def test_force_saves_the_program_of_a_broken_run(run_command: Any, tmp_path: Path) -> None:
     """The exit code says that the run is broken, and the user has the program all the same."""
     out = tmp_path / "out"
-    command = [
-        "compile",
-        "own_mistakes:Broken",
-        "--optimizer",
-        "labeled",
-        *EIGHT_TEST_QUESTIONS,
-        "--out",
-        out,
-    ]
-    outcome = run_command(*command, "--force")
+    outcome = run_command(*COMPILE_BROKEN, "--out", out, "--force")
 
     assert outcome.exit_code == 4
     assert is_intact(out)
@@ -214,15 +200,7 @@ def test_a_broken_run_leaves_an_older_program_as_it_was(run_command: Any, tmp_pa
     out = tmp_path / "out"
     save(build("turn-rag", k=3), out)
 
-    outcome = run_command(
-        "compile",
-        "own_mistakes:Broken",
-        "--optimizer",
-        "labeled",
-        *EIGHT_TEST_QUESTIONS,
-        "--out",
-        out,
-    )
+    outcome = run_command(*COMPILE_BROKEN, "--out", out)
 
     assert outcome.exit_code == 4
     assert "no program was saved (--force saves one)" in outcome.last_error_line
