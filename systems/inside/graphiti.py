@@ -61,7 +61,7 @@ class LimitedGraphiti(Graphiti):
 class LimitedGraphiti(Graphiti):
     """Shows its model another number of earlier episodes than Graphiti does.
 
-    The argument `previous_episode_uuids` of `add_episode` would show them in no fixed order in Kuzu.
+    With the argument `previous_episode_uuids` of `add_episode`, Kuzu has no fixed order of them.
 
     Args:
         earlier_episodes: The number of the latest episodes that are shown.
