@@ -1,25 +1,31 @@
 """Compile the writing of a memory with a small language model: is the compiled memory better?
 
-    train conversation, its first sessions ── compile ──> writing prompt
-    test conversation, whole ── start, compiled ──> two memories ──> support, then F1 of answers
+    conversation ── cut into parts of six or seven sessions ──> one memory per part, from nothing
+    parts of one conversation ── compile ──> writing prompt
+    parts of the other ── start, compiled ──> two memories each ──> support, then F1 of answers
 
-A cell is a direction (which of two LoCoMo conversations trains, which tests) and an optimizer. The
-optimizer scores its candidates by the metric "support", which asks for no answers, on questions
-about the first sessions of the train conversation. The start and the compiled program then write
-the whole test conversation. Both memories are scored by support, and by the F1 of the answers that
-the same model gives from them.
+Two LoCoMo conversations, each cut into three parts, make six memories that are written
+independently of each other. A single memory says little: a model that rounds differently writes
+another one. Six say how much a difference varies from memory to memory, and the interval of the
+pooled difference includes that.
 
-A cell that is killed goes on where it was the next time, with the answers that were paid for. Its
-figures are a record in the file of `--results`; cells that have one are left out.
+A cell is a direction (which conversation trains, which tests) and an optimizer. The optimizer
+scores its candidates by the metric "support", which asks for no answers. The start and the compiled
+program then write the parts of the other conversation. Both memories are scored by support, and by
+the F1 of the answers that the same model gives from them. Both directions run at the same time, so
+that six memories can be written concurrently.
+
+A run that is killed goes on where it was the next time, with the answers that were paid for. Cells
+that are in the file of `--results` are left out.
 
 Usage:
     $ python perf/writing.py --locomo locomo2.json                      # hours, on two cores
-    $ python perf/writing.py --locomo locomo2.json --only gepa --train conv-26
-    $ python perf/writing.py --locomo locomo2.json --headroom 3         # before all: is there room?
+    $ python perf/writing.py --locomo locomo2.json --only gepa --without-answers
+    $ python perf/writing.py --locomo locomo2.json --instructions       # before all: is there room?
 
-Two directions run at the same time at a server of your own with several slots. The server must set
-the penalty for repeated tokens (see REPEAT_PENALTY):
-    $ python perf/writing.py --locomo locomo2.json --train conv-26 --results conv-26.json \
+A server of your own is faster, since it works on several requests at once. It must set the penalty
+for repeated tokens (see REPEAT_PENALTY):
+    $ python perf/writing.py --locomo locomo2.json \
         --lm openai/qwen2.5-coder-1.5b --api-base http://127.0.0.1:8123/v1
 
 Optimizers:
@@ -29,9 +35,10 @@ Optimizers:
     bootstrap       one demo of writing: a call of the start that stored what a question asked for
 
 How to read it:
-    The interval of a difference tells a gain from chance on questions about these two memories. It
-    does not say how another conversation would do, or the same one at another build of the server:
-    docs/evidence.md has an example. With `--lm offline` the figures are a smoke test.
+    "pooled" has the differences of both directions together. Its interval draws whole parts, so it
+    speaks of other conversations like these two. The interval of one direction draws questions, and
+    says only what other questions about the same three memories would change. With `--lm offline`
+    the figures are a smoke test.
 """
 
 from __future__ import annotations
@@ -40,6 +47,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +55,7 @@ from typing import Any
 
 import dspy
 import mempiler
+import numpy as np
 from gepa.utils.stop_condition import MaxCandidateProposalsStopper
 from mempiler.data.locomo import Locomo
 from mempiler.optimizers import Bootstrap, Gepa, Optimizer
@@ -54,12 +63,11 @@ from mempiler.optimizers.job import OptimizerJob
 from mempiler.programs.program import MemoryProgram
 from mempiler.records import History
 from mempiler.runs.options import RunOptions
-from mempiler.runs.results import difference
-from mempiler.runs.statistics import Interval
+from mempiler.runs.results import pair_rows
+from mempiler.runs.statistics import Interval, compare_paired_scores
 
 DATA = Path(__file__).parents[1] / "docs" / "data"
 RESULTS = DATA / "writing.json"
-HEADROOM_RESULTS = DATA / "writing_headroom.json"
 METHOD = "fact-store"
 WRITING_PREDICTOR = "method.writer.update_facts"
 CONVERSATIONS = ("conv-26", "conv-30")
@@ -71,8 +79,8 @@ MAX_TOKENS = 1500
 REPEAT_PENALTY = {"repeat_penalty": 1.1, "repeat_last_n": 256}
 """Settings of llama.cpp that make the last tokens less likely to be written again. Without them
 this model repeats one fact until the limit of tokens, and the whole session is lost."""
-CANDIDATE_SESSIONS = 8
-"""Sessions of the train conversation by which candidates are scored."""
+PARTS = 3
+"""Parts of a conversation; each has six or seven sessions and becomes a memory of its own."""
 REFLECTED_MINIBATCH = 2
 """Questions that a model reflects on for a proposal. Each of them is shown with a whole session and
 the facts written from it, so more of them do not fit the 8,192 tokens of this model."""
@@ -88,8 +96,17 @@ TIMEOUT = 1800.0
 CATEGORIES = "1,2,3,4"
 """Without category 5, whose questions cannot be answered."""
 
-HAND_WRITTEN = (
-    """\
+HAND_WRITTEN = {
+    "turn by turn": """\
+Retell the new conversations turn by turn, as facts about the speakers.
+
+Take the turns one after the other. For each turn that tells something, return one fact: a sentence
+in the third person that names the speaker and says what the turn says, with its things, places,
+titles, numbers and reasons. Twenty turns give about ten facts. Where a turn says "yesterday", "last
+week" or "next month", write the calendar date instead. Leave out turns that only greet, thank,
+praise or ask. Give each fact the state "add", a new id (NEW_1, NEW_2 and so on), and the id of its
+turn in turn_ids.""",
+    "every fact": """\
 Write down every concrete fact of the new conversations that somebody could ask about later.
 
 A fact is one sentence that is understood by itself. It names the person and says exactly what
@@ -101,16 +118,8 @@ Go through the turns in order. Greetings, thanks, compliments and questions hold
 turns hold one or two. Give each fact the state "add" and the ids of the turns that say it. Use the
 state "update", with the fact_id of an existing fact, only if the same thing has changed. Write
 nothing that the conversations do not say.""",
-    """\
-Update the list of facts about the speakers with what the new conversations say.
-
-Each turn that tells something about a person, a plan, a purchase, a place, a person's work or a
-past event becomes one short fact: who, what, where, with whom, how many, and the day or month when
-it happened. Keep names, titles and numbers as they were said. Leave out small talk. A fact that is
-known already is returned with the state "update" and its fact_id; all others with the state
-"add".""",
-)
-"""Instructions of the control, proposed one after the other."""
+}
+"""Instructions that a person wrote for this model, by name."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ class HandWrittenProposals(dspy.BaseLM):
 class GepaByAllQuestions(Gepa):
     """GEPA that chooses its candidates by all questions that it learns from.
 
-    Usually a third of them is set aside for that. Here all are about the same sessions, so to score
+    Usually a third of them is set aside for that. Here all are about the same memories, so to score
     a candidate by all of them costs no more calls, and fewer would tell too little.
     """
 
@@ -173,8 +182,8 @@ def optimizer_of(cell: Cell, proposals: int) -> tuple[Optimizer, dspy.BaseLM | N
     if cell.optimizer == "bootstrap":
         return Bootstrap(max_bootstrapped_demos=1, max_labeled_demos=0), None
 
-    # Each proposal writes the first sessions anew, which is what costs; scoring costs a search. So
-    # the number of proposals is limited.
+    # Each proposal writes the memories anew, which is what costs; scoring costs a search. So the
+    # number of proposals is limited.
     stop = MaxCandidateProposalsStopper(proposals)
     minibatch = HAND_WRITTEN_MINIBATCH if cell.optimizer == "gepa-by-hand" else REFLECTED_MINIBATCH
     gepa = GepaByAllQuestions(
@@ -183,63 +192,36 @@ def optimizer_of(cell: Cell, proposals: int) -> tuple[Optimizer, dspy.BaseLM | N
             "stop_callbacks": [stop],
             "reflection_minibatch_size": minibatch,
             # A proposal that is as good as the start on a few questions is scored on all of them.
-            # They are about the same sessions, so this costs no call.
+            # They are about the same memories, so this costs no call.
             "acceptance_criterion": "improvement_or_equal",
         },
     )
     if cell.optimizer == "gepa-by-hand":
-        return gepa, HandWrittenProposals(HAND_WRITTEN)
+        return gepa, HandWrittenProposals(list(HAND_WRITTEN.values()))
     return gepa, None
 
 
-def questions_about(benchmark: Locomo, conversation: str) -> list[dspy.Example]:
-    """Return the questions about one conversation."""
-    return [example for example in benchmark.examples if example.history.id == conversation]
+def questions_about_parts(benchmark: Locomo, conversation: str) -> list[dspy.Example]:
+    """Return the questions that one part of a conversation answers, about this part alone.
 
-
-def questions_about_beginning(
-    examples: Sequence[dspy.Example], sessions: int
-) -> list[dspy.Example]:
-    """Return the questions that the first sessions answer, about these sessions alone.
+    Questions whose evidence is spread over several parts, and those without evidence, are left out.
 
     Args:
-        examples: Questions about one conversation.
-        sessions: How many sessions there are to be.
+        benchmark: Both conversations, whole.
+        conversation: The id of the one that is cut into parts.
     """
+    examples = [example for example in benchmark.examples if example.history.id == conversation]
     whole = examples[0].history
-    beginning = History(id=f"{whole.id}, {sessions} sessions", items=whole.items[:sessions])
 
-    cut_examples: list[dspy.Example] = []
-    for example in examples:
-        evidence_ids = example.evidence_ids
-        if evidence_ids and all(turn_id in beginning.turns for turn_id in evidence_ids):
-            cut_examples.append(example.copy(history=beginning))
-    return cut_examples
-
-
-def benchmark_of(cell: Cell, options: argparse.Namespace) -> Locomo:
-    """Return the questions of a compile: those to learn from, and those to test with.
-
-    Those to learn from are about the first sessions of one conversation, so that a candidate need
-    not write all of it. There are no dev questions: the result is scored on the test questions in
-    any case, and to score it on dev would be to write the first sessions once more.
-    """
-    locomo = load_locomo(options)
-    all_train_questions = questions_about(locomo, cell.train)
-    return Locomo.from_examples(
-        questions_about_beginning(all_train_questions, options.sessions),
-        metric="support",
-        valset=[],
-        testset=test_questions(locomo, cell, options),
-    )
-
-
-def test_questions(locomo: Locomo, cell: Cell, options: argparse.Namespace) -> list[dspy.Example]:
-    """Return the questions about the test conversation, or about its first sessions."""
-    questions = questions_about(locomo, cell.test)
-    if options.test_sessions is None:
-        return questions
-    return questions_about_beginning(questions, options.test_sessions)
+    questions: list[dspy.Example] = []
+    for number, positions in enumerate(np.array_split(range(len(whole.items)), PARTS), start=1):
+        sessions = [whole.items[position] for position in positions]
+        part = History(id=f"{conversation}, part {number}", items=tuple(sessions))
+        for example in examples:
+            evidence_ids = example.evidence_ids
+            if evidence_ids and all(turn_id in part.turns for turn_id in evidence_ids):
+                questions.append(example.copy(history=part))
+    return questions
 
 
 def load_locomo(options: argparse.Namespace) -> Locomo:
@@ -249,10 +231,20 @@ def load_locomo(options: argparse.Namespace) -> Locomo:
 
 
 def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
-    """Compile one cell, score the answers from both memories, and return its figures."""
+    """Compile one cell, score memories and answers, and return the record of its figures."""
+    locomo = load_locomo(options)
+    test_questions = questions_about_parts(locomo, cell.test)
+    # There are no dev questions. The result is scored on the test questions in any case, and to
+    # score it on dev would be to write more memories.
+    benchmark = Locomo.from_examples(
+        questions_about_parts(locomo, cell.train),
+        metric="support",
+        valset=[],
+        testset=test_questions,
+    )
+
     optimizer, prompt_lm = optimizer_of(cell, options.proposals)
     started = time.monotonic()
-    benchmark = benchmark_of(cell, options)
     start = start_program(options)
     result = mempiler.compile(
         start,
@@ -270,40 +262,84 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
         "train": cell.train,
         "test": cell.test,
         "proposals": None if cell.optimizer == "bootstrap" else options.proposals,
-        "sessions to learn from": options.sessions,
-        "test sessions": options.test_sessions or "all",
         "lm": options.lm,
-        "n": len(result.before.headline_rows),
-        **paired_figures(result.before, result.after),
+        **compared(result.before, result.after),
         "stored words per said word": [
             result.before.aggregate["stored_words_per_said_word"],
             result.after.aggregate["stored_words_per_said_word"],
         ],
         "instructions after": writing_instructions(result.program),
         "calls": result.usage.get("calls"),
-        "seconds of compiling": round(time.monotonic() - started),
     }
-    if options.without_answers:
-        return record
-
-    # The memories are written: the same runs answer from them.
-    whole = Locomo.from_examples(test_questions(load_locomo(options), cell, options), metric="f1")
-    answers_before = evaluate_answers(start, whole, options)
-    answers_after = evaluate_answers(result.program, whole, options)
-    record["f1"] = paired_figures(answers_before, answers_after)
+    if not options.without_answers:
+        # The memories are written: the same runs answer from them.
+        answering = Locomo.from_examples(test_questions, metric="f1")
+        record["f1"] = compared(
+            mempiler.evaluate(start, benchmark=answering, **run_options(options)),
+            mempiler.evaluate(result.program, benchmark=answering, **run_options(options)),
+        )
     record["seconds"] = round(time.monotonic() - started)
     return record
 
 
-def paired_figures(before: mempiler.Evaluation, after: mempiler.Evaluation) -> dict[str, Any]:
-    """Return two scores and their paired difference, with intervals, as JSON holds them."""
-    gain = difference(before.headline_rows, after.headline_rows)
+def compared(before: mempiler.Evaluation, after: mempiler.Evaluation) -> dict[str, Any]:
+    """Return the paired scores of two evaluations and their difference, as JSON holds them."""
+    scores: list[tuple[str, float, float]] = []
+    for pair in pair_rows(before.headline_rows, after.headline_rows):
+        scores.append((pair.before.group, pair.before.score, pair.after.score))
     return {
+        **figures_of(scores),
         "before": {"score": before.score, "interval": bounds(before.interval)},
         "after": {"score": after.score, "interval": bounds(after.interval)},
+        "scores": scores,
+    }
+
+
+def figures_of(scores: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
+    """Return the difference of paired scores: over all questions, and in each part.
+
+    Args:
+        scores: For each question the part that it is about, and its scores before and after.
+    """
+    parts = [part for part, _, _ in scores]
+    gain = compare_paired_scores(
+        [after for _, _, after in scores], [before for _, before, _ in scores], parts
+    )
+    gains_of_parts: list[str] = []
+    for part in sorted(set(parts)):
+        gains = [after - before for name, before, after in scores if name == part]
+        gains_of_parts.append(f"{np.mean(gains):+.2f}")
+    return {
+        "n": gain.n,
         "difference": {"mean": gain.mean, "interval": bounds(gain.interval)},
         "p": round(gain.p_value, 4),
+        "in each part": " ".join(gains_of_parts),
     }
+
+
+def pooled(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each optimizer gains in both directions together.
+
+    Args:
+        records: The cells; an optimizer with one direction is left out.
+    """
+    pooled_records: list[dict[str, Any]] = []
+    for optimizer in OPTIMIZERS:
+        cells = [record for record in records if record["optimizer"] == optimizer]
+        if len(cells) < len(CONVERSATIONS):
+            continue
+        support = [tuple(score) for cell in cells for score in cell["scores"]]
+        row = {"optimizer": optimizer, "score": "support", **figures_of(support)}
+        pooled_records.append(row)
+        if all("f1" in cell for cell in cells):
+            f1 = [tuple(score) for cell in cells for score in cell["f1"]["scores"]]
+            pooled_records.append({"optimizer": optimizer, "score": "F1", **figures_of(f1)})
+    return pooled_records
+
+
+def bounds(interval: Interval | None) -> list[float] | None:
+    """Return an interval as JSON holds it."""
+    return None if interval is None else [round(interval.low, 3), round(interval.high, 3)]
 
 
 def start_program(options: argparse.Namespace) -> MemoryProgram:
@@ -311,11 +347,17 @@ def start_program(options: argparse.Namespace) -> MemoryProgram:
     return mempiler.build(METHOD, embedder=options.embedder, adapter="auto", **METHOD_SETTINGS)
 
 
-def evaluate_answers(
-    program: MemoryProgram, benchmark: Locomo, options: argparse.Namespace
-) -> mempiler.Evaluation:
-    """Score the answers of a program; the calls that write its memory are in the cache by now."""
-    return mempiler.evaluate(program, benchmark=benchmark, **run_options(options))
+def program_by_hand(instruction: str, options: argparse.Namespace) -> MemoryProgram:
+    """Return the method with another instruction for writing."""
+    program = start_program(options)
+    predictor = program.all_predictors()[WRITING_PREDICTOR]
+    predictor.signature = predictor.signature.with_instructions(instruction)
+    return program
+
+
+def writing_instructions(program: MemoryProgram) -> str:
+    """Return the instructions of the prompt that writes facts."""
+    return program.all_predictors()[WRITING_PREDICTOR].signature.instructions
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
@@ -329,68 +371,39 @@ def run_options(options: argparse.Namespace) -> RunOptions:
         "lm_set": lm_settings,
         "embedder": options.embedder,
         "adapter": "auto",
-        "threads": 1,
+        "threads": options.threads,
         "timeout": TIMEOUT,
         "max_failure_rate": MAX_FAILURE_RATE,
     }
 
 
-def writing_instructions(program: MemoryProgram) -> str:
-    """Return the instructions of the prompt that writes facts."""
-    return program.all_predictors()[WRITING_PREDICTOR].signature.instructions
+def measure_instructions(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Compare the shipped instruction with those by hand, on all parts of both conversations."""
+    locomo = load_locomo(options)
+    questions: list[dspy.Example] = []
+    for conversation in CONVERSATIONS:
+        questions += questions_about_parts(locomo, conversation)
+    benchmark = Locomo.from_examples(questions, metric="support")
+    shipped = mempiler.evaluate(start_program(options), benchmark=benchmark, **run_options(options))
 
-
-def measure_headroom(options: argparse.Namespace) -> None:
-    """Compare the shipped instruction with one by hand on the first sessions of each conversation.
-
-    Each conversation is a record in the file of `--headroom-results`, with the paired difference.
-    """
-    conversations = CONVERSATIONS if options.train is None else (options.train,)
     records: list[dict[str, Any]] = []
-    for conversation in conversations:
-        examples = questions_about(load_locomo(options), conversation)
-        about_beginning = questions_about_beginning(examples, options.headroom)
-        benchmark = Locomo.from_examples(about_beginning, metric="support")
-
-        shipped = mempiler.evaluate(
-            start_program(options), benchmark=benchmark, **run_options(options)
-        )
+    for name, instruction in HAND_WRITTEN.items():
         by_hand = mempiler.evaluate(
-            program_by_hand(options), benchmark=benchmark, **run_options(options)
+            program_by_hand(instruction, options), benchmark=benchmark, **run_options(options)
         )
-        figures = paired_figures(shipped, by_hand)
-        record: dict[str, Any] = {
-            "conversation": conversation,
-            "sessions": options.headroom,
-            "n": len(shipped.headline_rows),
+        figures = compared(shipped, by_hand)
+        record = {
+            "instruction": name,
             "lm": options.lm,
-            "shipped": figures["before"],
-            "by hand": figures["after"],
-            "difference": figures["difference"],
-            "p": figures["p"],
+            **figures,
             "stored words per said word": [
                 shipped.aggregate["stored_words_per_said_word"],
                 by_hand.aggregate["stored_words_per_said_word"],
             ],
         }
         records.append(record)
-        print(json.dumps(record, default=str), flush=True)
-
-    text = json.dumps({"headroom": records}, indent=1)
-    options.headroom_results.write_text(f"{text}\n", encoding="utf-8")
-
-
-def bounds(interval: Interval | None) -> list[float] | None:
-    """Return an interval as JSON holds it."""
-    return None if interval is None else [round(interval.low, 3), round(interval.high, 3)]
-
-
-def program_by_hand(options: argparse.Namespace) -> MemoryProgram:
-    """Return the method with the first of the instructions that a person wrote."""
-    program = start_program(options)
-    predictor = program.all_predictors()[WRITING_PREDICTOR]
-    predictor.signature = predictor.signature.with_instructions(HAND_WRITTEN[0])
-    return program
+        print(json.dumps({key: record[key] for key in record if key != "scores"}), flush=True)
+    return records
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -404,6 +417,12 @@ def parse_arguments() -> argparse.Namespace:
         "--embedder", default="minilm", help="the embedding model [default: %(default)s]"
     )
     parser.add_argument(
+        "--threads",
+        type=int,
+        default=PARTS,
+        help="memories that each of the two directions writes at once [default: %(default)s]",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         default=Path("writing"),
@@ -412,20 +431,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--results", type=Path, default=RESULTS, help="where figures go [default: docs/data]"
     )
-    parser.add_argument(
-        "--headroom-results",
-        type=Path,
-        default=HEADROOM_RESULTS,
-        help="where the figures of --headroom go [default: docs/data]",
-    )
     parser.add_argument("--only", choices=OPTIMIZERS, help="only this optimizer")
-    parser.add_argument("--train", choices=CONVERSATIONS, help="only this direction")
-    parser.add_argument(
-        "--sessions",
-        type=int,
-        default=CANDIDATE_SESSIONS,
-        help="sessions by which candidates are scored [default: %(default)s]",
-    )
     parser.add_argument(
         "--proposals",
         type=int,
@@ -433,48 +439,46 @@ def parse_arguments() -> argparse.Namespace:
         help="instructions that GEPA tries [default: %(default)s]",
     )
     parser.add_argument(
-        "--test-sessions",
-        type=int,
-        metavar="N",
-        help="score only the first N sessions of the test conversation [default: all]",
-    )
-    parser.add_argument(
         "--without-answers",
         action="store_true",
         help="score the memories alone, and ask for no answers from them",
     )
     parser.add_argument(
-        "--headroom",
-        type=int,
-        metavar="N",
-        help="compare the shipped instruction with one by hand on N sessions, and end",
+        "--instructions",
+        action="store_true",
+        help="compare the shipped instruction with those by hand, and end",
     )
     return parser.parse_args()
 
 
 def main() -> None:
     options = parse_arguments()
-    if options.headroom:
-        measure_headroom(options)
+    results: dict[str, Any] = {"instructions": [], "cells": [], "pooled": []}
+    if options.results.exists():
+        results = json.loads(options.results.read_text(encoding="utf-8"))
+
+    if options.instructions:
+        results["instructions"] = measure_instructions(options)
+        write_results(results, options.results)
         return
 
-    records: list[dict[str, Any]] = []
-    if options.results.exists():
-        records = json.loads(options.results.read_text(encoding="utf-8"))["cells"]
-    finished = {record["cell"] for record in records}
-
+    finished = {record["cell"] for record in results["cells"]}
     first, second = CONVERSATIONS
-    for train, test in ((first, second), (second, first)):
-        for optimizer in OPTIMIZERS:
-            cell = Cell(train, test, optimizer)
-            is_wanted = options.only in (None, optimizer) and options.train in (None, train)
-            if not is_wanted or cell.key in finished:
-                continue
-            print(f"{time.strftime('%H:%M')} {cell.key}", flush=True)
-            records.append(run_cell(cell, options))
-            # Written after every cell: the next one takes hours.
-            text = json.dumps({"cells": records}, indent=1, default=str)
-            options.results.write_text(f"{text}\n", encoding="utf-8")
+    for optimizer in OPTIMIZERS if options.only is None else [options.only]:
+        directions = [Cell(first, second, optimizer), Cell(second, first, optimizer)]
+        cells = [cell for cell in directions if cell.key not in finished]
+        print(f"{time.strftime('%H:%M')} {optimizer}: {len(cells)} cells", flush=True)
+        with ThreadPoolExecutor() as pool:
+            for record in pool.map(lambda cell: run_cell(cell, options), cells):
+                # Written after every cell: the next one may take hours.
+                results["cells"].append(record)
+                results["pooled"] = pooled(results["cells"])
+                write_results(results, options.results)
+
+
+def write_results(results: dict[str, Any], path: Path) -> None:
+    text = json.dumps(results, indent=1, default=str)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ from .repeating import python_objects, with_replayed_models
 from .results import Evaluation, difference, refuse_broken
 from .run import Parent, Run
 from .run_description import describe_data, parameters
+from .run_programs import refuse_unknown_method
 from .tracking.details import log_details
 from .tracking.prompts import ProgramPrompts
 from .tracking.tracker import Tracker
@@ -123,6 +124,7 @@ def run_compile(
 
     if isinstance(program, str):
         program = pin_address(program)
+    refuse_unknown_method(program)
     benchmark = inputs.benchmark_for_compiling()
     split = inputs.split()
     # `force` is no part of it, so that a rejected program can be kept by resuming its run.

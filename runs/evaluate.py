@@ -40,6 +40,7 @@ from .results import Evaluation
 from .rows import Row
 from .run import Parent, Run
 from .run_description import parameters
+from .run_programs import refuse_unknown_method
 from .scoring import Progress, score_questions
 from .tracking.details import log_details
 from .tracking.prompts import ProgramPrompts
@@ -81,6 +82,7 @@ def run_evaluate(
         target = pin_address(target)
     if isinstance(target, str) and target.endswith(ANSWER_FILE_ENDINGS):
         target = RecordedAnswers(target)
+    refuse_unknown_method(target)
 
     name = name_in_tables(target)
     benchmark = inputs.benchmark

@@ -20,7 +20,7 @@ from ..data.benchmark import Benchmark
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..errors import UserError
 from ..programs.cache import MemoryCache
-from ..programs.catalog import build, needs_embedder, preset, with_task
+from ..programs.catalog import build, method_class, needs_embedder, preset, with_task
 from ..programs.external.program import build_external_program
 from ..programs.external.target import takes_embedder
 from ..programs.program import MemoryProgram
@@ -163,6 +163,21 @@ class RunPrograms:
         }
         adapter = default_adapter(self.inputs)
         return build(method, benchmark.task, embedder, self.cache, adapter, **settings)
+
+
+def refuse_unknown_method(target: object) -> None:
+    """Refuse the name of a method that does not exist.
+
+    A run calls this before it makes its folder, so that a typo leaves no folder of a failed run.
+    Folders, addresses, and systems of the user are left to `RunPrograms.find`.
+
+    Raises:
+        UnknownNameError: There is no such method; the message names a similar one.
+    """
+    if not isinstance(target, str) or ":" in target:
+        return
+    if program_folder(target) is None:
+        method_class(target)
 
 
 def _default_task_settings(benchmark: Benchmark) -> dict[str, Any]:

@@ -54,6 +54,7 @@ from .results import Evaluation, difference
 from .role_models import RoleModel, check_model, with_shared_address
 from .run import Parent, Run
 from .run_description import describe_data, parameters
+from .run_programs import refuse_unknown_method
 from .statistics import Difference, Verdict
 from .tables import ResultTable
 from .tracking.tracker import Tracker
@@ -169,6 +170,7 @@ def run_train(
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
+    refuse_unknown_method(method)
     training = _with_run_settings(training or TrainingConfig(), inputs.config)
     check_trainable(inputs)
     inputs = _with_default_adapter(inputs)
