@@ -207,11 +207,10 @@ def test_stores_of_many_histories_share_a_bounded_number_of_threads(
 
     assert evaluation.n == count
     assert evaluation.failures == 0
-    # Threads of stores that were closed just now, and are about to end.
+    # Threads of stores that were closed just now may not have ended yet.
     ending_threads = 32
     most_threads = MAX_STORES_IN_WRITING + MAX_OPEN_STORES + ending_threads
-    # Otherwise a thread for each question would pass, too.
-    assert most_threads < count
+    assert most_threads < count, "with a thread for each history, the test would fail"
     assert 0 < counter.largest_count <= most_threads
 
 
@@ -342,6 +341,23 @@ def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
     assert max(numbers_in_writing) == MAX_STORES_IN_WRITING
 
 
+def store_class_written_when_open(gate: Gate, stores_in_writing: list[int]) -> type[Lines]:
+    """Return a class of stores that take in sessions when a gate is open, and list themselves."""
+
+    class WaitingStore(Lines):
+        async def add(self, session: Any) -> None:
+            stores_in_writing.append(id(self))
+            await gate.wait_in_loop()
+            super().add(session)
+
+    return WaitingStore
+
+
+def start_question(program: Any, history: History) -> asyncio.Task[Any]:
+    """Ask a question in a task of its own."""
+    return asyncio.create_task(program.acall(history=history, question="Who?"))
+
+
 def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_other(
     make_history: MakeHistory,
 ) -> None:
@@ -351,26 +367,16 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
     """
     gate = Gate()
     stores_in_writing: list[int] = []
-
-    class Waiting(Lines):
-        async def add(self, session: Any) -> None:
-            stores_in_writing.append(id(self))
-            await gate.wait_in_loop()
-            super().add(session)
-
-    program = external_program(Waiting)
-
-    def start_question(history: History) -> asyncio.Task[Any]:
-        return asyncio.create_task(program.acall(history=history, question="Who?"))
+    program = external_program(store_class_written_when_open(gate, stores_in_writing))
 
     async def cancel_a_waiting_question() -> Any:
         histories = different_histories(MAX_STORES_IN_WRITING)
-        writing = [start_question(history) for history in histories]
+        writing = [start_question(program, history) for history in histories]
         await wait_in_loop_until(lambda: len(stores_in_writing) == MAX_STORES_IN_WRITING)
 
         # No more stores may be written at a time, so two more questions have to wait.
-        cancelled = start_question(make_history(sessions=2))
-        waiting = start_question(make_history(sessions=3))
+        cancelled = start_question(program, make_history(sessions=2))
+        waiting = start_question(program, make_history(sessions=3))
         await asyncio.sleep(0.1)
         await cancel(cancelled)
 
@@ -702,13 +708,13 @@ def test_a_store_that_a_question_asks_is_not_written_a_second_time(
 ) -> None:
     """A store that is in use stays open, even if it is the one that was not used for longest."""
     gate = Gate()
-    folders: list[Path] = []
+    added_texts: list[str] = []
     searches: list[str] = []
 
     class SlowToSearch(Lines):
-        def __init__(self, folder: Path) -> None:
-            super().__init__()
-            folders.append(folder)
+        def add(self, session: Any) -> None:
+            super().add(session)
+            added_texts.append(session.turns[0].text)
 
         def search(self, query: str, k: int) -> Any:
             searches.append(query)
@@ -731,11 +737,8 @@ def test_a_store_that_a_question_asks_is_not_written_a_second_time(
     second_question.join(10)
     program.method.close()
 
-    # Two questions about the history, and one about each other history
-    assert len(searches) == 2 + MAX_OPEN_STORES
-    # One store for each history, in a folder of its own
-    assert len(folders) == 1 + MAX_OPEN_STORES
-    assert len(set(folders)) == len(folders)
+    assert not second_question.is_alive()
+    assert added_texts.count("I saw Oslo with 1 friends") == 1
 
 
 SCRIPT = """
