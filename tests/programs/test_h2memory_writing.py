@@ -66,10 +66,15 @@ def situation_answer(text: str, aspects: Any) -> dict[str, Any]:
 
 def background_answer(**sentences: str) -> dict[str, Any]:
     """Return the answer which aspects of the background change: `health="sleeps badly"`."""
+    return background_answer_naming(list(sentences), **sentences)
+
+
+def background_answer_naming(aspects: list[str], **sentences: str) -> dict[str, Any]:
+    """Return the same answer, which names other aspects than it has sentences for."""
     contents: list[dict[str, str]] = []
     for aspect, sentence in sentences.items():
         contents.append({"aspect": aspect, "summary": sentence})
-    return {"updating_aspects": list(sentences), "updating_content": contents}
+    return {"updating_aspects": aspects, "updating_content": contents}
 
 
 def topics_answer(*needs: str) -> dict[str, Any]:
@@ -92,13 +97,11 @@ def in_turn(*answers: dict[str, Any]) -> Callable[[str, int], dict[str, Any]]:
 def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
     write_with_h2memory: Write,
 ) -> None:
-    """A situation sums up logs that belong together.
+    """A situation sums up logs that belong together. The model is asked first which logs do.
 
-    The model is asked first which logs are linked. The id "L1:2" is that of the second log of L1.
+    The logs have the ids L1:1 to L1:3.
     """
-    logs = phone_logs(
-        "searched for running shoes", "bought running shoes", "booked a table", "called the dentist"
-    )
+    logs = phone_logs("searched for running shoes", "bought running shoes", "called the dentist")
     search_caused_purchase = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
 
     memory = write_with_h2memory(
@@ -106,12 +109,10 @@ def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
         answers={"links": {"links": [search_caused_purchase]}},
     ).memory
 
-    shoes, table, dentist = memory.situations
+    shoes, dentist = memory.situations
     assert shoes.sources == ("L1:1", "L1:2")
     assert shoes.links == (link("L1:2", "caused_by", "L1:1"),)
-    assert table.sources == ("L1:3",)
-    assert table.links == ()
-    assert dentist.sources == ("L1:4",)
+    assert dentist.sources == ("L1:3",)
     assert dentist.links == ()
 
 
@@ -172,13 +173,6 @@ def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
     assert "bought running shoes <caused_by L1:1>" in linked_logs
 
 
-def test_one_call_finds_the_links_of_all_logs_of_a_month(write_with_h2memory: Write) -> None:
-    """The model says in one answer which of the four logs of a month are linked."""
-    result = write_with_h2memory(logs_and_dialogues(months=2, logs=4))
-
-    assert result.calls["links"] == 2
-
-
 def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
     """Return the sentences of the background by aspect of life."""
     return {aspect: background.text for aspect, background in memory.background.items()}
@@ -220,23 +214,19 @@ def test_an_update_of_the_background_shows_what_was_known_before(
     ]
 
 
+def health_if_a_doctor_else_work(prompt: str, n: int) -> dict[str, Any]:
+    """Answer that a situation is about health if its logs name a doctor, and else about work."""
+    is_about_health = "doctor" in prompt_field(prompt, "linked_logs")
+    return situation_answer("some situation", "health" if is_about_health else "work")
+
+
 def test_a_background_rests_on_the_situations_that_it_was_written_from(
     write_with_h2memory: Write,
 ) -> None:
     """Each log makes a situation: s1 is about health, s2 about work, and s3 about health again."""
-    history = History(
-        id="ann",
-        items=(
-            phone_logs("saw the doctor", logs_id="L1"),
-            phone_logs("met the boss", logs_id="L2"),
-            phone_logs("called the doctor", logs_id="L3"),
-        ),
-    )
-
-    def describe(prompt: str, n: int) -> dict[str, Any]:
-        is_about_health = "doctor" in prompt_field(prompt, "linked_logs")
-        return situation_answer("some situation", "health" if is_about_health else "work")
-
+    saw_doctor = phone_logs("saw the doctor", logs_id="L1")
+    met_boss = phone_logs("met the boss", logs_id="L2")
+    called_doctor = phone_logs("called the doctor", logs_id="L3")
     updates = in_turn(
         background_answer(health="sleeps badly"),
         background_answer(work="is a nurse"),
@@ -244,7 +234,8 @@ def test_a_background_rests_on_the_situations_that_it_was_written_from(
     )
 
     memory = write_with_h2memory(
-        history, answers={"found_situation": describe, "updating_aspects": updates}
+        History(id="ann", items=(saw_doctor, met_boss, called_doctor)),
+        answers={"found_situation": health_if_a_doctor_else_work, "updating_aspects": updates},
     ).memory
 
     assert memory.background["health"].situations == ("s1", "s3")
@@ -253,17 +244,14 @@ def test_a_background_rests_on_the_situations_that_it_was_written_from(
 
 def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
     """The prompt shows the first and the last day of the background and of the new situations."""
-    history = History(
-        id="ann",
-        items=(
-            phone_logs("bought shoes", logs_id="L1", time=datetime(2024, 1, 3)),
-            phone_logs("ran a race", logs_id="L2", time=datetime(2024, 2, 4)),
-            phone_logs("won a race", logs_id="L3", time=datetime(2024, 3, 5)),
-        ),
-    )
-    sporty = background_answer(leisure="likes to run")
+    in_january = phone_logs("bought shoes", logs_id="L1", time=datetime(2024, 1, 3))
+    in_february = phone_logs("ran a race", logs_id="L2", time=datetime(2024, 2, 4))
+    in_march = phone_logs("won a race", logs_id="L3", time=datetime(2024, 3, 5))
 
-    result = write_with_h2memory(history, answers={"updating_aspects": sporty})
+    result = write_with_h2memory(
+        History(id="ann", items=(in_january, in_february, in_march)),
+        answers={"updating_aspects": background_answer(leisure="likes to run")},
+    )
 
     spans_of_background = result.prompt_fields("updating_aspects", "span_before")
     assert spans_of_background == [
@@ -282,30 +270,19 @@ def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: W
 @pytest.mark.parametrize(
     ("answer", "background"),
     [
-        pytest.param({"updating_aspects": [], "updating_content": []}, {}, id="nothing"),
+        pytest.param(background_answer(), {}, id="nothing"),
         pytest.param(
-            {
-                "updating_aspects": ["work", "family"],
-                "updating_content": [{"aspect": "WORK", "summary": "is a nurse"}],
-            },
+            background_answer_naming(["work", "family"], WORK="is a nurse"),
             {"work": "is a nurse"},
-            id="one aspect without a sentence",
+            id="no sentence for family",
         ),
         pytest.param(
-            {
-                "updating_aspects": [],
-                "updating_content": [{"aspect": "work", "summary": " is a nurse "}],
-            },
+            background_answer_naming([], work=" is a nurse "),
             {"work": "is a nurse"},
-            id="a sentence alone",
+            id="a sentence for an aspect that was not named",
         ),
         pytest.param(
-            {
-                "updating_aspects": ["work"],
-                "updating_content": [{"aspect": "money", "summary": "is rich"}],
-            },
-            {},
-            id="unknown aspect",
+            background_answer_naming(["work"], money="is rich"), {}, id="no aspect of the memory"
         ),
         pytest.param(MALFORMED, {}, id="malformed"),
     ],
@@ -354,10 +331,19 @@ def test_a_need_is_refined_with_the_situations_and_the_background_of_their_aspec
     assert topic.need == "sleep better after a night at work"
 
 
+def outline_nights_or_days(prompt: str, n: int) -> dict[str, Any]:
+    """Answer that a dialogue is about better nights if it names nights, and else better days."""
+    names_nights = "nights" in prompt_field(prompt, "conversation")
+    return topics_answer("better nights" if names_nights else "better days")
+
+
 def test_a_need_is_refined_with_what_was_known_when_its_dialogue_was_held(
     write_with_h2memory: Write,
 ) -> None:
-    """After D1, the logs L2 change the background. The need of D1 is refined with the old one."""
+    """After the first dialogue, the logs L2 change what is known of the user's health.
+
+    The need of that dialogue is refined with what was known before.
+    """
     history = History(
         id="ann",
         items=(
@@ -367,17 +353,12 @@ def test_a_need_is_refined_with_what_was_known_when_its_dialogue_was_held(
             dialogue("What about my days?", dialogue_id="D2"),
         ),
     )
-
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_first_dialogue = "my nights" in prompt_field(prompt, "conversation")
-        return topics_answer("better nights" if is_first_dialogue else "better days")
-
     answers = {
         "found_situation": situation_answer("some situation", "health"),
         "updating_aspects": in_turn(
             background_answer(health="sleeps badly"), background_answer(health="sleeps well")
         ),
-        "outlines": outline,
+        "outlines": outline_nights_or_days,
     }
 
     result = write_with_h2memory(history, answers)
@@ -698,12 +679,19 @@ def test_a_later_need_joins_the_nearest_centre() -> None:
         Centre(mean=np.array([0.0, 1.0]), size=1),
         Centre(mean=np.array([8.0, 9.0]), size=1),
     ]
-    later_needs = np.array([[0, 2], [8, 7]])
+    near_the_first = [0, 2]
+    near_the_second = [8, 7]
 
-    assert nearest_centres(later_needs, centres) == [0, 1]
-    # The centres that were passed in are as before.
-    assert centres[0].mean.tolist() == [0.0, 1.0]
-    assert centres[1].mean.tolist() == [8.0, 9.0]
+    assert nearest_centres(np.array([near_the_first, near_the_second]), centres) == [0, 1]
+
+
+def test_the_centres_that_later_needs_join_are_not_changed() -> None:
+    """A memory is never changed in place, and has the centres of its clusters."""
+    centre = Centre(mean=np.array([0.0, 1.0]), size=1)
+
+    nearest_centres(np.array([[0, 2]]), [centre])
+
+    assert centre.mean.tolist() == [0.0, 1.0]
 
 
 def test_a_centre_moves_before_the_next_need_joins() -> None:
@@ -772,73 +760,70 @@ def calls_about_principles(calls: dict[str, int]) -> dict[str, int]:
     return counts
 
 
-@pytest.mark.parametrize(
-    ("months", "settings", "clusters"),
-    # By default there are eight clusters, and needs of the last month join the clusters of earlier
-    # months. `online_month=False` means that they are clustered together with the others.
-    [
-        pytest.param(2, {}, [["t1"], ["t2"], ["t3"], ["t4"]], id="fewer topics than clusters"),
-        pytest.param(
-            3,
-            {"clusters": 2},
-            [["t1", "t3", "t5"], ["t2", "t4", "t6"]],
-            id="sleep and food",
-        ),
-        pytest.param(
-            3,
-            {"clusters": 2, "online_month": False},
-            [["t1", "t3", "t5"], ["t2", "t4", "t6"]],
-            id="the last month as well",
-        ),
-        pytest.param(3, {"clusters": 1}, [["t1", "t2", "t3", "t4", "t5", "t6"]], id="one cluster"),
-        pytest.param(
-            2,
-            {"clusters": 2, "clustered": False},
-            [["t1"], ["t2"], ["t3"], ["t4"]],
-            id="switched off, so that each topic has its principle",
-        ),
-    ],
-)
-def test_similar_needs_are_clustered(
+# Each dialogue, one a month, has a need about sleep, t1, t3, ..., and one about food, t2, t4, ...
+# For each cluster of needs there is a principle: what the user prefers for such needs. By default
+# there are eight clusters, and needs of the last month join the clusters of earlier months.
+
+
+def clustered_needs(result: WriteResult) -> list[list[str]]:
+    """Return the ids of the needs in each cluster."""
+    return [list(principle.members) for principle in result.memory.principles]
+
+
+def test_each_need_is_a_cluster_if_there_are_fewer_needs_than_clusters(
     write_dialogues: Write,
-    months: int,
-    settings: dict[str, Any],
-    clusters: list[list[str]],
 ) -> None:
-    """Each dialogue, one a month, has a need about sleep, t1, t3, ..., and one about food, t2, ...
+    """Each of two dialogues has two needs."""
+    result = write_dialogues(months=2, clusters=8)
 
-    For each cluster of needs there is a principle: what the user prefers for such needs.
+    assert clustered_needs(result) == [["t1"], ["t2"], ["t3"], ["t4"]]
+
+
+def test_without_clustering_each_need_has_a_principle_of_its_own(write_dialogues: Write) -> None:
+    """Each of two dialogues has two needs."""
+    result = write_dialogues(months=2, clusters=2, clustered=False)
+
+    assert clustered_needs(result) == [["t1"], ["t2"], ["t3"], ["t4"]]
+    assert [principle.id for principle in result.memory.principles] == ["p1", "p2", "p3", "p4"]
+
+
+@pytest.mark.parametrize("online_month", [True, False])
+def test_similar_needs_are_clustered(write_dialogues: Write, online_month: bool) -> None:
+    """Each dialogue has a need about sleep, t1, t3 and t5, and one about food, t2, t4 and t6.
+
+    With `online_month`, those of the last dialogue join the clusters that were made before.
     """
-    memory = write_dialogues(months, **settings).memory
+    result = write_dialogues(months=3, clusters=2, online_month=online_month)
 
-    assert [list(principle.members) for principle in memory.principles] == clusters
+    assert clustered_needs(result) == [["t1", "t3", "t5"], ["t2", "t4", "t6"]]
 
 
-def test_principles_are_numbered(write_dialogues: Write) -> None:
-    """Two dialogues have four needs, and without clusters each has a principle of its own."""
-    memory = write_dialogues(months=2, clustered=False).memory
+def test_all_needs_may_be_in_one_cluster(write_dialogues: Write) -> None:
+    """Each dialogue has a need about sleep and one about food."""
+    result = write_dialogues(months=2, clusters=1)
 
-    assert [principle.id for principle in memory.principles] == ["p1", "p2", "p3", "p4"]
+    assert clustered_needs(result) == [["t1", "t2", "t3", "t4"]]
+
+
+def outline_sleep(prompt: str, n: int) -> dict[str, Any]:
+    """Answer that D1 is about sleep in summer and walks, and D2 about sleep in winter and tea."""
+    is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
+    if is_first_dialogue:
+        topic = {"requirement": "sleep in summer", "preference": "likes walks"}
+    else:
+        topic = {"requirement": "sleep in winter", "preference": "likes tea"}
+    return {"outlines": [topic]}
 
 
 def test_a_principle_is_named_from_the_needs_and_preferences_of_its_cluster(
     write_dialogues: Write,
 ) -> None:
-    """The needs of both dialogues make one cluster, since `clusters=1`.
+    """Two dialogues are about sleep in summer and in winter, and `clusters=1` joins their needs.
 
     `online_month=False` clusters the needs of the last month together with the others.
     """
-
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
-        if is_first_dialogue:
-            topic = {"requirement": "sleep in summer", "preference": "likes walks"}
-        else:
-            topic = {"requirement": "sleep in winter", "preference": "likes tea"}
-        return {"outlines": [topic]}
-
     answers = {
-        "outlines": outline,
+        "outlines": outline_sleep,
         "general_need": {"general_need": "rest"},
         "general_preference": {"general_preference": "likes gentle means"},
     }
@@ -853,24 +838,11 @@ def test_a_principle_is_named_from_the_needs_and_preferences_of_its_cluster(
     assert principle.text() == "Type of need: rest | Principle: likes gentle means"
 
 
-def test_topics_of_the_last_month_join_principles_of_the_months_before(
-    write_dialogues: Write,
-) -> None:
-    """Needs are clustered by what they are about, here sleep and food, with a principle for each.
-
-    Each month has one need of both: t1 and t2, t3 and t4, ... The needs of three months are
-    clustered, and those of the fourth, t7 and t8, join the clusters.
-    """
-    result = write_dialogues(months=4, clusters=2)
-
-    about_sleep, about_food = result.memory.principles
-    assert about_sleep.members == ("t1", "t3", "t5", "t7")
-    assert about_food.members == ("t2", "t4", "t6", "t8")
-    assert result.memory.clustered == 6
-
-
 def test_verdicts_are_asked_for_when_a_need_joins_a_principle(write_dialogues: Write) -> None:
-    """Two clusters are made of the needs of three months; one need of the fourth joins each."""
+    """A need about sleep and one about food come every month, and make two clusters.
+
+    The clusters are named after three months; then a need of the fourth joins each.
+    """
     result = write_dialogues(months=4, clusters=2)
 
     assert calls_about_principles(result.calls) == {
@@ -881,18 +853,19 @@ def test_verdicts_are_asked_for_when_a_need_joins_a_principle(write_dialogues: W
     }
 
 
+def outline_with_tea_in_d3(prompt: str, n: int) -> dict[str, Any]:
+    """Answer with a need for sleep: the user likes walks, but tea in the dialogue D3."""
+    is_third_dialogue = "[D3:1]" in prompt_field(prompt, "conversation")
+    preference = "likes tea" if is_third_dialogue else "likes walks"
+    return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
+
+
 def test_a_verdict_on_a_preference_is_shown_the_old_one_and_that_of_the_new_need(
     write_dialogues: Write,
 ) -> None:
-    """One cluster is made of the needs of two months, and the need of the third, D3, joins it."""
-
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_last_dialogue = "[D3:1]" in prompt_field(prompt, "conversation")
-        preference = "likes tea" if is_last_dialogue else "likes walks"
-        return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
-
+    """The needs of two months make a cluster; that of the third, where tea is liked, joins it."""
     answers = {
-        "outlines": outline,
+        "outlines": outline_with_tea_in_d3,
         "general_preference": {"general_preference": "likes gentle means"},
     }
 
@@ -910,10 +883,11 @@ def test_a_verdict_on_a_preference_is_shown_the_old_one_and_that_of_the_new_need
         pytest.param({"adjust": "No", "revised": "new text"}, "old text", id="no"),
         pytest.param({"adjust": "YES", "revised": "new text"}, "new text", id="yes"),
         pytest.param({"adjust": True, "revised": " "}, "old text", id="yes without a text"),
+        pytest.param(MALFORMED, "old text", id="malformed"),
     ],
 )
 def test_types_and_preferences_change_only_where_a_verdict_says_so(
-    write_dialogues: Write, verdict: dict[str, Any], expected: str
+    write_dialogues: Write, verdict: Any, expected: str
 ) -> None:
     """The need of the third month joins the cluster of the first two, and brings the verdicts."""
     answers = {
@@ -930,22 +904,6 @@ def test_types_and_preferences_change_only_where_a_verdict_says_so(
     assert principle.preference == expected
 
 
-def test_types_and_preferences_stay_if_no_verdict_can_be_read(write_dialogues: Write) -> None:
-    """The need of the third month joins the cluster of the first two, and brings the verdicts."""
-    answers = {
-        "general_need": {"general_need": "rest"},
-        "general_preference": {"general_preference": "likes gentle means"},
-        "type_verdict": MALFORMED,
-        "principle_verdict": MALFORMED,
-    }
-
-    memory = write_dialogues(months=3, answers=answers, clusters=1).memory
-
-    [principle] = memory.principles
-    assert principle.need_type == "rest"
-    assert principle.preference == "likes gentle means"
-
-
 def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialogues: Write) -> None:
     answers = {
         "outlines": {"outlines": [{"requirement": "sleep in summer", "preference": None}]},
@@ -959,22 +917,25 @@ def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialog
     assert principle.text() == "Type of need: rest"
 
 
+def outline_without_preference_in_d1(prompt: str, n: int) -> dict[str, Any]:
+    """Answer with a need for sleep: the user likes tea, but has no preference in D1."""
+    is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
+    preference = None if is_first_dialogue else "likes tea"
+    return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
+
+
 def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialogues: Write) -> None:
-    """The first dialogue, D1, gives a type of need without a preference. The second one adds it."""
+    """The first dialogue gives a type of need without a preference. The second one adds it.
 
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
-        preference = None if is_first_dialogue else "likes tea"
-        return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
-
+    There is no preference to adjust, so it is named, and no verdict on it is asked for.
+    """
     answers = {
-        "outlines": outline,
+        "outlines": outline_without_preference_in_d1,
         "general_preference": {"general_preference": "likes gentle means"},
     }
 
     result = write_dialogues(months=2, answers=answers, clusters=1)
 
-    # There is no preference to adjust, so it is named and no verdict on it is asked for.
     assert calls_about_principles(result.calls) == {
         "name a type": 1,
         "verdict on a type": 1,
@@ -987,28 +948,27 @@ def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialog
 def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any) -> None:
     """Finalizing clusters the needs, once a history has ended. More may be written afterwards.
 
-    Each dialogue has a need about sleep and one about food, so it adds one to each cluster.
+    Each dialogue has a need about sleep and one about food, so it adds one to each cluster. The
+    first dialogue names both clusters, and the two others adjust them.
     """
     writer = build("h2memory", embedder=embedder(), clusters=2, **WITHOUT_LOGS).method.writer
-    items = logs_and_dialogues(months=3).items
-    dialogues = [item for item in items if isinstance(item, Session)]
+    _, dialogue_1, _, dialogue_2, _, dialogue_3 = logs_and_dialogues(months=3).items
     lm = scripted(h2memory_script())
     memory = writer.Memory()
     cluster_sizes: list[list[int]] = []
 
     with dspy.context(lm=lm):
-        for session in dialogues:
+        for session in (dialogue_1, dialogue_2, dialogue_3):
             memory = write_items(writer, memory, [session])
             memory = finalize_memory(writer, memory)
             cluster_sizes.append([len(principle.members) for principle in memory.principles])
 
     assert cluster_sizes == [[1, 1], [2, 2], [3, 3]]
-    # Both clusters are named after the first dialogue. Two more dialogues adjust them.
     assert calls_about_principles(lm.engine.calls) == {
         "name a type": 2,
         "name a preference": 2,
-        "verdict on a type": 4,
-        "verdict on a preference": 4,
+        "verdict on a type": 2 * 2,
+        "verdict on a preference": 2 * 2,
     }
 
 
