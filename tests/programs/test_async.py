@@ -116,27 +116,6 @@ def test_a_task_and_a_thread_that_need_one_value_compute_it_once(first_caller: s
     assert computation.callers == [first_caller]
 
 
-def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
-    """The first task that asks a `SingleFlight` for a key computes the value; others wait."""
-    flight: SingleFlight[str, str] = SingleFlight()
-    raised_errors: list[ValueError] = []
-
-    def fail() -> str:
-        # The other task asks meanwhile.
-        wait_for(asyncio.sleep(0))
-        error = ValueError("no such city")
-        raised_errors.append(error)
-        raise error
-
-    async def ask_twice() -> list[Any]:
-        ask = partial(flight.get_or_compute, "key", fail)
-        return await asyncio.gather(run_bridged(ask), run_bridged(ask), return_exceptions=True)
-
-    received_errors = run_within(10, ask_twice())
-    [raised_error] = raised_errors
-    assert received_errors == [raised_error, raised_error]
-
-
 def test_if_the_task_that_computes_is_cancelled_another_one_computes() -> None:
     """Two tasks ask a `SingleFlight` for one key: the first computes, and the second waits."""
     flight: SingleFlight[str, str] = SingleFlight()
@@ -199,19 +178,6 @@ def value_that_asks_when_it_goes(flight: SingleFlight[str, Value], answers: list
     value = Value()
     weakref.finalize(value, ask)
     return value
-
-
-def test_a_dropped_value_may_ask_the_map_that_drops_it() -> None:
-    """If the map destroyed values while it holds its lock, such a value would wait forever."""
-    flight: SingleFlight[str, Value] = SingleFlight()
-    answers: list[Value | None] = []
-
-    async def drop_value() -> None:
-        flight.get_or_compute("key", lambda: value_that_asks_when_it_goes(flight, answers))
-        flight.drop(lambda key: key == "key")
-
-    run_within(10, drop_value())
-    assert answers == [None], "the value has asked, and there is no other"
 
 
 def test_a_value_that_has_to_make_room_may_ask_the_map_that_drops_it() -> None:

@@ -97,22 +97,6 @@ def test_a_store_is_written_once_however_many_questions_there_are(
     assert added_sessions == ["D1", "D2", "D3"]
 
 
-def test_each_history_has_a_store_of_its_own(make_history: MakeHistory) -> None:
-    stores: list[Lines] = []
-
-    class Recording(Lines):
-        def __init__(self) -> None:
-            super().__init__()
-            stores.append(self)
-
-    about_three_turns = questions_about(make_history(sessions=1, turns=3, id="a"), count=4)
-    about_five_turns = questions_about(make_history(sessions=1, turns=5, id="b"), count=4)
-
-    score(build_system(Recording), [*about_three_turns, *about_five_turns])
-
-    assert sorted(len(store.lines) for store in stores) == [3, 5]
-
-
 def make_lines(folder: Path) -> Lines:
     """Make a store in a folder, which this one does not need."""
     return Lines()
@@ -542,48 +526,36 @@ def reason_of_wrong_answer(agent: Any, history: History, evidence_id: str) -> st
     return row.reason
 
 
-def test_an_answer_is_misread_if_the_evidence_was_recalled(make_history: MakeHistory) -> None:
-    """The reason "read" means that the system had the evidence, and yet answered wrongly."""
-    agent = says_wrong_and_recalls({"id": "D1:1", "text": "x"})
-
-    reason = reason_of_wrong_answer(agent, make_history(sessions=2), evidence_id="D1:1")
-
-    assert reason == "read"
-
-
 @pytest.mark.parametrize(
-    "agent",
+    ("agent", "reason"),
     [
-        pytest.param(says_wrong_and_recalls({"id": "D1:2", "text": "x"}), id="another turn"),
-        pytest.param(says_wrong_and_recalls(), id="nothing"),
-        pytest.param(says_wrong_and_recalls_an_empty_list, id="nothing, in a pair"),
+        pytest.param(
+            says_wrong_and_recalls({"id": "D1:1", "text": "x"}), "read", id="recalled the evidence"
+        ),
+        pytest.param(
+            says_wrong_and_recalls({"id": "D1:2", "text": "x"}), "missed", id="another turn"
+        ),
+        pytest.param(says_wrong_and_recalls(), "missed", id="recalled nothing"),
+        pytest.param(says_wrong_and_recalls_an_empty_list, "missed", id="nothing, in a pair"),
+        pytest.param(says_wrong_and_recalls("in words of its own"), "unknown", id="no turn"),
+        pytest.param(says_wrong, "unknown", id="says nothing of what it recalled"),
     ],
 )
-def test_the_evidence_was_missed_if_something_else_or_nothing_was_recalled(
-    agent: Any, make_history: MakeHistory
+def test_feedback_says_whether_the_evidence_of_a_wrong_answer_was_recalled(
+    agent: Any, reason: str, make_history: MakeHistory
 ) -> None:
-    reason = reason_of_wrong_answer(agent, make_history(sessions=2), evidence_id="D1:1")
+    """The turn D1:1 is the evidence.
 
-    assert reason == "missed"
+    "read" means that the system recalled the evidence and yet answered wrongly, "missed" that the
+    system did not recall the evidence, and "unknown" that nobody knows what the system recalled.
+    """
+    history = make_history(sessions=2)
 
-
-@pytest.mark.parametrize(
-    "agent",
-    [
-        pytest.param(says_wrong, id="says nothing of what it recalled"),
-        pytest.param(says_wrong_and_recalls("in words of its own"), id="recalled no turn"),
-    ],
-)
-def test_the_reason_is_unknown_if_nobody_knows_which_turns_were_recalled(
-    agent: Any, make_history: MakeHistory
-) -> None:
-    reason = reason_of_wrong_answer(agent, make_history(sessions=2), evidence_id="D1:1")
-
-    assert reason == "unknown"
+    assert reason_of_wrong_answer(agent, history, evidence_id="D1:1") == reason
 
 
 @pytest.mark.parametrize(("evidence_id", "reason"), [("D1:1", "prompted"), ("D2:3", "unknown")])
-def test_evidence_in_the_prompt_of_a_modules_model_is_noticed(
+def test_feedback_says_whether_the_model_of_a_module_was_shown_the_evidence(
     evidence_id: str, reason: str, make_history: MakeHistory
 ) -> None:
     """This module does not say what it recalled, but its model is shown the turns D1:1 and D1:2."""
@@ -775,13 +747,10 @@ def test_what_cannot_be_asked_is_refused(target: Any, message: str) -> None:
 
 
 def test_a_name_is_loaded_as_a_method_or_as_the_address_of_an_endpoint() -> None:
-    """`load_target` returns None for the name of a method of this package."""
+    """`load_target` returns None for a method of this package, and refuses any other class."""
     assert load_target("turn-rag") is None
     assert load_target("mempiler.programs.baselines.turn_rag:TurnRAG") is None
     assert load_target("http://127.0.0.1:1/v1") is not None
-
-
-def test_the_name_of_a_class_that_is_no_system_is_refused() -> None:
     with pytest.raises(ProgramError, match="Method, and has neither add and search nor the"):
         load_target("json:JSONDecoder")
 

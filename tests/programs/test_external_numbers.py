@@ -17,7 +17,6 @@ import pytest
 from mempiler import History, UserError, build
 from mempiler.engines.lm import language_model
 from mempiler.optimizers import SettingsSearch
-from mempiler.programs.external.export import export_system
 from mempiler.programs.external.numbers import RESERVED_NAMES
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.program import MemoryProgram
@@ -108,19 +107,13 @@ def test_other_settings_of_a_system_cannot_be_changed_later() -> None:
 
 
 def test_k_and_the_numbers_can_be_tuned() -> None:
-    """An optimizer is told of each setting which values it may try."""
+    """An optimizer has to write the stores anew for another number, but not for another `k`."""
     tunable = tunable_settings(build_system(NewestLines).method)
 
     assert list(tunable) == ["k", "newest"]
     assert tunable["newest"].is_whole
     assert tunable["newest"].values.low == 1
     assert tunable["newest"].values.high == 4
-
-
-def test_a_number_is_a_setting_of_writing_and_k_of_reading() -> None:
-    """An optimizer has to write the stores anew for another number, but not for another `k`."""
-    tunable = tunable_settings(build_system(NewestLines).method)
-
     assert tunable["newest"].is_of_writer
     assert not tunable["k"].is_of_writer
 
@@ -177,20 +170,6 @@ def test_the_export_of_a_tuned_system_sets_the_number_that_was_found(tuned: Comp
     assert variables["store"].newest == tuned.program.config["newest"]
 
 
-# Exports.
-
-
-def test_declared_code_of_an_export_may_name_numbers() -> None:
-    """An export is code that sets up the system with the values that an optimizer has found."""
-
-    class Exporting(NewestLines):
-        EXPORT = "memory = configure(newest=$newest)"
-
-    program = build_system(Exporting, newest=4)
-
-    assert export_system(program) == "memory = configure(newest=4)\n"
-
-
 # What is refused.
 
 
@@ -238,18 +217,3 @@ def test_a_value_of_another_kind_is_refused() -> None:
     """The number `newest` is declared as a whole number."""
     with pytest.raises(UserError, match=r"newest = 2\.5: .*whole|newest = 2\.5: .*integer"):
         build_system(NewestLines, newest=2.5)
-
-
-def test_a_parameter_called_numbers_that_has_a_default_is_left_alone(
-    make_history: MakeHistory,
-) -> None:
-    """A store that was written before there were numbers may use the name for something else."""
-
-    class Old(NewestLines):
-        NUMBERS: ClassVar = None
-
-        def __init__(self, numbers: Any = None) -> None:
-            assert numbers is None
-            super().__init__({"newest": 2})
-
-    assert count_recalled(build_system(Old), make_history(1)) == 2

@@ -216,23 +216,6 @@ def test_stores_of_many_histories_share_a_bounded_number_of_threads(
 
 @pytest.mark.parametrize("count", [128, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-def test_all_questions_about_one_history_are_answered_in_one_thread(
-    is_async: bool, count: int, make_history: MakeHistory
-) -> None:
-    """They share one store, and a store runs in one thread."""
-    counter = ThreadCounter()
-    examples = questions_about(make_history(sessions=1), count=count)
-
-    store_class = store_class_that_counts_threads(counter, is_async)
-    evaluation = evaluate_at_once(store_class, examples)
-
-    assert evaluation.n == count
-    assert evaluation.failures == 0
-    assert counter.largest_count == 1
-
-
-@pytest.mark.parametrize("count", [128, pytest.param(512, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_functions_answer_in_a_bounded_number_of_threads(
     is_async: bool, count: int, make_history: MakeHistory
 ) -> None:

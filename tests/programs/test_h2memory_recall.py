@@ -237,19 +237,11 @@ def test_a_task_about_needs_sees_no_solution_and_no_preference(
     assert texts(context, "principle") == ["Type of need: rest"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        pytest.param(
-            Query(text="How do I sleep soundly?", about="solutions"), id="about-solutions"
-        ),
-        # Whatever such a query is for, solutions and preferences may help.
-        pytest.param(Query(text="How do I sleep soundly?"), id="about-nothing-in-particular"),
-    ],
-)
-def test_any_other_task_sees_solutions_and_preferences(
-    memory_of_all_parts: HeterogeneousMemory, query: Query
+def test_a_task_about_solutions_sees_solutions_and_preferences(
+    memory_of_all_parts: HeterogeneousMemory,
 ) -> None:
+    query = Query(text="How do I sleep soundly?", about="solutions")
+
     context = recall(memory_of_all_parts, query)
 
     assert texts(context, "topic") == [
@@ -355,15 +347,6 @@ def test_a_part_that_is_switched_off_is_not_shown_and_changes_no_other_part(
     counts = counts_of_recalled_parts(write_with_h2memory, **{switch: False})
 
     assert counts == {**all_parts, part: 0}
-
-
-def test_principles_can_be_shown_alone(write_with_h2memory: Callable[..., WriteResult]) -> None:
-    """They are made from topics, which are not shown themselves."""
-    all_others_off = {"use_situations": False, "use_background": False, "use_topics": False}
-
-    counts = counts_of_recalled_parts(write_with_h2memory, **all_others_off)
-
-    assert counts == {"situations": 0, "backgrounds": 0, "topics": 0, "principles": 1}
 
 
 def test_without_clusters_each_recalled_topic_has_a_principle_of_its_own(

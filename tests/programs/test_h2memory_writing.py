@@ -13,7 +13,6 @@ first.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -132,31 +131,6 @@ def test_situations_are_numbered_over_all_batches_of_logs(write_with_h2memory: W
     assert sources == {"s1": ("L1:1",), "s2": ("L1:2",), "s3": ("L2:1",), "s4": ("L2:2",)}
 
 
-@pytest.mark.parametrize(
-    ("answered_aspects", "aspects"),
-    [
-        pytest.param(["family", "WORK"], ("work", "family"), id="a-list-in-any-order-and-spelling"),
-        pytest.param("Health", ("health",), id="one-aspect-as-a-text"),
-    ],
-)
-def test_a_situation_has_the_aspects_of_life_that_the_model_names(
-    write_with_h2memory: Write, answered_aspects: Any, aspects: tuple[str, ...]
-) -> None:
-    """A situation sums up what a user did; its aspects are parts of life, such as health."""
-    history = History(id="ann", items=(phone_logs("rented a flat"),))
-    answers = {
-        "found_situation": situation_answer("moved near the office", answered_aspects),
-        # The background is no concern of this test.
-        "updating_aspects": background_answer(),
-    }
-
-    memory = write_with_h2memory(history, answers).memory
-
-    [situation] = memory.situations
-    assert situation.text == "moved near the office"
-    assert situation.aspects == aspects
-
-
 def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
     write_with_h2memory: Write,
 ) -> None:
@@ -191,27 +165,6 @@ def test_backgrounds_are_updated_month_by_month(write_with_h2memory: Write) -> N
     ).memory
 
     assert background_texts(memory) == {"work": "is a nurse", "health": "sleeps well"}
-
-
-def test_an_update_of_the_background_shows_what_was_known_before(
-    write_with_h2memory: Write,
-) -> None:
-    """The background has a sentence for each aspect of the user's life, empty at first."""
-    updates = in_turn(
-        background_answer(health="sleeps badly"),
-        background_answer(work="is a nurse"),
-        background_answer(),
-    )
-
-    result = write_with_h2memory(
-        logs_and_dialogues(months=3), answers={"updating_aspects": updates}
-    )
-
-    assert result.prompt_fields("updating_aspects", "background_before") == [
-        "work:\nhealth:\nfamily:\nleisure:",
-        "work:\nhealth: sleeps badly\nfamily:\nleisure:",
-        "work: is a nurse\nhealth: sleeps badly\nfamily:\nleisure:",
-    ]
 
 
 def health_if_a_doctor_else_work(prompt: str, n: int) -> dict[str, Any]:
@@ -685,15 +638,6 @@ def test_a_later_need_joins_the_nearest_centre() -> None:
     assert nearest_centres(np.array([near_the_first, near_the_second]), centres) == [0, 1]
 
 
-def test_the_centres_that_later_needs_join_are_not_changed() -> None:
-    """A memory is never changed in place, and has the centres of its clusters."""
-    centre = Centre(mean=np.array([0.0, 1.0]), size=1)
-
-    nearest_centres(np.array([[0, 2]]), [centre])
-
-    assert centre.mean.tolist() == [0.0, 1.0]
-
-
 def test_a_centre_moves_before_the_next_need_joins() -> None:
     """The needs 4 and 5 are numbers on a line, and so are the centres 0 and 9."""
     centres = [
@@ -770,15 +714,6 @@ def clustered_needs(result: WriteResult) -> list[list[str]]:
     return [list(principle.members) for principle in result.memory.principles]
 
 
-def test_each_need_is_a_cluster_if_there_are_fewer_needs_than_clusters(
-    write_dialogues: Write,
-) -> None:
-    """Each of two dialogues has two needs."""
-    result = write_dialogues(months=2, clusters=8)
-
-    assert clustered_needs(result) == [["t1"], ["t2"], ["t3"], ["t4"]]
-
-
 def test_without_clustering_each_need_has_a_principle_of_its_own(write_dialogues: Write) -> None:
     """Each of two dialogues has two needs."""
     result = write_dialogues(months=2, clusters=2, clustered=False)
@@ -787,55 +722,24 @@ def test_without_clustering_each_need_has_a_principle_of_its_own(write_dialogues
     assert [principle.id for principle in result.memory.principles] == ["p1", "p2", "p3", "p4"]
 
 
-@pytest.mark.parametrize("online_month", [True, False])
-def test_similar_needs_are_clustered(write_dialogues: Write, online_month: bool) -> None:
-    """Each dialogue has a need about sleep, t1, t3 and t5, and one about food, t2, t4 and t6.
-
-    With `online_month`, those of the last dialogue join the clusters that were made before.
-    """
-    result = write_dialogues(months=3, clusters=2, online_month=online_month)
+def test_similar_needs_are_clustered(write_dialogues: Write) -> None:
+    """Each dialogue has a need about sleep, t1, t3 and t5, and one about food, t2, t4 and t6."""
+    result = write_dialogues(months=3, clusters=2)
 
     assert clustered_needs(result) == [["t1", "t3", "t5"], ["t2", "t4", "t6"]]
 
 
-def test_all_needs_may_be_in_one_cluster(write_dialogues: Write) -> None:
-    """Each dialogue has a need about sleep and one about food."""
-    result = write_dialogues(months=2, clusters=1)
-
-    assert clustered_needs(result) == [["t1", "t2", "t3", "t4"]]
-
-
-def outline_sleep(prompt: str, n: int) -> dict[str, Any]:
-    """Answer that D1 is about sleep in summer and walks, and D2 about sleep in winter and tea."""
-    is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
-    if is_first_dialogue:
-        topic = {"requirement": "sleep in summer", "preference": "likes walks"}
-    else:
-        topic = {"requirement": "sleep in winter", "preference": "likes tea"}
-    return {"outlines": [topic]}
-
-
-def test_a_principle_is_named_from_the_needs_and_preferences_of_its_cluster(
+def test_needs_of_the_last_month_can_be_clustered_together_with_the_others(
     write_dialogues: Write,
 ) -> None:
-    """Two dialogues are about sleep in summer and in winter, and `clusters=1` joins their needs.
+    """With `online_month=False`, no need joins a principle that is named already.
 
-    `online_month=False` clusters the needs of the last month together with the others.
+    So the model is asked for no verdict whether to adjust one.
     """
-    answers = {
-        "outlines": outline_sleep,
-        "general_need": {"general_need": "rest"},
-        "general_preference": {"general_preference": "likes gentle means"},
-    }
+    result = write_dialogues(months=3, clusters=2, online_month=False)
 
-    result = write_dialogues(months=2, answers=answers, clusters=1, online_month=False)
-
-    [shown_needs] = result.prompt_fields("general_need", "specific_needs")
-    assert json.loads(shown_needs) == ["sleep in summer", "sleep in winter"]
-    [shown_preferences] = result.prompt_fields("general_preference", "preference_experiences")
-    assert json.loads(shown_preferences) == ["likes walks", "likes tea"]
-    [principle] = result.memory.principles
-    assert principle.text() == "Type of need: rest | Principle: likes gentle means"
+    assert clustered_needs(result) == [["t1", "t3", "t5"], ["t2", "t4", "t6"]]
+    assert calls_about_principles(result.calls) == {"name a type": 2, "name a preference": 2}
 
 
 def test_verdicts_are_asked_for_when_a_need_joins_a_principle(write_dialogues: Write) -> None:
@@ -851,30 +755,6 @@ def test_verdicts_are_asked_for_when_a_need_joins_a_principle(write_dialogues: W
         "verdict on a type": 2,
         "verdict on a preference": 2,
     }
-
-
-def outline_with_tea_in_d3(prompt: str, n: int) -> dict[str, Any]:
-    """Answer with a need for sleep: the user likes walks, but tea in the dialogue D3."""
-    is_third_dialogue = "[D3:1]" in prompt_field(prompt, "conversation")
-    preference = "likes tea" if is_third_dialogue else "likes walks"
-    return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
-
-
-def test_a_verdict_on_a_preference_is_shown_the_old_one_and_that_of_the_new_need(
-    write_dialogues: Write,
-) -> None:
-    """The needs of two months make a cluster; that of the third, where tea is liked, joins it."""
-    answers = {
-        "outlines": outline_with_tea_in_d3,
-        "general_preference": {"general_preference": "likes gentle means"},
-    }
-
-    result = write_dialogues(months=3, answers=answers, clusters=1)
-
-    old_preferences = result.prompt_fields("principle_verdict", "principle_so_far")
-    assert old_preferences == ["likes gentle means"]
-    [new_preferences] = result.prompt_fields("principle_verdict", "experiences_since")
-    assert json.loads(new_preferences) == ["likes tea"]
 
 
 @pytest.mark.parametrize(
