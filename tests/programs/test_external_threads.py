@@ -25,14 +25,12 @@ import dspy
 import mempiler
 import pytest
 from mempiler import History, Session, Turn
-from mempiler.async_bridge import in_thread, run_bridged
+from mempiler.async_bridge import in_thread
 from mempiler.engines.lm import language_model
 from mempiler.programs.external._calls import MAX_FUNCTION_CALLS
 from mempiler.programs.external._stores import (
     MAX_OPEN_STORES,
     MAX_STORES_IN_WRITING,
-    StoreContent,
-    Stores,
 )
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.recording import ExternalError
@@ -759,37 +757,3 @@ def test_stores_are_closed_at_the_end_of_the_process(tmp_path: Path) -> None:
     )
 
     assert process.stdout.splitlines() == ["end of the script", "closed"]
-
-
-class SlowLines(Lines):
-    """A store that takes time for each session, and answers with the number of its lines."""
-
-    async def add(self, session: Any) -> None:
-        await asyncio.sleep(0.02)
-        self.lines += session.lines()
-
-    def ask(self, question: str) -> str:
-        return str(len(self.lines))
-
-
-def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_alone(
-    make_history: MakeHistory,
-) -> None:
-    """It cannot wait for the task that writes the store, and writes a second store instead."""
-    history = make_history(sessions=6, turns=6)
-    all_lines = str(6 * 6)
-    stores = Stores(SlowLines, name="slow", folder=None, timeout=60.0)
-
-    def ask_how_many() -> str:
-        return stores.call(StoreContent(history), "ask", "How many?")
-
-    async def ask_three_times() -> list[str]:
-        awaited_question = asyncio.create_task(run_bridged(ask_how_many))
-        # The store is being written now: each session takes 0.02 s.
-        await asyncio.sleep(0.03)
-        blocking_answer = ask_how_many()
-        awaited_answer = await awaited_question
-        later_answer = await run_bridged(ask_how_many)
-        return [blocking_answer, awaited_answer, later_answer]
-
-    assert asyncio.run(ask_three_times()) == [all_lines, all_lines, all_lines]

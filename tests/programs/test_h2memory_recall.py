@@ -349,39 +349,22 @@ def test_a_part_that_is_switched_off_is_not_shown_and_changes_no_other_part(
     assert counts == {**all_parts, part: 0}
 
 
-def test_without_clusters_each_recalled_topic_has_a_principle_of_its_own(
-    write_with_h2memory: Callable[..., WriteResult],
-) -> None:
-    """Three topics are recalled by default, and `clustered=False` makes a principle of each."""
-    memory = write_with_h2memory(logs_and_dialogues(months=3), clustered=False).memory
-
-    context = recall(memory, Query(text="How do I sleep soundly?"), clustered=False)
-
-    assert context.counts["topics"] == 3
-    assert context.counts["principles"] == 3
-
-
 # Search, which looks through all parts alike.
 
 
 def test_search_finds_all_parts(memory_of_all_parts: HeterogeneousMemory) -> None:
-    """All parts are near enough, since `k` and `min_score` leave nothing out."""
+    """All parts are near enough, since `k` and `min_score` leave nothing out.
+
+    Only the need of a topic is compared with the query, and the whole topic is returned.
+    """
     [hits] = h2memory_reader().search(memory_of_all_parts, ["sleep"], k=50, min_score=-1.0)
 
-    assert {hit.kind for hit in hits} == {"situation", "background", "topic", "principle"}
-    assert {hit.id for hit in hits} == {"s1", "health", "t1", "p1"}
-
-
-def test_a_topic_that_is_found_has_its_solutions_and_preference(
-    memory_of_all_parts: HeterogeneousMemory,
-) -> None:
-    """Only the need of a topic is compared with the query, and the whole topic is returned."""
-    [hits] = h2memory_reader().search(memory_of_all_parts, ["sleep soundly"], k=1)
-
-    [topic] = hits
-    assert topic.text == (
-        "Need: sleep soundly | Proposed: go to bed at ten (liked) | Preference: no pills"
-    )
+    assert {hit.kind: hit.text for hit in hits} == {
+        "situation": "worked at night",
+        "background": "health: sleeps badly",
+        "topic": "Need: sleep soundly | Proposed: go to bed at ten (liked) | Preference: no pills",
+        "principle": "Type of need: rest | Principle: natural means",
+    }
 
 
 def test_only_situations_and_topics_are_evidence(memory_of_all_parts: HeterogeneousMemory) -> None:

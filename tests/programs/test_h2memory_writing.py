@@ -626,41 +626,33 @@ def test_there_are_no_more_clusters_than_different_rows(
     assert cluster_rows(vectors, wanted_clusters, seed=0) == clusters
 
 
-def test_a_later_need_joins_the_nearest_centre() -> None:
-    """Needs are vectors, and the centre of a cluster is the mean of its members."""
-    centres = [
-        Centre(mean=np.array([0.0, 1.0]), size=1),
-        Centre(mean=np.array([8.0, 9.0]), size=1),
-    ]
-    near_the_first = [0, 2]
-    near_the_second = [8, 7]
+def test_a_later_need_joins_the_nearest_centre_which_moves_before_the_next_need_joins() -> None:
+    """Needs are vectors, here numbers on a line. A centre is the mean of the members of a cluster.
 
-    assert nearest_centres(np.array([near_the_first, near_the_second]), centres) == [0, 1]
-
-
-def test_a_centre_moves_before_the_next_need_joins() -> None:
-    """The needs 4 and 5 are numbers on a line, and so are the centres 0 and 9."""
+    The first need, 4, joins the centre 0, which moves to 2. The second need, 5, is nearer to 2 than
+    to 9, the other centre.
+    """
     centres = [
         Centre(mean=np.array([0.0]), size=1),
         Centre(mean=np.array([9.0]), size=1),
     ]
-
-    # After 4 has joined, the first centre is at 2, which is 3 from 5; the second is 4 from 5.
-    # Had the first centre not moved, it would be 5 from 5.
     later_needs = np.array([[4], [5]])
+
     assert nearest_centres(later_needs, centres) == [0, 0]
 
 
 def test_a_centre_moves_the_less_the_more_members_it_has() -> None:
-    """It is the mean of its members, here of numbers on a line."""
+    """Needs are vectors, here numbers on a line. A centre is the mean of the members of a cluster.
+
+    The first need, 4, joins the centre 0, which has three members and moves to 1, not to 2. So the
+    second need, 5.1, is nearer to 9, the other centre.
+    """
     centres = [
         Centre(mean=np.array([0.0]), size=3),
         Centre(mean=np.array([9.0]), size=1),
     ]
-
-    # After 4 has joined, the first centre is at (3 * 0 + 4) / 4 = 1, which is 4.1 from 5.1; the
-    # second is 3.9 from it. At the middle of 0 and 4 the first centre would be nearer.
     later_needs = np.array([[4], [5.1]])
+
     assert nearest_centres(later_needs, centres) == [0, 1]
 
 

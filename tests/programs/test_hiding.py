@@ -248,19 +248,6 @@ def memory_of_facts(*texts: str) -> FactMemory:
     return FactMemory().apply(inserts)
 
 
-def test_a_fact_that_is_said_again_gets_another_source() -> None:
-    """The source of a fact is the turn in which it was said."""
-    memory = memory_of_facts("has a dog", "likes tea")
-    said_again = Edit("INSERT", speaker="Ada", content="has a dog", sources=("D9:1",))
-
-    memory = memory.apply([said_again])
-
-    assert [(fact.content, fact.sources) for fact in memory.facts] == [
-        ("has a dog", ("D1:1", "D9:1")),
-        ("likes tea", ("D2:1",)),
-    ]
-
-
 IDS_OF_OTHER_FACTS = ["m2", "m3", "m4"]
 EDITS_OF_OTHER_FACTS = st.builds(
     Edit,
@@ -496,62 +483,34 @@ def graph_with_traits() -> GraphMemory:
     return graph.replace(relations=relations, nodes=nodes)
 
 
-def amended_theory(theory: Theory, *amendments: Amendment) -> Theory | None:
-    """Return the theory of the edge r1, from the topic Home to a safe, after amendments."""
+def theory_after_deletion_of_traits(theory: Theory) -> Theory | None:
+    """Return a theory of the edge from the topic Home to a safe, whose user deletes its traits."""
+    deletion = Amendment(
+        number=1,
+        action="delete",
+        entry="r1.traits",
+        kind="trait",
+        old_text="Home, safe, inferred: careful.",
+        sources=(),
+    )
     graph = graph_memory()
     edge = graph.relations["r1"].replace(theory=theory)
     graph = graph.replace(relations={"r1": edge})
-    return reader_of("rgmem").with_edits(graph, Amendments(amendments)).relations["r1"].theory
-
-
-DELETION_OF_TRAITS = Amendment(
-    number=1,
-    action="delete",
-    entry="r1.traits",
-    kind="trait",
-    old_text="Home, safe, inferred: careful.",
-    sources=(),
-)
+    return reader_of("rgmem").with_edits(graph, Amendments([deletion])).relations["r1"].theory
 
 
 def test_deleting_the_traits_of_a_theory_leaves_its_summary() -> None:
     """A theory of RGMem is what a model concludes from facts: a summary, and traits of the user."""
     theory = Theory(sigma="uses a safe", delta="careful")
 
-    assert amended_theory(theory, DELETION_OF_TRAITS) == Theory(sigma="uses a safe", delta="")
-
-
-def test_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
-    """The user sees the theory as an entry, "Home, safe: uses a safe.", without the traits."""
-    theory = Theory(sigma="uses a safe", delta="careful")
-    rewording = Amendment(
-        number=2,
-        action="update",
-        entry="r1",
-        kind="inference",
-        old_text="Home, safe: uses a safe.",
-        sources=(),
-        new_text="Home, safe: sold the safe",
-    )
-
-    new_theory = amended_theory(theory, DELETION_OF_TRAITS, rewording)
-
-    assert new_theory == Theory(sigma="sold the safe", delta="")
-
-
-def test_traits_and_restrictions_are_entries() -> None:
-    """So a user sees them apart from the summary of a theory, and may delete or reword them.
-
-    The edge r1 leads from the topic Home to a safe, and b2 is the topic Travel.
-    """
-    texts = visible_entries("rgmem", graph_with_traits())
-
-    assert texts["r1.traits"] == "Home, safe, inferred: careful."
-    assert texts["b2.restrictions"] == "Travel, restrictions: not in winter."
+    assert theory_after_deletion_of_traits(theory) == Theory(sigma="uses a safe", delta="")
 
 
 def test_traits_can_be_reworded() -> None:
-    """The edge r1 leads from the topic Home to a safe: "uses a safe", inferred: "careful"."""
+    """An edge leads from the topic Home to a safe: "uses a safe", and inferred from it: "careful".
+
+    The traits are an entry of their own, and part of the entry of the whole edge.
+    """
     rewording = Amendment(
         number=1,
         action="update",
@@ -565,7 +524,6 @@ def test_traits_can_be_reworded() -> None:
     texts = visible_entries("rgmem", graph_with_traits(), rewording)
 
     assert texts["r1.traits"] == "Home, safe, inferred: bold."
-    # The entry of the whole edge shows its traits as well.
     assert texts["r1"] == "Home, safe: uses a safe. bold."
 
 
