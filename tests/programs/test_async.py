@@ -46,7 +46,10 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobo
 
 
 def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
-    """The first task that asks a `SingleFlight` for a key computes the value; others wait."""
+    """A `SingleFlight` is a map: the first task that asks for a key computes, and the other waits.
+
+    `run_bridged` runs a plain function in a task of asyncio, and `wait_for` awaits in it.
+    """
     flight: SingleFlight[str, str] = SingleFlight()
     number_of_computations = 0
 
@@ -201,7 +204,10 @@ def test_a_value_that_has_to_make_room_may_ask_the_map_that_drops_it() -> None:
 
 
 def test_gathered_calls_wait_together_in_one_thread() -> None:
-    """In a task, `gather` makes plain functions wait like coroutines: none holds up the others."""
+    """In a task, `gather` makes plain functions wait like coroutines: none holds up the others.
+
+    `run_bridged` runs a plain function in a task of asyncio, and `wait_for` awaits in it.
+    """
     threads: set[int] = set()
 
     async def gather_calls() -> list[int]:
@@ -221,7 +227,10 @@ def test_gathered_calls_wait_together_in_one_thread() -> None:
 
 
 def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have_ended() -> None:
-    """Of three gathered calls, the second fails before the first does, and the third ends last."""
+    """Of three gathered calls, the second fails before the first does, and the third ends last.
+
+    `wait_for` awaits in a plain function, which `run_bridged` runs in a task of asyncio.
+    """
     ended_calls: list[str] = []
 
     async def gather_calls() -> None:
@@ -267,29 +276,29 @@ def test_gathered_calls_are_made_one_after_the_other_within_in_order() -> None:
 
 
 def test_gathered_calls_are_cancelled_with_their_caller() -> None:
-    """All three calls wait for an event that never comes."""
-    begun_calls: list[int] = []
-    ended_calls: list[int] = []
+    """Each of three calls waits for an event that never comes, until its caller is cancelled."""
+    begun_calls: list[str] = []
+    ended_calls: list[str] = []
 
-    def call(number: int) -> None:
-        begun_calls.append(number)
+    def call(name: str) -> None:
+        begun_calls.append(name)
         never = asyncio.Event()
         try:
             wait_for(never.wait())
         finally:
-            ended_calls.append(number)
+            ended_calls.append(name)
 
     async def cancel_caller() -> None:
-        calls = [partial(call, number) for number in range(3)]
-        task = asyncio.create_task(run_bridged(partial(gather, calls)))
+        calls = [partial(call, name) for name in ("first", "second", "third")]
+        caller = asyncio.create_task(run_bridged(partial(gather, calls)))
         while len(begun_calls) < 3:
             await asyncio.sleep(0)
-        task.cancel()
+        caller.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await task
+            await caller
 
     run_within(10, cancel_caller())
-    assert sorted(ended_calls) == [0, 1, 2]
+    assert set(ended_calls) == {"first", "second", "third"}
 
 
 def raise_cancelled() -> str:
@@ -306,7 +315,10 @@ async def run_in_place(function: Callable[[], T], place: str) -> T:
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(place: str) -> None:
-    """The error of one call must not get lost, though nobody has cancelled the caller of gather."""
+    """One of two gathered calls waits for a task that is cancelled. Its error must not get lost.
+
+    Nobody has cancelled the caller of `gather`, and the other call succeeds.
+    """
     ended_calls: list[str] = []
 
     def succeed() -> str:
@@ -323,7 +335,7 @@ def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(plac
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> None:
-    """The call itself was cancelled, though nobody has cancelled its caller."""
+    """The call waits for a task that somebody cancels. Nobody has cancelled the caller."""
 
     def run_calls() -> list[str]:
         return list(run_unordered([raise_cancelled], limit=2))
@@ -333,18 +345,18 @@ def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> Non
 
 
 def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end() -> None:
-    """With a limit of three, the calls 0, 1 and 2 are in flight when call 2 fails."""
+    """Of a hundred calls, three run at a time: the calls 0, 1 and 2 when call 2 fails."""
     ended_calls: list[int] = []
 
     async def run_calls() -> None:
         has_failed = asyncio.Event()
 
         def call(number: int) -> int:
-            # Calls 0, 1 and 2 begin together, and call 2 fails. The others end a little later.
             if number == 2:
                 has_failed.set()
                 raise ValueError("stop")
             wait_for(has_failed.wait())
+            # The calls 0 and 1 end a little later than call 2.
             for _ in range(5):
                 wait_for(asyncio.sleep(0))
             ended_calls.append(number)
@@ -359,7 +371,7 @@ def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end()
 
 
 def test_no_more_calls_are_in_flight_than_the_limit() -> None:
-    """`run_unordered(calls, limit)` gives results as they come. Of 20 calls, 3 run at a time."""
+    """`run_unordered` makes calls at the same time, here three of twenty."""
     in_flight: list[int] = []
     numbers_in_flight: list[int] = []
 
@@ -380,7 +392,7 @@ def test_no_more_calls_are_in_flight_than_the_limit() -> None:
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(place: str) -> None:
-    """Each call sees the value of its caller, and sets another one for itself."""
+    """`NAME` is a context variable. Each call sees its caller's value, and sets another one."""
 
     def call(name: str) -> str:
         name_before_call = NAME.get()
@@ -570,9 +582,9 @@ def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(
 def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memory(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    """Two questions about one history share its memory, which Memory-R2 writes by many calls.
+    """Two questions about one history share its memory, which the model writes by many calls.
 
-    The question that came first writes it. When it is cancelled, the second one takes over.
+    The first question writes the memory, until it is cancelled. Then the second writes it.
     """
     answers = scripted(fact_replies).engine
     program = build("memory-r2", embedder=embedder())
