@@ -267,13 +267,16 @@ def systems_that_wait(gate: Gate) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["class", "async class", "function", "async function"])
+@pytest.mark.parametrize("kind", ["class", "async class", "function", "async function"])
 def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
-    name: str, make_history: MakeHistory
+    kind: str, make_history: MakeHistory
 ) -> None:
-    """The shared pool runs whatever else blocks in programs under asyncio, such as searches."""
+    """A hundred questions wait for a user's system, whose answers wait until a gate is opened.
+
+    Meanwhile other code, such as searches, must get a thread of the pool that all programs share.
+    """
     gate = Gate()
-    program = external_program(systems_that_wait(gate)[name])
+    program = external_program(systems_that_wait(gate)[kind])
     history = make_history(sessions=1)
 
     async def ask_all() -> list[Any]:
@@ -281,9 +284,8 @@ def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
             program.acall(history=history, question=f"Who, {number}?") for number in range(100)
         ]
         answers = asyncio.ensure_future(asyncio.gather(*calls))
-        # By now, all questions wait for the gate.
+        # By then, all questions wait for the gate.
         await asyncio.sleep(0.2)
-        # If they held the threads of the pool, this call would not get one.
         result = await asyncio.wait_for(in_thread(lambda: "done in the pool"), 10)
         assert result == "done in the pool"
         gate.is_open.set()
@@ -296,13 +298,15 @@ def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
 
 
 def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
-    """Every history needs a store of its own, and there are 16 more histories than the limit."""
+    """Every history needs a store of its own, and there are 16 more histories than the limit.
+
+    Each store gets one session, so a store is in writing while its method `add` runs.
+    """
     stores_in_writing: set[int] = set()
     numbers_in_writing: list[int] = []
     limit_was_reached = threading.Event()
 
     class Counting(Lines):
-        # Each store gets one session, so a store is in writing while this runs.
         async def add(self, session: Any) -> None:
             stores_in_writing.add(id(self))
             if len(stores_in_writing) >= MAX_STORES_IN_WRITING:
@@ -372,7 +376,10 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
 
 
 def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHistory) -> None:
-    """So a store may use objects that belong to a loop or a thread, such as connections."""
+    """So a store may use objects that belong to a loop or a thread, such as connections.
+
+    A history of two sessions is asked about once in a thread and once under asyncio.
+    """
     calls: list[str] = []
     loops_and_threads: set[tuple[int, int]] = set()
 
@@ -398,10 +405,10 @@ def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHis
             record("close")
 
     program = external_program(Recording)
-    history = make_history(sessions=2)
+    two_sessions = make_history(sessions=2)
     with dspy.context(lm=language_model()):
-        program(history=history, question="Who?")
-        asyncio.run(program.acall(history=history, question="Where?"))
+        program(history=two_sessions, question="Who?")
+        asyncio.run(program.acall(history=two_sessions, question="Where?"))
     program.method.close()
 
     assert calls == ["__init__", "add", "add", "search", "search", "close"]
@@ -599,10 +606,9 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
             events.append("closed")
 
     async def cancel_question() -> None:
-        program = external_program(SlowToMake)
-        task = asyncio.create_task(program.acall(history=make_history(sessions=1), question="Who?"))
+        question = start_question(external_program(SlowToMake), make_history(sessions=1))
         await wait_in_loop_until(lambda: events == ["begun"])
-        await cancel(task)
+        await cancel(question)
 
     asyncio.run(cancel_question())
     gate.is_open.set()
