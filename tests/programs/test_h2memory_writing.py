@@ -58,6 +58,11 @@ def dialogue(text: str, dialogue_id: str = "D1") -> Session:
 # What the model answers. The keys are the output fields that a prompt asks for.
 
 
+def links_answer(*links: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer which logs are linked, e.g. since one caused the other."""
+    return {"links": list(links)}
+
+
 def situation_answer(text: str, aspects: Any) -> dict[str, Any]:
     """Return the answer which situation some linked logs show, and which aspects of life."""
     return {"found_situation": {"situation": text, "aspects": aspects}}
@@ -105,7 +110,7 @@ def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
 
     memory = write_with_h2memory(
         History(id="ann", items=(logs,)),
-        answers={"links": {"links": [search_caused_purchase]}},
+        answers={"links": links_answer(search_caused_purchase)},
     ).memory
 
     shoes, dentist = memory.situations
@@ -122,7 +127,7 @@ def test_situations_are_numbered_over_all_batches_of_logs(write_with_h2memory: W
 
     memory = write_with_h2memory(
         History(id="ann", items=(first_batch, second_batch)),
-        answers={"links": {"links": []}},
+        answers={"links": links_answer()},
     ).memory
 
     batches = {situation.id: situation.batch for situation in memory.situations}
@@ -140,7 +145,7 @@ def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
 
     result = write_with_h2memory(
         History(id="ann", items=(logs,)),
-        answers={"links": {"links": [search_caused_purchase]}},
+        answers={"links": links_answer(search_caused_purchase)},
     )
 
     [linked_logs] = result.prompt_fields("found_situation", "linked_logs")
