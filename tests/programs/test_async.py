@@ -112,7 +112,7 @@ def test_a_task_and_a_thread_that_need_one_value_compute_it_once(first_caller: s
         # The second asks meanwhile. If it came later, it would still compute nothing.
         await asyncio.sleep(0.02)
         computation.may_end.set()
-        return await asyncio.gather(first, second)
+        return [await first, await second]
 
     values = run_within(20, ask_one_after_the_other())
     assert values == [first_caller, first_caller]
