@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
@@ -150,6 +151,14 @@ def test_the_optimizer_settings_finds_a_better_number(tuned: CompileResult) -> N
     """The answer is recalled as soon as two lines of each session are kept; one is the default."""
     assert tuned.promoted
     assert tuned.program.config["newest"] >= 2
+
+
+def test_a_tuned_number_is_saved_with_the_program(tuned: CompileResult, tmp_path: Path) -> None:
+    tuned.save(tmp_path / "program")
+
+    loaded = mempiler.load(tmp_path / "program", allow_code=True)
+
+    assert loaded.config == tuned.program.config
 
 
 def test_the_export_of_a_tuned_system_sets_the_number_that_was_found(tuned: CompileResult) -> None:

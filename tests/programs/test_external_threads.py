@@ -25,12 +25,14 @@ import dspy
 import mempiler
 import pytest
 from mempiler import History, Session, Turn
-from mempiler.async_bridge import in_thread
+from mempiler.async_bridge import in_thread, run_bridged
 from mempiler.engines.lm import language_model
 from mempiler.programs.external._calls import MAX_FUNCTION_CALLS
 from mempiler.programs.external._stores import (
     MAX_OPEN_STORES,
     MAX_STORES_IN_WRITING,
+    StoreContent,
+    Stores,
 )
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.recording import ExternalError
@@ -763,3 +765,39 @@ def test_stores_are_closed_at_the_end_of_the_process(tmp_path: Path) -> None:
     )
 
     assert process.stdout.splitlines() == ["end of the script", "closed"]
+
+
+class SlowLines(Lines):
+    """A store that takes 0.02 s for each session, and answers with the number of its lines."""
+
+    async def add(self, session: Any) -> None:
+        await asyncio.sleep(0.02)
+        self.lines += session.lines()
+
+    def ask(self, question: str) -> str:
+        return str(len(self.lines))
+
+
+def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_alone(
+    make_history: MakeHistory,
+) -> None:
+    """A task writes a store, when code that blocks its event loop asks about the same history.
+
+    The blocking code cannot wait for the task, and writes a second store instead.
+    """
+    history = make_history(sessions=6, turns=1)
+    stores = Stores(SlowLines, name="slow", folder=None, timeout=60.0)
+
+    def ask_how_many_lines() -> str:
+        return stores.call(StoreContent(history), "ask", "How many?")
+
+    async def ask_three_times() -> list[str]:
+        awaited_question = asyncio.create_task(run_bridged(ask_how_many_lines))
+        # The store is being written now: six sessions take 0.12 s.
+        await asyncio.sleep(0.03)
+        blocking_answer = ask_how_many_lines()
+        awaited_answer = await awaited_question
+        later_answer = await run_bridged(ask_how_many_lines)
+        return [blocking_answer, awaited_answer, later_answer]
+
+    assert asyncio.run(ask_three_times()) == ["6", "6", "6"]

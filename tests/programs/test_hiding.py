@@ -483,27 +483,47 @@ def graph_with_traits() -> GraphMemory:
     return graph.replace(relations=relations, nodes=nodes)
 
 
-def theory_after_deletion_of_traits(theory: Theory) -> Theory | None:
-    """Return a theory of the edge from the topic Home to a safe, whose user deletes its traits."""
-    deletion = Amendment(
-        number=1,
-        action="delete",
-        entry="r1.traits",
-        kind="trait",
-        old_text="Home, safe, inferred: careful.",
-        sources=(),
-    )
+DELETION_OF_TRAITS = Amendment(
+    number=1,
+    action="delete",
+    entry="r1.traits",
+    kind="trait",
+    old_text="Home, safe, inferred: careful.",
+    sources=(),
+)
+
+
+def amended_theory(theory: Theory, *amendments: Amendment) -> Theory | None:
+    """Return a theory of the edge r1, from the topic Home to a safe, after its user amended it."""
     graph = graph_memory()
     edge = graph.relations["r1"].replace(theory=theory)
     graph = graph.replace(relations={"r1": edge})
-    return reader_of("rgmem").with_edits(graph, Amendments([deletion])).relations["r1"].theory
+    return reader_of("rgmem").with_edits(graph, Amendments(amendments)).relations["r1"].theory
 
 
 def test_deleting_the_traits_of_a_theory_leaves_its_summary() -> None:
     """A theory of RGMem is what a model concludes from facts: a summary, and traits of the user."""
     theory = Theory(sigma="uses a safe", delta="careful")
 
-    assert theory_after_deletion_of_traits(theory) == Theory(sigma="uses a safe", delta="")
+    assert amended_theory(theory, DELETION_OF_TRAITS) == Theory(sigma="uses a safe", delta="")
+
+
+def test_the_summary_of_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
+    """The user sees the theory as an entry, "Home, safe: uses a safe.", without the traits."""
+    theory = Theory(sigma="uses a safe", delta="careful")
+    rewording = Amendment(
+        number=2,
+        action="update",
+        entry="r1",
+        kind="inference",
+        old_text="Home, safe: uses a safe.",
+        sources=(),
+        new_text="Home, safe: sold the safe",
+    )
+
+    new_theory = amended_theory(theory, DELETION_OF_TRAITS, rewording)
+
+    assert new_theory == Theory(sigma="sold the safe", delta="")
 
 
 def test_traits_can_be_reworded() -> None:
