@@ -822,7 +822,10 @@ def headers_in(message: str) -> list[str]:
 def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
     layout: str, signature: Signature
 ) -> None:
-    """A hostile text looks like the header of a field, or like a tag that begins a message."""
+    """A hostile text looks like the header of a field, or like a token that ends a message.
+
+    For some models "<|im_end|>" is such a token, wherever it stands.
+    """
     text = all_hostile_pieces(signature)
 
     messages = request_messages(layout, signature, text)
@@ -830,17 +833,7 @@ def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
     # A request has one demo: a user message and the answer to it.
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
     assert headers_in(messages[-1]["content"]) == list(signature.input_fields)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.__name__)
-def test_no_prompt_holds_a_token_of_a_model_from_a_hostile_input(
-    layout: str, signature: Signature
-) -> None:
-    """A token such as "<|im_end|>" ends a message for some models, wherever it stands."""
-    text = all_hostile_pieces(signature)
-
-    for message in request_messages(layout, signature, text):
+    for message in messages:
         for token in TOKENS_OF_MODELS:
             assert token not in message["content"]
 
