@@ -46,7 +46,10 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobo
 
 
 def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
-    """The first task that asks a `SingleFlight` for a key computes the value; others wait."""
+    """A `SingleFlight` is a map: the first task that asks for a key computes, and the other waits.
+
+    `run_bridged` runs a plain function in a task of asyncio, and `wait_for` awaits in it.
+    """
     flight: SingleFlight[str, str] = SingleFlight()
     number_of_computations = 0
 
@@ -65,109 +68,87 @@ def test_two_tasks_of_one_loop_that_need_one_value_compute_it_once() -> None:
     assert number_of_computations == 1
 
 
-@pytest.mark.parametrize(
-    ("first_caller", "second_caller"), [("task", "thread"), ("thread", "task")]
-)
-def test_a_task_and_a_thread_that_need_one_value_compute_it_once(
-    first_caller: str, second_caller: str
-) -> None:
+class HeldComputation:
+    """Computes the name of its caller, "task" or "thread", as soon as the test lets it end."""
+
+    def __init__(self) -> None:
+        self.callers: list[str] = []
+        self.has_begun = threading.Event()
+        self.may_end = threading.Event()
+
+    def compute_in_task(self) -> str:
+        """Wait, while the event loop of the task goes on."""
+        self._begin("task")
+        wait_for(asyncio.to_thread(self.may_end.wait, 10))
+        return "task"
+
+    def compute_in_thread(self) -> str:
+        """Wait, and block the thread meanwhile."""
+        self._begin("thread")
+        self.may_end.wait(10)
+        return "thread"
+
+    def _begin(self, caller: str) -> None:
+        self.callers.append(caller)
+        self.has_begun.set()
+
+
+@pytest.mark.parametrize("first_caller", ["task", "thread"])
+def test_a_task_and_a_thread_that_need_one_value_compute_it_once(first_caller: str) -> None:
     """The first that asks a `SingleFlight` for a key computes the value, and the other waits."""
     flight: SingleFlight[str, str] = SingleFlight()
-    computed_by: list[str] = []
-    has_begun = threading.Event()
-    may_end = threading.Event()
-
-    def compute(caller: str) -> str:
-        computed_by.append(caller)
-        has_begun.set()
-        # A thread may block; a task has to let its event loop go on.
-        if caller == "thread":
-            may_end.wait(10)
-        else:
-            wait_for(asyncio.to_thread(may_end.wait, 10))
-        return f"value of the {caller}"
-
-    def start(caller: str) -> asyncio.Task[str]:
-        ask = partial(flight.get_or_compute, "key", partial(compute, caller))
-        if caller == "task":
-            return asyncio.create_task(run_bridged(ask))
-        return asyncio.create_task(asyncio.to_thread(ask))
+    computation = HeldComputation()
+    ask_in_task = partial(flight.get_or_compute, "key", computation.compute_in_task)
+    ask_in_thread = partial(flight.get_or_compute, "key", computation.compute_in_thread)
 
     async def ask_one_after_the_other() -> list[str]:
-        first = start(first_caller)
-        await asyncio.to_thread(has_begun.wait, 10)
-        second = start(second_caller)
+        callers = [run_bridged(ask_in_task), asyncio.to_thread(ask_in_thread)]
+        if first_caller == "thread":
+            callers.reverse()
+
+        first = asyncio.create_task(callers[0])
+        await asyncio.to_thread(computation.has_begun.wait, 10)
+        second = asyncio.create_task(callers[1])
         # The second asks meanwhile. If it came later, it would still compute nothing.
         await asyncio.sleep(0.02)
-        may_end.set()
-        return await asyncio.gather(first, second)
+        computation.may_end.set()
+        return [await first, await second]
 
     values = run_within(20, ask_one_after_the_other())
-    value_of_first = f"value of the {first_caller}"
-    assert values == [value_of_first, value_of_first]
-    assert computed_by == [first_caller]
-
-
-def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
-    """The first task that asks a `SingleFlight` for a key computes the value; others wait."""
-    flight: SingleFlight[str, str] = SingleFlight()
-    raised_errors: list[ValueError] = []
-
-    def fail() -> str:
-        # The other task asks meanwhile.
-        wait_for(asyncio.sleep(0))
-        error = ValueError("no such city")
-        raised_errors.append(error)
-        raise error
-
-    async def ask_twice() -> list[Any]:
-        ask = partial(flight.get_or_compute, "key", fail)
-        return await asyncio.gather(run_bridged(ask), run_bridged(ask), return_exceptions=True)
-
-    received_errors = run_within(10, ask_twice())
-    [raised_error] = raised_errors
-    assert received_errors == [raised_error, raised_error]
-
-
-def test_a_value_is_computed_again_after_a_failure() -> None:
-    """An error is not kept for later callers, since e.g. a server may work again by then."""
-    flight: SingleFlight[str, str] = SingleFlight()
-
-    def fail() -> str:
-        raise ValueError("no such city")
-
-    with pytest.raises(ValueError, match="no such city"):
-        flight.get_or_compute("key", fail)
-
-    assert flight.get_or_compute("key", lambda: "Lisbon") == "Lisbon"
+    assert values == [first_caller, first_caller]
+    assert computation.callers == [first_caller]
 
 
 def test_if_the_task_that_computes_is_cancelled_another_one_computes() -> None:
-    """Both tasks ask a `SingleFlight` for one key, and the second waits for the first."""
+    """Two tasks ask a `SingleFlight` for one key: the first computes, and the second waits."""
     flight: SingleFlight[str, str] = SingleFlight()
 
-    def compute(name: str) -> str:
-        if name == "first":
-            never = asyncio.Event()
-            wait_for(never.wait())
-        return name
+    def wait_forever() -> str:
+        never = asyncio.Event()
+        wait_for(never.wait())
+        return "value of the first"
 
-    def ask(name: str) -> Any:
-        return run_bridged(partial(flight.get_or_compute, "key", partial(compute, name)))
+    def compute() -> str:
+        return "value of the second"
 
     async def cancel_the_first() -> str:
-        first = asyncio.create_task(ask("first"))
-        second = asyncio.create_task(ask("second"))
+        ask_first = partial(flight.get_or_compute, "key", wait_forever)
+        ask_second = partial(flight.get_or_compute, "key", compute)
+        first = asyncio.create_task(run_bridged(ask_first))
+        second = asyncio.create_task(run_bridged(ask_second))
         # Both ask in the meantime.
         await asyncio.sleep(0)
         first.cancel()
         return await second
 
-    assert run_within(10, cancel_the_first()) == "second"
+    assert run_within(10, cancel_the_first()) == "value of the second"
 
 
 def test_code_that_blocks_the_loop_does_not_wait_for_a_task_of_that_loop() -> None:
-    """A task of the loop computes the value of a key, which blocking code asks for meanwhile."""
+    """A task computes the value of a key, when code that blocks its event loop asks for the key.
+
+    If the blocking code waited for the task, the task could not go on, and both would wait forever.
+    """
     flight: SingleFlight[str, str] = SingleFlight()
 
     def compute_in_task() -> str:
@@ -179,7 +160,6 @@ def test_code_that_blocks_the_loop_does_not_wait_for_a_task_of_that_loop() -> No
         task = asyncio.create_task(run_bridged(ask))
         # The task begins to compute.
         await asyncio.sleep(0)
-        # This call is not bridged. If it waited for the task, both would wait forever.
         blocking_value = flight.get_or_compute("key", lambda: "value of the blocking code")
 
         assert blocking_value == "value of the blocking code"
@@ -189,33 +169,31 @@ def test_code_that_blocks_the_loop_does_not_wait_for_a_task_of_that_loop() -> No
 
 
 class Value:
-    """A value that can have a finalizer: a function that Python calls when the value is gone."""
+    """A value for which Python can call a function when nobody refers to the value any more."""
 
 
-@pytest.mark.parametrize("removal", ["eviction", "drop"])
-def test_the_finalizer_of_a_removed_value_may_ask_the_same_map(removal: str) -> None:
-    """If the map removed values while it holds its lock, such a finalizer would wait forever."""
+def value_that_asks_when_it_goes(flight: SingleFlight[str, Value], answers: list[Any]) -> Value:
+    """Return a value that asks a map for the key "other" when nobody refers to it any more."""
+
+    def ask() -> None:
+        answers.append(flight.peek("other"))
+
+    value = Value()
+    weakref.finalize(value, ask)
+    return value
+
+
+def test_a_value_that_has_to_make_room_may_ask_the_map_that_drops_it() -> None:
+    """If the map destroyed values while it holds its lock, such a value would wait forever."""
     flight: SingleFlight[str, Value] = SingleFlight(capacity=1)
-    values_seen_by_finalizer: list[Value | None] = []
+    answers: list[Value | None] = []
 
-    def finalize() -> None:
-        values_seen_by_finalizer.append(flight.peek("other"))
+    async def replace_value() -> None:
+        flight.get_or_compute("key", lambda: value_that_asks_when_it_goes(flight, answers))
+        flight.get_or_compute("another key", Value)
 
-    def make_value() -> Value:
-        value = Value()
-        weakref.finalize(value, finalize)
-        return value
-
-    async def remove_value() -> None:
-        flight.get_or_compute("key", make_value)
-        if removal == "drop":
-            flight.drop(lambda key: key == "key")
-        else:
-            # The map has room for one value.
-            flight.get_or_compute("other", Value)
-
-    run_within(10, remove_value())
-    assert len(values_seen_by_finalizer) == 1
+    run_within(10, replace_value())
+    assert answers == [None], "the value has asked, and there is no other"
 
 
 # Calls that run at the same time.
@@ -226,7 +204,10 @@ def test_the_finalizer_of_a_removed_value_may_ask_the_same_map(removal: str) -> 
 
 
 def test_gathered_calls_wait_together_in_one_thread() -> None:
-    """In a task, `gather` makes plain functions wait like coroutines: none holds up the others."""
+    """In a task, `gather` makes plain functions wait like coroutines: none holds up the others.
+
+    `run_bridged` runs a plain function in a task of asyncio, and `wait_for` awaits in it.
+    """
     threads: set[int] = set()
 
     async def gather_calls() -> list[int]:
@@ -246,72 +227,78 @@ def test_gathered_calls_wait_together_in_one_thread() -> None:
 
 
 def test_the_first_failure_in_call_order_is_raised_after_all_gathered_calls_have_ended() -> None:
-    """Here the calls 1 and 2 fail, and call 2 fails first."""
-    ended_calls: list[int] = []
+    """Of three gathered calls, the second fails before the first does, and the third ends last.
+
+    `wait_for` awaits in a plain function, which `run_bridged` runs in a task of asyncio.
+    """
+    ended_calls: list[str] = []
 
     async def gather_calls() -> None:
-        has_ended = [asyncio.Event() for _ in range(3)]
+        second_has_failed = asyncio.Event()
+        first_has_failed = asyncio.Event()
 
-        def call(number: int) -> None:
-            # The calls end in the order 2, 1, 0, and the calls 2 and 1 fail.
-            if number < 2:
-                wait_for(has_ended[number + 1].wait())
-            has_ended[number].set()
-            ended_calls.append(number)
-            if number in (1, 2):
-                raise ValueError(f"call {number}")
+        def first() -> None:
+            wait_for(second_has_failed.wait())
+            first_has_failed.set()
+            raise ValueError("first call")
 
-        calls = [partial(call, number) for number in range(3)]
-        await run_bridged(partial(gather, calls))
+        def second() -> None:
+            second_has_failed.set()
+            raise ValueError("second call")
 
-    with pytest.raises(ValueError, match="call 1"):
+        def third() -> None:
+            wait_for(first_has_failed.wait())
+            ended_calls.append("third")
+
+        await run_bridged(partial(gather, [first, second, third]))
+
+    with pytest.raises(ValueError, match="first call"):
         run_within(10, gather_calls())
-    assert ended_calls == [2, 1, 0]
+    assert ended_calls == ["third"]
 
 
 def test_gathered_calls_are_made_one_after_the_other_within_in_order() -> None:
     """Runs that must be repeatable make all calls one after the other, in the block `in_order`."""
     events: list[str] = []
 
-    def call(number: int) -> None:
-        events.append(f"begin {number}")
-        # The first calls wait the longest.
-        for _ in range(3 - number):
-            wait_for(asyncio.sleep(0))
-        events.append(f"end {number}")
+    def call(name: str) -> None:
+        events.append(f"{name} begins")
+        # Without the block, the second call would begin now.
+        wait_for(asyncio.sleep(0))
+        events.append(f"{name} ends")
 
     def gather_in_order() -> None:
         with in_order():
-            gather([partial(call, number) for number in range(3)])
+            gather([partial(call, "first"), partial(call, "second")])
 
     run_within(10, run_bridged(gather_in_order))
-    assert events == ["begin 0", "end 0", "begin 1", "end 1", "begin 2", "end 2"]
+    assert events == ["first begins", "first ends", "second begins", "second ends"]
 
 
 def test_gathered_calls_are_cancelled_with_their_caller() -> None:
-    """All three calls wait for an event that never comes."""
-    begun_calls: list[int] = []
-    ended_calls: list[int] = []
+    """Each of three calls waits for an event that never comes, until its caller is cancelled."""
+    begun_calls: list[str] = []
+    ended_calls: list[str] = []
 
-    def call(number: int) -> None:
-        begun_calls.append(number)
+    def call(name: str) -> None:
+        begun_calls.append(name)
         never = asyncio.Event()
         try:
             wait_for(never.wait())
         finally:
-            ended_calls.append(number)
+            ended_calls.append(name)
 
     async def cancel_caller() -> None:
-        calls = [partial(call, number) for number in range(3)]
-        task = asyncio.create_task(run_bridged(partial(gather, calls)))
+        calls = [partial(call, name) for name in ("first", "second", "third")]
+        caller = asyncio.create_task(run_bridged(partial(gather, calls)))
         while len(begun_calls) < 3:
             await asyncio.sleep(0)
-        task.cancel()
+        caller.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await task
+            await caller
 
     run_within(10, cancel_caller())
-    assert sorted(ended_calls) == [0, 1, 2]
+    assert set(ended_calls) == {"first", "second", "third"}
 
 
 def raise_cancelled() -> str:
@@ -328,7 +315,10 @@ async def run_in_place(function: Callable[[], T], place: str) -> T:
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(place: str) -> None:
-    """The error of one call must not get lost, though nobody has cancelled the caller of gather."""
+    """One of two gathered calls waits for a task that is cancelled. Its error must not get lost.
+
+    Nobody has cancelled the caller of `gather`, and the other call succeeds.
+    """
     ended_calls: list[str] = []
 
     def succeed() -> str:
@@ -345,7 +335,7 @@ def test_gather_raises_that_a_call_was_cancelled_when_the_others_have_ended(plac
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> None:
-    """The call itself was cancelled, though nobody has cancelled its caller."""
+    """The call waits for a task that somebody cancels. Nobody has cancelled the caller."""
 
     def run_calls() -> list[str]:
         return list(run_unordered([raise_cancelled], limit=2))
@@ -355,18 +345,18 @@ def test_unordered_calls_raise_that_one_of_them_was_cancelled(place: str) -> Non
 
 
 def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end() -> None:
-    """With a limit of three, the calls 0, 1 and 2 are in flight when call 2 fails."""
+    """Of a hundred calls, three run at a time: the calls 0, 1 and 2 when call 2 fails."""
     ended_calls: list[int] = []
 
     async def run_calls() -> None:
         has_failed = asyncio.Event()
 
         def call(number: int) -> int:
-            # Calls 0, 1 and 2 begin together, and call 2 fails. The others end a little later.
             if number == 2:
                 has_failed.set()
                 raise ValueError("stop")
             wait_for(has_failed.wait())
+            # The calls 0 and 1 end a little later than call 2.
             for _ in range(5):
                 wait_for(asyncio.sleep(0))
             ended_calls.append(number)
@@ -381,7 +371,7 @@ def test_a_failure_drops_the_calls_that_have_not_begun_and_those_in_flight_end()
 
 
 def test_no_more_calls_are_in_flight_than_the_limit() -> None:
-    """`run_unordered(calls, limit)` gives results as they come. Of 20 calls, 3 run at a time."""
+    """`run_unordered` makes calls at the same time, here three of twenty."""
     in_flight: list[int] = []
     numbers_in_flight: list[int] = []
 
@@ -402,7 +392,7 @@ def test_no_more_calls_are_in_flight_than_the_limit() -> None:
 
 @pytest.mark.parametrize("place", ["task", "thread"])
 def test_context_variables_that_a_call_sets_are_seen_by_no_other_call(place: str) -> None:
-    """Each call sees the value of its caller, and sets another one for itself."""
+    """`NAME` is a context variable. Each call sees its caller's value, and sets another one."""
 
     def call(name: str) -> str:
         name_before_call = NAME.get()
@@ -429,7 +419,7 @@ def answer_lisbon(kind: str, text: str, n: int) -> dict[str, Any]:
 class HoldingEngine(AwaitedEngine):
     """An engine that answers its first call when `release` is set, and all others at once.
 
-    The event `is_holding` is set when the first call is there.
+    Meanwhile, the first call holds its slot. The event `is_holding` is set when the call is there.
     """
 
     def __init__(self, answers: Any) -> None:
@@ -451,35 +441,32 @@ def test_a_model_answers_though_all_threads_wait_for_its_slot(
     """A slot is the right to call a model. Who gets it must not need one of the waiting threads."""
     answers = scripted(answer_lisbon).engine
     engine = HoldingEngine(answers)
-    # All three models share the one slot of this guard.
-    guard = BudgetGuard(in_flight=1)
-    holding_lm = awaited_lm(engine, guard)
-    blocking_lm = MeteredLM("awaited/test", Metering(guard=guard), engine=answers, cache=False)
+    only_slot = BudgetGuard(in_flight=1)
+    holding_lm = awaited_lm(engine, only_slot)
+    blocking_lm = MeteredLM("awaited/test", Metering(guard=only_slot), engine=answers, cache=False)
     first_lm = blocking_lm
     if first_in_queue == "awaited model with a cache":
-        first_lm = awaited_lm(engine, guard, cache=True)
+        first_lm = awaited_lm(engine, only_slot, cache=True)
 
     async def ask_all() -> list[Any]:
         holder = asyncio.create_task(holding_lm.acall("Who holds the slot?"))
         await engine.is_holding.wait()
-
-        first = asyncio.create_task(first_lm.acall("Where was Ann?"))
-        # Now it waits for the slot, or is the first to get a thread.
+        first_to_wait = asyncio.create_task(first_lm.acall("Where was Ann?"))
         await asyncio.sleep(0)
 
         # These take every thread, and wait for the slot in it.
-        others = [
+        waiting_in_threads = [
             asyncio.create_task(in_thread(partial(blocking_lm, f"Where was Bob, {number}?")))
             for number in range(MAX_THREADS)
         ]
         await asyncio.sleep(0)
         engine.release.set()
         # Cancelled calls leave the queue, so that the threads end if this fails.
-        return await asyncio.wait_for(asyncio.gather(holder, first, *others), 10)
+        everybody = asyncio.gather(holder, first_to_wait, *waiting_in_threads)
+        return await asyncio.wait_for(everybody, 10)
 
     replies = run_within(30, ask_all())
-    holder_and_first = 2
-    assert len(replies) == holder_and_first + MAX_THREADS
+    assert len(replies) == 1 + 1 + MAX_THREADS
 
 
 # Programs.
@@ -595,9 +582,9 @@ def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(
 def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memory(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
-    """Two questions about one history share its memory, which Memory-R2 writes by many calls.
+    """Two questions about one history share its memory, which the model writes by many calls.
 
-    The question that came first writes it. When it is cancelled, the second one takes over.
+    The first question writes the memory, until it is cancelled. Then the second writes it.
     """
     answers = scripted(fact_replies).engine
     program = build("memory-r2", embedder=embedder())
@@ -621,29 +608,25 @@ def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memor
     assert answers.calls["reasoning"] == 1
 
 
-@pytest.mark.parametrize("is_metered", [True, False])
+@pytest.mark.parametrize("lm_class", [MeteredLM, dspy.LM])
 def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
-    scripted: Any, make_history: Any, is_metered: bool
+    scripted: Any, make_history: Any, lm_class: Any
 ) -> None:
-    """A model that blocks must not hold up the event loop, so it is not asked in its thread."""
+    """A model that blocks must not hold up the event loop, so it is asked in another thread."""
     model_threads: list[int] = []
-    loop_threads: list[int] = []
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         model_threads.append(threading.get_ident())
         return {"answer": "Lisbon"}
 
-    async def ask() -> Any:
-        loop_threads.append(threading.get_ident())
+    async def ask_and_return_thread() -> int:
         program = build("turn-rag")
-        return await program.acall(history=make_history(sessions=1), question="Where was Ann?")
+        await program.acall(history=make_history(sessions=1), question="Where was Ann?")
+        return threading.get_ident()
 
-    engine = scripted(reply).engine
-    lm_class = MeteredLM if is_metered else dspy.LM
-    lm = lm_class("blocking/test", engine=engine, cache=False)
+    lm = lm_class("blocking/test", engine=scripted(reply).engine, cache=False)
     with dspy.context(lm=lm):
-        prediction = run_within(60, ask())
-    assert prediction.answer == "Lisbon"
+        loop_thread = run_within(60, ask_and_return_thread())
+
     [model_thread] = model_threads
-    [loop_thread] = loop_threads
     assert model_thread != loop_thread

@@ -10,6 +10,7 @@ Also the logs that Mem-PAL shows beside the memory of any baseline.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -43,94 +44,69 @@ def session(
     )
 
 
-HISTORY = History(
-    id="ann-bob",
-    items=(
-        session(
-            1, "I adopted a greyhound.", "Lovely! What is its name?", "Pepper, after the spice."
-        ),
-        session(2, "My sister moved to Oslo.", "Far away.", "She mends violins there."),
-        session(3, "We baked rye bread.", "Was it good?", "Burnt, but the greyhound liked it."),
-    ),
-)
-TURNS_OF_SECOND_SESSION = ["D2:1", "D2:2", "D2:3"]
-TURNS_OF_FIRST_AND_THIRD_SESSION = ["D1:1", "D1:2", "D1:3", "D3:1", "D3:2", "D3:3"]
-ALL_TURNS = ["D1:1", "D1:2", "D1:3", "D2:1", "D2:2", "D2:3", "D3:1", "D3:2", "D3:3"]
-
-
-def recall(name: str, question: str, history: History = HISTORY, **config: Any) -> Context:
-    """Return what a baseline that calls no model recalls."""
+def recall(name: str, history: History, question: str, **config: Any) -> Context:
+    """Return what a baseline that calls no model recalls of a history."""
     program = build(name, **config)
     memory = program.remember(history).memory
     return program.method.reader.recall(memory, Query(text=question))
 
 
-# The last turn, D3:3, fits into this many tokens, and no turn before it does.
-ROOM_FOR_LAST_TURN = {"max_tokens": 22}
+def test_turn_rag_recalls_the_nearest_turns() -> None:
+    """`k` is the number of turns."""
+    family = session(1, "My sister moved to Oslo.", "Far away.", "She mends violins there.")
+    history = History(id="ann", items=(family,))
+
+    context = recall("turn-rag", history, "Who mends violins?", k=1)
+
+    assert [hit.text for hit in context.hits] == ["Ann: She mends violins there."]
+
+
+def test_session_rag_recalls_all_turns_of_the_nearest_sessions() -> None:
+    """`k` is the number of sessions, whose turns come in the order in which they were said."""
+    pets = session(1, "I adopted a greyhound.", "Lovely!")
+    family = session(2, "My sister moved to Oslo.", "Far away.")
+    bread = session(3, "We baked rye bread.", "Did the greyhound like it?")
+    history = History(id="ann", items=(pets, family, bread))
+
+    context = recall("session-rag", history, "What about the greyhound?", k=2)
+
+    assert [hit.id for hit in context.hits] == ["D1:1", "D1:2", "D3:1", "D3:2"]
+
+
+@pytest.mark.parametrize("baseline", ["truncation", "full-context"])
+@pytest.mark.parametrize(
+    ("max_tokens", "turn_ids"),
+    [
+        (22, ["D3:3"]),
+        (1000, ["D3:1", "D3:2", "D3:3"]),
+    ],
+)
+def test_truncation_and_full_context_recall_the_last_turns_that_fit(
+    baseline: str, max_tokens: int, turn_ids: list[str]
+) -> None:
+    """Into 22 tokens the last turn fits, and no other beside it."""
+    bread = session(3, "We baked rye bread.", "Was it good?", "Burnt, but the greyhound liked it.")
+    history = History(id="ann", items=(bread,))
+
+    context = recall(baseline, history, "Anything?", max_tokens=max_tokens)
+
+    assert [hit.id for hit in context.hits] == turn_ids
 
 
 @pytest.mark.parametrize(
-    ("baseline", "config", "question", "turn_ids"),
+    ("baseline", "question"),
     [
-        pytest.param(
-            "session-rag",
-            {"k": 1},
-            "Who mends violins?",
-            TURNS_OF_SECOND_SESSION,
-            id="session-rag recalls the nearest session",
-        ),
-        pytest.param(
-            "session-rag",
-            {"k": 2},
-            "What about the greyhound and its spice?",
-            TURNS_OF_FIRST_AND_THIRD_SESSION,
-            id="session-rag recalls the two nearest sessions",
-        ),
-        pytest.param(
-            "session-rag", {}, "xylophone?", [], id="session-rag recalls no unrelated session"
-        ),
-        pytest.param(
-            "truncation",
-            ROOM_FOR_LAST_TURN,
-            "Who mends violins?",
-            ["D3:3"],
-            id="truncation recalls the last turns that fit",
-        ),
-        pytest.param(
-            "truncation",
-            {},
-            "Who mends violins?",
-            ALL_TURNS,
-            id="truncation recalls all turns if they fit",
-        ),
-        pytest.param(
-            "full-context",
-            ROOM_FOR_LAST_TURN,
-            "Who mends violins?",
-            ["D3:3"],
-            id="full-context recalls the last turns that fit",
-        ),
-        pytest.param(
-            "turn-rag",
-            {"k": 1},
-            "Who mends violins?",
-            ["D2:3"],
-            id="turn-rag recalls the nearest turn",
-        ),
-        pytest.param("no-memory", {}, "Who mends violins?", [], id="no-memory recalls nothing"),
+        pytest.param("no-memory", "Who adopted a greyhound?", id="no-memory"),
+        pytest.param("session-rag", "Xylophone?", id="session-rag, unrelated question"),
     ],
 )
-def test_each_baseline_recalls_its_turns(
-    baseline: str, config: dict[str, Any], question: str, turn_ids: list[str]
-) -> None:
-    """Three sessions have the turns D1:1 to D3:3. The first is about a greyhound called Pepper.
+def test_nothing_is_recalled(baseline: str, question: str) -> None:
+    """The baseline "no-memory" recalls nothing at all, others nothing for an unrelated question."""
+    history = History(id="ann", items=(session(1, "I adopted a greyhound."),))
 
-    The second is about a sister in Oslo, who mends violins, and the third about bread and, again,
-    the greyhound.
-    """
-    context = recall(baseline, question, **config)
+    context = recall(baseline, history, question)
 
-    assert [hit.id for hit in context.hits] == turn_ids
+    assert context.hits == ()
 
 
 def test_two_sessions_with_the_same_id_are_both_recalled() -> None:
@@ -139,7 +115,7 @@ def test_two_sessions_with_the_same_id_are_both_recalled() -> None:
     beer = session(2, "Rye beer.", session_id="S")
     history = History(id="twice", items=(bread, beer))
 
-    context = recall("session-rag", "rye", history)
+    context = recall("session-rag", history, "rye")
 
     assert [hit.id for hit in context.hits] == ["D1:1", "D2:1"]
 
@@ -174,48 +150,31 @@ def test_the_summary_is_rewritten_session_by_session(scripted: Any) -> None:
     assert hit.sources == ("D2:1", "D1:1")
 
 
-def test_the_prompt_of_a_summary_shows_the_summary_so_far_and_the_session(scripted: Any) -> None:
-    """It also has the limit of the summary in words, here 40."""
-    first_session = session(1, "I adopted a greyhound.")
-    second_session = session(2, "My sister moved to Oslo.", time=datetime(2024, 2, 3))
-    history = History(id="ann", items=(first_session, second_session))
-    lm = scripted(summary_script({"summary": "Ann has a dog."}, {"summary": "Ann has a sister."}))
-
-    with dspy.context(lm=lm):
-        build("recursive-summary", max_words=40).remember(history)
-
-    _, second_prompt = lm.engine.prompts[1]
-    assert "Ann has a dog." in second_prompt
-    assert "3 February 2024" in second_prompt
-    assert "[D2:1] Ann: My sister moved to Oslo." in second_prompt
-    assert "40" in second_prompt
+EMPTY_SUMMARY = {"summary": ""}
+NO_SUMMARY = "{{{"
+"""An answer that cannot be read."""
 
 
 @pytest.mark.parametrize(
     ("failed_replies", "message"),
     [
-        # The session is tried three times: as it came, and in two halves. A malformed answer is
-        # asked for once more each time, an empty one is not.
-        pytest.param(["{{{"] * 3 * 2, "summary", id="malformed"),
-        pytest.param([{"summary": ""}] * 3, "after session D2 is empty", id="empty"),
+        # The second session is tried as it came, and in two halves. An answer that cannot be read
+        # is asked for once more each time, an empty one is not.
+        pytest.param([NO_SUMMARY] * 2 * 3, "summary", id="malformed"),
+        pytest.param([EMPTY_SUMMARY] * 3, "after session D2 is empty", id="empty"),
     ],
 )
 def test_a_failed_update_leaves_the_summary_as_it_was_and_is_counted(
     scripted: Any, failed_replies: list[Any], message: str
 ) -> None:
-    """The update fails for the second session, and succeeds for the first and the third.
-
-    The turns of a session that could not be written stay beside the memory as failed items.
-    """
+    """Of three sessions, the second cannot be summed up. Its turns stay as failed items."""
     first_session = session(1, "I adopted a greyhound.")
     second_session = session(2, "My sister moved to Oslo.", "Far away.")
     third_session = session(3, "Bob ate the bread.")
     history = History(id="ann", items=(first_session, second_session, third_session))
-    script = summary_script(
-        {"summary": "Ann has a dog."},
-        *failed_replies,
-        {"summary": "Ann has a dog. Bob eats."},
-    )
+    replies_to_first = [{"summary": "Ann has a dog."}]
+    replies_to_third = [{"summary": "Ann has a dog. Bob eats."}]
+    script = summary_script(*replies_to_first, *failed_replies, *replies_to_third)
 
     with dspy.context(lm=scripted(script)):
         cached_memory = build("recursive-summary").remember(history)
@@ -293,23 +252,16 @@ def logs(number: int, *texts: str) -> Logs:
     return Logs(id=f"L{number}", time=datetime(2024, number, 2), turns=turns)
 
 
-FIRST_LOGS = logs(1, "bought running shoes", "booked a dentist")
-FIRST_DIALOGUE = session(
-    1, "Which running shoes suit me?", "Try the light ones.", speakers=ASSISTANT_SECOND
-)
-SECOND_LOGS = logs(2, "ran around the lake in new shoes", "watched a film")
-SECOND_DIALOGUE = session(2, "My knee hurts after the run.", "Rest it.", speakers=ASSISTANT_SECOND)
-THIRD_LOGS = logs(3, "searched for a knee brace", "set an alarm")
-LOGS_AND_DIALOGUES = History(
-    id="ann",
-    items=(FIRST_LOGS, FIRST_DIALOGUE, SECOND_LOGS, SECOND_DIALOGUE, THIRD_LOGS),
-)
-"""Three sessions; the current one is the third, whose dialogue has not been held yet."""
+L1 = logs(1, "bought running shoes", "booked a dentist")
+D1 = session(1, "Which running shoes suit me?", "Try the light ones.", speakers=ASSISTANT_SECOND)
+L2 = logs(2, "ran around the lake in new shoes", "watched a film")
+D2 = session(2, "My knee hurts after the run.", "Rest it.", speakers=ASSISTANT_SECOND)
+L3 = logs(3, "searched for a knee brace", "set an alarm")
+L1_D1_L2_D2 = History(id="ann", items=(L1, D1, L2, D2))
+"""Two sessions; the current one is the second."""
 
-UNTIL_SECOND_DIALOGUE = History(
-    id="ann", items=(FIRST_LOGS, FIRST_DIALOGUE, SECOND_LOGS, SECOND_DIALOGUE)
-)
-"""The first two sessions; the current one is the second."""
+L1_D1_L2_D2_L3 = History(id="ann", items=(L1, D1, L2, D2, L3))
+"""Three sessions; the current one is the third, whose dialogue has not been held yet."""
 
 
 def running_shoes_script(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -324,89 +276,77 @@ def running_shoes_script(kind: str, text: str, n: int) -> dict[str, Any]:
     return {kind: f"{kind} about running shoes, number {n}."}
 
 
-def build_with_logs(name: str, **config: Any) -> Any:
+def build_with_logs(baseline: str, **config: Any) -> Any:
     """Return a baseline that handles logs as Mem-PAL lets it."""
-    all_config = {"earlier": HANDLING_OF_EARLIER_LOGS[name], **config}
-    return build(f"logs+{name}", embedder=embedder("offline"), **all_config)
+    all_config = {"earlier": HANDLING_OF_EARLIER_LOGS[baseline], **config}
+    return build(f"logs+{baseline}", embedder=embedder("offline"), **all_config)
 
 
 def recall_running_shoes(
-    scripted: Any,
-    program: Any,
-    history: History = LOGS_AND_DIALOGUES,
-    shown_items: tuple[Item, ...] = (),
+    scripted: Any, program: Any, history: History, shown_by_task: tuple[Item, ...] = ()
 ) -> list[Any]:
-    """Write a history and return the hits of a query; the task shows `shown_items` itself."""
+    """Return the hits of a query for running shoes, after a history was written.
+
+    Args:
+        scripted: The fixture that makes a scripted model.
+        program: The baseline.
+        history: What is written.
+        shown_by_task: Items that the prompt of the task shows anyway.
+    """
     with dspy.context(lm=scripted(running_shoes_script)):
         memory = program.remember(history).memory
-        query = Query(text="running shoes", shown_items=shown_items)
+        query = Query(text="running shoes", shown_items=shown_by_task)
         return list(program.method.reader.recall(memory, query).hits)
 
 
-@pytest.mark.parametrize("name", HANDLING_OF_EARLIER_LOGS)
-def test_all_logs_of_the_current_session_come_last(scripted: Any, name: str) -> None:
+@pytest.mark.parametrize("baseline", HANDLING_OF_EARLIER_LOGS)
+def test_all_logs_of_the_current_session_come_last(scripted: Any, baseline: str) -> None:
     """A session is a batch of logs of the user's phone, and then a dialogue with the assistant.
 
-    The history is L1, D1, L2, D2, L3: the current session has the logs L3 and no dialogue yet.
+    The current session has the logs L3:1 and L3:2, and no dialogue yet.
     """
-    hits = recall_running_shoes(scripted, build_with_logs(name), LOGS_AND_DIALOGUES)
+    hits = recall_running_shoes(scripted, build_with_logs(baseline), L1_D1_L2_D2_L3)
 
-    assert [hit.id for hit in hits[-2:]] == ["L3:1", "L3:2"]
-    assert [hit.kind for hit in hits[-2:]] == ["log", "log"]
+    assert [(hit.id, hit.kind) for hit in hits[-2:]] == [("L3:1", "log"), ("L3:2", "log")]
 
 
 def test_logs_are_current_after_their_dialogue_until_there_are_newer_ones(scripted: Any) -> None:
-    """A session is a batch of logs of the user's phone, and then a dialogue with the assistant.
+    """The dialogue D2 has been held after the logs L2:1 and L2:2, and no logs have come since."""
+    hits = recall_running_shoes(scripted, build_with_logs("turn-rag"), L1_D1_L2_D2)
 
-    The history is L1, D1, L2, D2: no logs are newer than L2.
-    """
-    hits = recall_running_shoes(scripted, build_with_logs("turn-rag"), UNTIL_SECOND_DIALOGUE)
-
-    assert [hit.id for hit in hits[-2:]] == ["L2:1", "L2:2"]
-    assert [hit.kind for hit in hits[-2:]] == ["log", "log"]
+    assert [(hit.id, hit.kind) for hit in hits[-2:]] == [("L2:1", "log"), ("L2:2", "log")]
 
 
-@pytest.mark.parametrize("name", HANDLING_OF_EARLIER_LOGS)
-def test_current_logs_that_the_task_shows_itself_are_not_recalled(scripted: Any, name: str) -> None:
-    """Otherwise the prompt would show them twice. The current logs are L3."""
-    hits = recall_running_shoes(scripted, build_with_logs(name), shown_items=(THIRD_LOGS,))
+@pytest.mark.parametrize("baseline", HANDLING_OF_EARLIER_LOGS)
+def test_current_logs_that_the_task_shows_itself_are_not_recalled(
+    scripted: Any, baseline: str
+) -> None:
+    """Otherwise the prompt would show the logs L3:1 and L3:2 twice."""
+    program = build_with_logs(baseline)
+
+    hits = recall_running_shoes(scripted, program, L1_D1_L2_D2_L3, shown_by_task=(L3,))
 
     assert not any(hit.id.startswith("L3:") for hit in hits)
 
 
-def test_logs_that_the_task_shows_after_their_dialogue_are_not_recalled(scripted: Any) -> None:
-    """The history is L1, D1, L2, D2, and the task shows the logs L2 itself."""
-    program = build_with_logs("turn-rag")
-
-    hits = recall_running_shoes(
-        scripted, program, UNTIL_SECOND_DIALOGUE, shown_items=(SECOND_LOGS,)
-    )
-
-    assert not any(hit.id.startswith("L2:") for hit in hits)
-
-
-@pytest.mark.parametrize("name", SEARCHING_BASELINES)
+@pytest.mark.parametrize("baseline", SEARCHING_BASELINES)
 def test_the_nearest_earlier_logs_are_recalled_after_the_dialogues(
-    scripted: Any, name: str
+    scripted: Any, baseline: str
 ) -> None:
-    """The history is L1, D1, L2, D2, L3, where L1, L2 and L3 are logs, each of two entries.
+    """The query is "running shoes", of which the earlier logs L1:1 and L2:1 tell.
 
-    The query is "running shoes", of which the first entries of L1 and of L2 tell.
+    By `k=1`, the nearest of these is recalled. The logs L3:1 and L3:2 are those of the current
+    session, and always recalled.
     """
-    # One log and one part of the dialogues are searched for.
     config: dict[str, Any] = {"k": 1, "inner_k": 1}
-    if name == "memory-bank":
+    if baseline == "memory-bank":
         # In the time that the example spans, all that was said would be forgotten.
         config["inner_forgetting"] = False
 
-    hits = recall_running_shoes(scripted, build_with_logs(name, **config))
+    hits = recall_running_shoes(scripted, build_with_logs(baseline, **config), L1_D1_L2_D2_L3)
 
-    # The last two are the current logs, and the one before them is the nearest earlier log.
-    hit_ids = [hit.id for hit in hits]
-    dialogue_ids = hit_ids[:-3]
-    earlier_log_id = hit_ids[-3]
-    logs_about_running_shoes = ("L1:1", "L2:1")
-    assert earlier_log_id in logs_about_running_shoes
+    *dialogue_ids, earlier_log_id, _, _ = [hit.id for hit in hits]
+    assert earlier_log_id in ("L1:1", "L2:1")
     assert dialogue_ids
     assert not any(hit_id.startswith("L") for hit_id in dialogue_ids)
 
@@ -432,45 +372,27 @@ def test_logs_have_a_summary_beside_that_of_the_dialogues(scripted: Any) -> None
     assert set(summary_of_logs.sources) == {"L1:1", "L2:1"}
 
 
-def test_the_prompt_of_a_summary_of_logs_shows_the_summary_so_far_and_no_dialogue(
-    scripted: Any,
-) -> None:
-    """The scripted model numbers the summaries that it writes."""
-    lm = scripted(running_shoes_script)
-
-    with dspy.context(lm=lm):
-        build_with_logs("recursive-summary").remember(LOGS_AND_DIALOGUES)
-
-    prompts = [text for kind, text in lm.engine.prompts if kind == "log_summary"]
-    assert "log_summary about running shoes, number 1." in prompts[1]
-    for prompt in prompts:
-        # The turns of dialogues are D1:1, D1:2 and so on.
-        assert "[D" not in prompt
-
-
 def test_an_empty_summary_of_logs_leaves_the_one_before_it_and_is_counted(scripted: Any) -> None:
-    """The model sums up the logs L1 and L3, and gives an empty summary for L2.
-
-    These are tried as they came and in two halves.
-    """
+    """The model sums up the logs L1 and L3, and gives an empty summary for L2."""
+    empty = {"log_summary": ""}
     script = summary_script(
         {"log_summary": "Ann runs."},
-        {"log_summary": ""},
-        {"log_summary": ""},
-        {"log_summary": ""},
+        # L2 is tried as it came, and in two halves.
+        empty,
+        empty,
+        empty,
         {"log_summary": "Ann runs. Ann has a bad knee."},
     )
     program = build("logs+no-memory", earlier="summary")
 
     with dspy.context(lm=scripted(script)):
-        cached_memory = program.remember(LOGS_AND_DIALOGUES)
+        cached_memory = program.remember(L1_D1_L2_D2_L3)
 
     memory = cached_memory.memory
     assert memory.log_summary.summary == "Ann runs. Ann has a bad knee."
     assert failed_turn_ids(memory) == ["L2:1", "L2:2"]
     places_of_failures = [failure.where for failure in failures_of(cached_memory)]
     assert places_of_failures == ["update_logs", "update_logs", "update_logs"]
-    assert [entry.id for entry in memory.current] == ["L3:1", "L3:2"]
 
 
 # MemoryBank.
@@ -485,31 +407,38 @@ def days_after_start(days: float) -> datetime:
     return START + timedelta(days=days)
 
 
-@pytest.mark.parametrize("last_recall", [START, START.replace(tzinfo=UTC)], ids=["naive", "UTC"])
 @pytest.mark.parametrize(
-    ("days", "recalls", "retention"),
+    ("days", "recalls", "exponent"),
     [
-        # R = exp(-t / (5 S)), t days after the last recall of a piece with S recalls. The five in
-        # the formula is the setting `days`.
-        pytest.param(0, 1, 1.0, id="exp(0)"),
-        pytest.param(5, 1, 0.367879, id="exp(-1)"),
-        pytest.param(5, 2, 0.606531, id="exp(-1/2)"),
-        pytest.param(10, 2, 0.367879, id="exp(-1) after two recalls"),
-        pytest.param(30, 1, 0.002479, id="exp(-6)"),
+        (0, 1, 0),
+        (5, 1, -1),
+        (5, 2, -1 / 2),
+        (10, 2, -1),
+        (30, 1, -6),
     ],
 )
-def test_the_forgetting_curve_is_as_computed_by_hand(
-    days: int, recalls: int, retention: float, last_recall: datetime
+def test_the_retention_of_a_piece_falls_exponentially(
+    days: int, recalls: int, exponent: float
 ) -> None:
-    """MemoryBank forgets a piece with time, the later the more often it was recalled.
+    """The retention says how much is still remembered of a piece of a MemoryBank, from 0 to 1.
 
-    The retention says how much is still remembered of a piece, from 0 to 1.
+    The days since the last recall count the less the more recalls there were. After five days and
+    one recall, the setting `days=5.0` gives exp(-1).
     """
-    strength = Strength(recalls=recalls, last=last_recall)
+    strength = Strength(recalls=recalls, last=START)
 
-    computed_retention = strength.retention(now=days_after_start(days), days=5.0)
+    retention = strength.retention(now=days_after_start(days), days=5.0)
 
-    assert computed_retention == pytest.approx(retention, abs=1e-6)
+    assert retention == pytest.approx(math.exp(exponent))
+
+
+def test_the_last_recall_of_a_piece_may_have_a_time_zone() -> None:
+    """Python does not subtract a time with a zone from a time without one."""
+    strength = Strength(recalls=1, last=START.replace(tzinfo=UTC))
+
+    retention = strength.retention(now=days_after_start(5), days=5.0)
+
+    assert retention == pytest.approx(math.exp(-1))
 
 
 FIRST_WORDS_ON_PEPPER = session(
@@ -552,7 +481,7 @@ def name_and_number(kind: str, text: str, n: int) -> dict[str, str]:
     return {kind: f"{kind} {n}"}
 
 
-def write_bank(scripted: Any, history: History = PEPPER, **config: Any) -> WrittenBank:
+def write_bank(scripted: Any, history: History, **config: Any) -> WrittenBank:
     """Write a history under MemoryBank; the model answers by `name_and_number`."""
     program = build("memory-bank", embedder=embedder("offline"), **config)
     lm = scripted(name_and_number)
@@ -561,28 +490,33 @@ def write_bank(scripted: Any, history: History = PEPPER, **config: Any) -> Writt
     return WrittenBank(program.method.reader, memory, lm.engine)
 
 
-def test_memory_bank_stores_turns_and_digests_and_two_overall_accounts(scripted: Any) -> None:
-    """For each session the model notes its events, the digest, and what it shows of the user.
+def test_memory_bank_stores_the_turns_of_a_session_and_a_digest_of_them(scripted: Any) -> None:
+    """A digest says what happened in a session; the scripted model numbers its answers."""
+    history = History(id="ann", items=(session(1, "My greyhound limps.", "See a vet."),))
 
-    At the end of the history it writes one account of all events, and one portrait of the user from
-    all notes. Here are three sessions, and the scripted model numbers its answers.
-    """
-    bank = write_bank(scripted)
+    memory = write_bank(scripted, history).memory
 
-    assert [piece.id for piece in bank.memory.pieces][:3] == ["D1:1", "D1:2", "digest-1"]
-    assert bank.engine.calls == {
-        "event_digest": 3,
-        "personality_note": 3,
-        "overall_events": 1,
-        "user_portrait": 1,
+    texts = {piece.id: piece.text for piece in memory.pieces}
+    assert texts == {
+        "D1:1": "Ann: My greyhound limps.",
+        "D1:2": "Bob: See a vet.",
+        "digest-1": "event_digest 1",
     }
+
+
+def test_memory_bank_recalls_what_happened_in_all_sessions_and_a_portrait_of_the_user(
+    scripted: Any,
+) -> None:
+    """A model writes one account of both at the end of the history, from notes on all sessions."""
+    history = History(id="ann", items=(session(1, "My greyhound limps."), session(2, "I bake.")))
+
+    bank = write_bank(scripted, history)
+
     context = bank.reader.recall(bank.memory, Query(text="Pepper"))
     assert context.notes == {
         "what happened": "overall_events 1",
         "the user": "user_portrait 1",
     }
-    [overall_prompt] = [text for kind, text in bank.engine.prompts if kind == "overall_events"]
-    assert "(1 January 2024, Monday) event_digest" in overall_prompt
 
 
 def test_a_turn_that_the_user_speaks_of_again_is_strengthened(scripted: Any) -> None:
@@ -644,20 +578,20 @@ def test_turns_of_an_assistant_recall_nothing(scripted: Any, assistant: str) -> 
 def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
     """MemoryBank keeps pieces, turns and digests of sessions, which it forgets with time.
 
-    The last of the three sessions is on day 4.
+    The last of the three sessions in `PEPPER` is on day 4.
     """
-    bank = write_bank(scripted, k=20)
-    soon = format_time(days_after_start(4))
-    late = format_time(days_after_start(400))
+    bank = write_bank(scripted, PEPPER, k=20)
+    day_4 = format_time(days_after_start(4))
+    day_400 = format_time(days_after_start(400))
 
-    soon_context = bank.reader.recall(bank.memory, Query(text="greyhound", date=soon))
-    late_context = bank.reader.recall(bank.memory, Query(text="greyhound", date=late))
+    early_context = bank.reader.recall(bank.memory, Query(text="greyhound", date=day_4))
+    late_context = bank.reader.recall(bank.memory, Query(text="greyhound", date=day_400))
 
-    assert len(soon_context.hits) > 0
+    assert len(early_context.hits) > 0
     assert late_context.hits == ()
     assert late_context.counts["forgotten"] == len(bank.memory.pieces)
-    # The overall accounts are not forgotten.
-    assert late_context.notes == soon_context.notes
+    # The accounts of all sessions are not forgotten.
+    assert late_context.notes == early_context.notes
 
 
 # ConditionMem.
@@ -666,43 +600,46 @@ def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> Non
 # condition under which it matters.
 
 
-def records_script(kind: str, text: str, n: int) -> dict[str, Any]:
-    """Give the records of the session of `PEPPER` that a prompt shows."""
-    if "Pepper limps" in text:
-        greyhound = {
-            "turn_id": "[D1:1]",
-            "condition": "a limping dog",
-            "content": "has a greyhound, Pepper",
-        }
-        record_of_unknown_turn = {"turn_id": "D7:7", "content": "wants a vet"}
-        record_without_content = {"content": " "}
-        return {"records": [greyhound, record_of_unknown_turn, record_without_content]}
-    if "rye" in text:
-        return {"records": [{"turn_id": "D3:1", "content": "bakes rye bread"}]}
-    greyhound_again = {
-        "turn_id": "D2:1",
+def write_records(scripted: Any, sessions: list[Session], *records: dict[str, str]) -> Any:
+    """Return the records that ConditionMem stores if the model answers with these every time."""
+    history = History(id="ann", items=tuple(sessions))
+    program = build("condition-mem", embedder=embedder("offline"))
+    with dspy.context(lm=scripted(lambda *_prompt: {"records": list(records)})):
+        return program.remember(history).memory.records
+
+
+def test_a_record_of_condition_mem_has_its_condition_and_its_turn(scripted: Any) -> None:
+    """A record is something to know of the user, with the condition under which it matters."""
+    greyhound = {
+        "turn_id": "[D1:1]",
         "condition": "a limping dog",
         "content": "has a greyhound, Pepper",
     }
-    return {"records": [greyhound_again]}
+
+    [record] = write_records(scripted, [session(1, "Pepper limps.", "See a vet.")], greyhound)
+
+    assert record.text == "has a greyhound, Pepper (when: a limping dog)"
+    assert record.sources == ("D1:1",)
 
 
-def test_records_of_condition_mem_have_their_condition_and_their_turns(scripted: Any) -> None:
-    """A record is something to know of the user, with the condition under which it matters.
+def test_a_record_of_an_unknown_turn_rests_on_its_whole_session(scripted: Any) -> None:
+    """A model may name a turn that does not exist, such as D7:7."""
+    vet = {"turn_id": "D7:7", "content": "wants a vet"}
 
-    The scripted model gives three records of the first session: one of the turn D1:1, one of a turn
-    that does not exist, and one without content. The first is repeated for the second session.
-    """
-    program = build("condition-mem", embedder=embedder("offline"))
+    [record] = write_records(scripted, [session(1, "Pepper limps.", "See a vet.")], vet)
 
-    with dspy.context(lm=scripted(records_script)):
-        memory = program.remember(PEPPER).memory
+    assert record.sources == ("D1:1", "D1:2")
 
-    # The record of an unknown turn rests on its whole session.
-    assert [(record.id, record.text, record.sources) for record in memory.records] == [
-        ("r1", "has a greyhound, Pepper (when: a limping dog)", ("D1:1",)),
-        ("r2", "wants a vet", ("D1:1", "D1:2")),
-        ("r3", "bakes rye bread", ("D3:1",)),
-    ]
-    context = program.method.reader.recall(memory, Query(text="greyhound Pepper"))
-    assert context.hits[0].id == "r1"
+
+def test_a_record_without_content_or_with_that_of_an_earlier_one_is_left_out(
+    scripted: Any,
+) -> None:
+    """The model finds the same records in both sessions."""
+    greyhound = {"turn_id": "D1:1", "content": "has a greyhound"}
+    empty = {"content": " "}
+    sessions = [session(1, "Pepper limps."), session(2, "Pepper limps again.")]
+
+    [record] = write_records(scripted, sessions, greyhound, empty)
+
+    assert record.text == "has a greyhound"
+    assert record.sources == ("D1:1",)

@@ -13,8 +13,6 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import UserError, build
-from mempiler.engines.embedders import embedder
-from mempiler.programs.adapter import adapter
 from mempiler.signatures import h2memory, pal
 from mempiler.signatures.chinese import action_meaning, in_language
 from mempiler.signatures.pal import ASSISTANT_ACTIONS
@@ -64,26 +62,6 @@ def test_a_kind_of_reply_is_explained_in_the_language_of_the_prompt(action: str)
     """A task of PAL-Bench asks for a reply of a certain kind, such as "solution proposal"."""
     assert has_chinese(action_meaning(action, "Chinese"))
     assert action_meaning(action, "English") == ASSISTANT_ACTIONS[action]
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_chinese"),
-    [
-        pytest.param({"language": "Chinese", "task.language": "Chinese"}, True, id="Chinese"),
-        pytest.param({}, False, id="English by default"),
-    ],
-)
-def test_a_program_asks_all_its_prompts_in_the_language_of_its_settings(
-    settings: dict[str, Any], is_chinese: bool
-) -> None:
-    """`language` is the setting of the method, and `task.language` the setting of the task."""
-    program = build("h2memory", task="dialogue-reply", embedder=embedder(), **settings)
-
-    predictors = program.all_predictors()
-    assert predictors
-    for path, predictor in predictors.items():
-        system_message = adapter().format_system_message(predictor.signature)
-        assert has_chinese(system_message) is is_chinese, path
 
 
 def test_a_task_whose_prompt_is_english_alone_refuses_chinese() -> None:

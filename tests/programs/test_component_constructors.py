@@ -49,11 +49,6 @@ class ListOfTexts(NotebookWriter):
         super().__init__()
 
 
-class SequenceOfNumbers(NotebookWriter):
-    def __init__(self, words: Sequence[float]) -> None:
-        super().__init__()
-
-
 class NumbersByName(NotebookWriter):
     def __init__(self, words: dict[str, int]) -> None:
         super().__init__()
@@ -101,7 +96,6 @@ class NumberBesideUnknownType(NotebookWriter):
     [
         OptionalNumber(),
         ListOfTexts(["a"]),
-        SequenceOfNumbers([0.5]),
         NumbersByName({"a": 1}),
         Choice("few"),
         Folder(Path()),
@@ -159,15 +153,6 @@ class HoldsItsArgument(NotebookWriter):
 def test_a_component_with_settings_and_objects_is_accepted(component: Any) -> None:
     """Objects such as embedders are given to a program anew when it is loaded."""
     component.check_settings()
-
-
-def test_an_entry_reader_needs_settings_that_hold_all_its_arguments() -> None:
-    """An entry reader takes k and min_score, which these settings do not have."""
-    reader = EntryReader(min_score=0.5, settings=LengthSettings())
-    with pytest.raises(
-        UserError, match=r"^EntryReader: the constructor takes k, which no settings hold"
-    ):
-        reader.check_settings()
 
 
 class ForgetsItsSettings(NotebookWriter):

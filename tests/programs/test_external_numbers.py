@@ -17,18 +17,19 @@ import pytest
 from mempiler import History, UserError, build
 from mempiler.engines.lm import language_model
 from mempiler.optimizers import SettingsSearch
-from mempiler.programs.external.export import export_system
 from mempiler.programs.external.numbers import RESERVED_NAMES
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tunable import tunable_settings
 from mempiler.records import Session, Turn
+from mempiler.runs.compile_result import CompileResult
 from mempiler.runs.external import isolate_stores
 
 MakeHistory = Callable[..., History]
 """The fixture `make_history`: `make_history(3)` has sessions D1 to D3 of six turns each."""
 
 NEWEST = {"default": 1, "low": 1, "high": 4}
+"""The declaration of a number: its default, and the least and the largest value."""
 
 
 class NewestLines:
@@ -74,14 +75,17 @@ def test_a_number_is_a_setting_of_the_program(make_history: MakeHistory) -> None
 
 
 def test_each_value_of_a_number_has_a_store_of_its_own(make_history: MakeHistory) -> None:
-    """Copies with other values share the folder and the memories of the program."""
+    """The store keeps the `newest` lines of each session, by default one, and recalls them all.
+
+    Copies of a program with other numbers share its folder.
+    """
     history = make_history(1)
-    start = build_system(NewestLines)
-    changed = start.with_settings({"newest": 4})
+    program = build_system(NewestLines)
+    copy_with_four = program.with_settings({"newest": 4})
 
-    counts = [count_recalled(program, history) for program in (start, changed, start)]
-
-    assert counts == [1, 4, 1]
+    assert count_recalled(program, history) == 1
+    assert count_recalled(copy_with_four, history) == 4
+    assert count_recalled(program, history) == 1
 
 
 def test_a_store_in_a_process_of_its_own_is_given_its_numbers(make_history: MakeHistory) -> None:
@@ -103,12 +107,13 @@ def test_other_settings_of_a_system_cannot_be_changed_later() -> None:
 
 
 def test_k_and_the_numbers_can_be_tuned() -> None:
-    """Another number writes the stores anew; another `k` does not."""
+    """An optimizer has to write the stores anew for another number, but not for another `k`."""
     tunable = tunable_settings(build_system(NewestLines).method)
 
     assert list(tunable) == ["k", "newest"]
-    assert (tunable["newest"].values.low, tunable["newest"].values.high) == (1, 4)
     assert tunable["newest"].is_whole
+    assert tunable["newest"].values.low == 1
+    assert tunable["newest"].values.high == 4
     assert tunable["newest"].is_of_writer
     assert not tunable["k"].is_of_writer
 
@@ -126,9 +131,10 @@ def question(number: int) -> dspy.Example:
     )
 
 
-def test_the_optimizer_settings_finds_a_better_number(tmp_path: Path) -> None:
-    """The answer is recalled as soon as two lines of each session are kept."""
-    result = mempiler.compile(
+@pytest.fixture(scope="module")
+def tuned() -> CompileResult:
+    """A compile that tunes the number `newest`; two lines of each session hold the answer."""
+    return mempiler.compile(
         NewestLines,
         trainset=[question(number) for number in range(4)],
         valset=[question(number) for number in range(4, 10)],
@@ -140,28 +146,28 @@ def test_the_optimizer_settings_finds_a_better_number(tmp_path: Path) -> None:
         progress=False,
     )
 
-    assert result.promoted
-    assert result.program.config["newest"] >= 2
-    result.save(tmp_path / "program")
+
+def test_the_optimizer_settings_finds_a_better_number(tuned: CompileResult) -> None:
+    """The answer is recalled as soon as two lines of each session are kept; one is the default."""
+    assert tuned.promoted
+    assert tuned.program.config["newest"] >= 2
+
+
+def test_a_tuned_number_is_saved_with_the_program(tuned: CompileResult, tmp_path: Path) -> None:
+    tuned.save(tmp_path / "program")
+
     loaded = mempiler.load(tmp_path / "program", allow_code=True)
-    assert loaded.config == result.program.config
+
+    assert loaded.config == tuned.program.config
+
+
+def test_the_export_of_a_tuned_system_sets_the_number_that_was_found(tuned: CompileResult) -> None:
+    """An export is Python code that makes the store."""
     variables: dict[str, Any] = {}
-    exec(result.export(), variables)
-    assert variables["store"].newest == result.program.config["newest"]
 
+    exec(tuned.export(), variables)
 
-# Exports.
-
-
-def test_declared_code_of_an_export_may_name_numbers() -> None:
-    """An export is code that sets up the system with the values that an optimizer has found."""
-
-    class Exporting(NewestLines):
-        EXPORT = "memory = configure(newest=$newest)"
-
-    program = build_system(Exporting, newest=4)
-
-    assert export_system(program) == "memory = configure(newest=4)\n"
+    assert variables["store"].newest == tuned.program.config["newest"]
 
 
 # What is refused.
@@ -211,18 +217,3 @@ def test_a_value_of_another_kind_is_refused() -> None:
     """The number `newest` is declared as a whole number."""
     with pytest.raises(UserError, match=r"newest = 2\.5: .*whole|newest = 2\.5: .*integer"):
         build_system(NewestLines, newest=2.5)
-
-
-def test_a_parameter_called_numbers_that_has_a_default_is_left_alone(
-    make_history: MakeHistory,
-) -> None:
-    """A store that was written before there were numbers may use the name for something else."""
-
-    class Old(NewestLines):
-        NUMBERS: ClassVar = None
-
-        def __init__(self, numbers: Any = None) -> None:
-            assert numbers is None
-            super().__init__({"newest": 2})
-
-    assert count_recalled(build_system(Old), make_history(1)) == 2

@@ -45,13 +45,13 @@ def build_system(target: Any, name: str = "mine:Store") -> MemoryProgram:
 
 
 def set_text(program: MemoryProgram, text_name: str, text: str) -> None:
-    """Change a text as an optimizer does."""
+    """Change a text as an optimizer does: a text is the instructions of a predictor."""
     predictor: Any = program.all_predictors()[f"method.writer.texts.{text_name}"]
     predictor.signature = predictor.signature.with_instructions(text)
 
 
 def write(program: MemoryProgram, history: History) -> tuple[WriteCall, ...]:
-    """Write the store of a history, and return the calls that an optimizer learns from."""
+    """Write the store of a history, and return its model calls as an optimizer gets them."""
     with dspy.context(lm=language_model("offline")):
         return program.remember(history).write_calls
 
@@ -88,6 +88,7 @@ def test_a_changed_text_writes_the_store_anew(make_history: MakeHistory) -> None
     write(program, make_history(1))
     set_text(program, "rules", "Keep dates.")
     write(program, make_history(1))
+    # The same history with the same rules needs no further store.
     write(program, make_history(1))
 
     assert rules_of_stores == ["Keep names.", "Keep dates."]
@@ -113,20 +114,19 @@ def test_each_candidate_is_searched_in_its_own_store(make_history: MakeHistory) 
     assert recalled_texts == ["Keep names.", "Keep dates.", "Keep names."]
 
 
-def test_a_function_that_makes_stores_may_have_texts(
-    make_history: MakeHistory, tmp_path: Path
-) -> None:
-    """A store may be made by a function, which is given a folder and the texts."""
-    made_with: list[tuple[bool, str]] = []
+def test_a_function_that_makes_stores_may_have_texts(make_history: MakeHistory) -> None:
+    """The function is given a folder for the store, and the texts."""
+    rules_of_stores: list[str] = []
 
     def make(folder: Path, texts: dict[str, str]) -> Lines:
-        made_with.append((folder.is_dir(), texts["rules"]))
+        assert folder.is_dir()
+        rules_of_stores.append(texts["rules"])
         return Lines(texts)
 
     make.TEXTS = {"rules": "Keep names."}  # pyright: ignore[reportFunctionMemberAccess]
     write(build_system(make), make_history(1))
 
-    assert made_with == [(True, "Keep names.")]
+    assert rules_of_stores == ["Keep names."]
 
 
 def test_a_parameter_called_texts_that_has_a_default_is_left_alone(
@@ -178,22 +178,25 @@ class Asking(Lines):
         dspy.settings.lm("\n".join([self.texts["rules"], *session.lines()]))
 
 
-def test_model_calls_are_calls_of_the_text_with_the_turns_that_were_added(
-    make_history: MakeHistory,
-) -> None:
+def test_model_calls_of_a_store_are_calls_of_its_text(make_history: MakeHistory) -> None:
     """An optimizer of a text learns from the model calls that a store has made with it.
 
     This store sends its rules, "Keep names.", and the lines of each session to the model.
     """
-    history = make_history(sessions=2, turns=2)
+    first_session, second_session = make_history(sessions=2, turns=2).items
 
-    calls = write(build_system(Asking), history)
+    first_call, second_call = write(build_system(Asking), make_history(sessions=2, turns=2))
 
-    assert [call.predictor for call in calls] == ["texts.rules", "texts.rules"]
-    assert [call.inputs["added_turns"] for call in calls] == [["D1:1", "D1:2"], ["D2:1", "D2:2"]]
-    for call, item in zip(calls, history.items, strict=True):
-        assert call.inputs["prompt"] == "\n".join(["user: Keep names.", *item.lines()])
-        assert call.prediction.completion
+    assert first_call.predictor == "texts.rules"
+    assert first_call.inputs["added_turns"] == ["D1:1", "D1:2"]
+    first_message = "\n".join(["Keep names.", *first_session.lines()])
+    assert first_call.inputs["prompt"] == f"user: {first_message}"
+    assert first_call.prediction.completion
+
+    assert second_call.predictor == "texts.rules"
+    assert second_call.inputs["added_turns"] == ["D2:1", "D2:2"]
+    second_message = "\n".join(["Keep names.", *second_session.lines()])
+    assert second_call.inputs["prompt"] == f"user: {second_message}"
 
 
 def test_a_text_gets_the_calls_that_hold_it(make_history: MakeHistory) -> None:

@@ -207,29 +207,11 @@ def test_stores_of_many_histories_share_a_bounded_number_of_threads(
 
     assert evaluation.n == count
     assert evaluation.failures == 0
-    # Threads of stores that were closed just now, and are about to end.
+    # Threads of stores that were closed just now may not have ended yet.
     ending_threads = 32
     most_threads = MAX_STORES_IN_WRITING + MAX_OPEN_STORES + ending_threads
-    # Otherwise a thread for each question would pass, too.
-    assert most_threads < count
+    assert most_threads < count, "with a thread for each history, the test would fail"
     assert 0 < counter.largest_count <= most_threads
-
-
-@pytest.mark.parametrize("count", [128, pytest.param(512, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-def test_all_questions_about_one_history_are_answered_in_one_thread(
-    is_async: bool, count: int, make_history: MakeHistory
-) -> None:
-    """They share one store, and a store runs in one thread."""
-    counter = ThreadCounter()
-    examples = questions_about(make_history(sessions=1), count=count)
-
-    store_class = store_class_that_counts_threads(counter, is_async)
-    evaluation = evaluate_at_once(store_class, examples)
-
-    assert evaluation.n == count
-    assert evaluation.failures == 0
-    assert counter.largest_count == 1
 
 
 @pytest.mark.parametrize("count", [128, pytest.param(512, marks=pytest.mark.slow)])
@@ -287,13 +269,16 @@ def systems_that_wait(gate: Gate) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["class", "async class", "function", "async function"])
+@pytest.mark.parametrize("kind", ["class", "async class", "function", "async function"])
 def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
-    name: str, make_history: MakeHistory
+    kind: str, make_history: MakeHistory
 ) -> None:
-    """The shared pool runs whatever else blocks in programs under asyncio, such as searches."""
+    """A hundred questions wait for a user's system, whose answers wait until a gate is opened.
+
+    Meanwhile other code, such as searches, must get a thread of the pool that all programs share.
+    """
     gate = Gate()
-    program = external_program(systems_that_wait(gate)[name])
+    program = external_program(systems_that_wait(gate)[kind])
     history = make_history(sessions=1)
 
     async def ask_all() -> list[Any]:
@@ -301,9 +286,8 @@ def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
             program.acall(history=history, question=f"Who, {number}?") for number in range(100)
         ]
         answers = asyncio.ensure_future(asyncio.gather(*calls))
-        # By now, all questions wait for the gate.
+        # By then, all questions wait for the gate.
         await asyncio.sleep(0.2)
-        # If they held the threads of the pool, this call would not get one.
         result = await asyncio.wait_for(in_thread(lambda: "done in the pool"), 10)
         assert result == "done in the pool"
         gate.is_open.set()
@@ -316,13 +300,15 @@ def test_questions_that_wait_for_a_system_hold_no_thread_of_the_shared_pool(
 
 
 def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
-    """Every history needs a store of its own, and there are 16 more histories than the limit."""
+    """Every history needs a store of its own, and there are 16 more histories than the limit.
+
+    Each store gets one session, so a store is in writing while its method `add` runs.
+    """
     stores_in_writing: set[int] = set()
     numbers_in_writing: list[int] = []
     limit_was_reached = threading.Event()
 
     class Counting(Lines):
-        # Each store gets one session, so a store is in writing while this runs.
         async def add(self, session: Any) -> None:
             stores_in_writing.add(id(self))
             if len(stores_in_writing) >= MAX_STORES_IN_WRITING:
@@ -342,6 +328,23 @@ def test_no_more_stores_are_written_at_a_time_than_the_limit() -> None:
     assert max(numbers_in_writing) == MAX_STORES_IN_WRITING
 
 
+def store_class_written_when_open(gate: Gate, stores_in_writing: list[int]) -> type[Lines]:
+    """Return a class of stores that take in sessions when a gate is open, and list themselves."""
+
+    class WaitingStore(Lines):
+        async def add(self, session: Any) -> None:
+            stores_in_writing.append(id(self))
+            await gate.wait_in_loop()
+            super().add(session)
+
+    return WaitingStore
+
+
+def start_question(program: Any, history: History) -> asyncio.Task[Any]:
+    """Ask a question in a task of its own."""
+    return asyncio.create_task(program.acall(history=history, question="Who?"))
+
+
 def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_other(
     make_history: MakeHistory,
 ) -> None:
@@ -351,26 +354,16 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
     """
     gate = Gate()
     stores_in_writing: list[int] = []
-
-    class Waiting(Lines):
-        async def add(self, session: Any) -> None:
-            stores_in_writing.append(id(self))
-            await gate.wait_in_loop()
-            super().add(session)
-
-    program = external_program(Waiting)
-
-    def start_question(history: History) -> asyncio.Task[Any]:
-        return asyncio.create_task(program.acall(history=history, question="Who?"))
+    program = external_program(store_class_written_when_open(gate, stores_in_writing))
 
     async def cancel_a_waiting_question() -> Any:
         histories = different_histories(MAX_STORES_IN_WRITING)
-        writing = [start_question(history) for history in histories]
+        writing = [start_question(program, history) for history in histories]
         await wait_in_loop_until(lambda: len(stores_in_writing) == MAX_STORES_IN_WRITING)
 
         # No more stores may be written at a time, so two more questions have to wait.
-        cancelled = start_question(make_history(sessions=2))
-        waiting = start_question(make_history(sessions=3))
+        cancelled = start_question(program, make_history(sessions=2))
+        waiting = start_question(program, make_history(sessions=3))
         await asyncio.sleep(0.1)
         await cancel(cancelled)
 
@@ -385,7 +378,10 @@ def test_a_question_cancelled_while_its_store_waits_to_be_written_blocks_no_othe
 
 
 def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHistory) -> None:
-    """So a store may use objects that belong to a loop or a thread, such as connections."""
+    """So a store may use objects that belong to a loop or a thread, such as connections.
+
+    A history of two sessions is asked about once in a thread and once under asyncio.
+    """
     calls: list[str] = []
     loops_and_threads: set[tuple[int, int]] = set()
 
@@ -411,10 +407,10 @@ def test_everything_of_a_store_runs_in_one_loop_and_thread(make_history: MakeHis
             record("close")
 
     program = external_program(Recording)
-    history = make_history(sessions=2)
+    two_sessions = make_history(sessions=2)
     with dspy.context(lm=language_model()):
-        program(history=history, question="Who?")
-        asyncio.run(program.acall(history=history, question="Where?"))
+        program(history=two_sessions, question="Who?")
+        asyncio.run(program.acall(history=two_sessions, question="Where?"))
     program.method.close()
 
     assert calls == ["__init__", "add", "add", "search", "search", "close"]
@@ -612,10 +608,9 @@ def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
             events.append("closed")
 
     async def cancel_question() -> None:
-        program = external_program(SlowToMake)
-        task = asyncio.create_task(program.acall(history=make_history(sessions=1), question="Who?"))
+        question = start_question(external_program(SlowToMake), make_history(sessions=1))
         await wait_in_loop_until(lambda: events == ["begun"])
-        await cancel(task)
+        await cancel(question)
 
     asyncio.run(cancel_question())
     gate.is_open.set()
@@ -702,13 +697,13 @@ def test_a_store_that_a_question_asks_is_not_written_a_second_time(
 ) -> None:
     """A store that is in use stays open, even if it is the one that was not used for longest."""
     gate = Gate()
-    folders: list[Path] = []
+    added_texts: list[str] = []
     searches: list[str] = []
 
     class SlowToSearch(Lines):
-        def __init__(self, folder: Path) -> None:
-            super().__init__()
-            folders.append(folder)
+        def add(self, session: Any) -> None:
+            super().add(session)
+            added_texts.append(session.turns[0].text)
 
         def search(self, query: str, k: int) -> Any:
             searches.append(query)
@@ -731,11 +726,8 @@ def test_a_store_that_a_question_asks_is_not_written_a_second_time(
     second_question.join(10)
     program.method.close()
 
-    # Two questions about the history, and one about each other history
-    assert len(searches) == 2 + MAX_OPEN_STORES
-    # One store for each history, in a folder of its own
-    assert len(folders) == 1 + MAX_OPEN_STORES
-    assert len(set(folders)) == len(folders)
+    assert not second_question.is_alive()
+    assert added_texts.count("I saw Oslo with 1 friends") == 1
 
 
 SCRIPT = """
@@ -776,7 +768,7 @@ def test_stores_are_closed_at_the_end_of_the_process(tmp_path: Path) -> None:
 
 
 class SlowLines(Lines):
-    """A store that takes time for each session, and answers with the number of its lines."""
+    """A store that takes 0.02 s for each session, and answers with the number of its lines."""
 
     async def add(self, session: Any) -> None:
         await asyncio.sleep(0.02)
@@ -789,21 +781,23 @@ class SlowLines(Lines):
 def test_a_question_that_blocks_the_loop_leaves_the_store_that_is_being_written_alone(
     make_history: MakeHistory,
 ) -> None:
-    """It cannot wait for the task that writes the store, and writes a second store instead."""
-    history = make_history(sessions=6, turns=6)
-    all_lines = str(6 * 6)
+    """A task writes a store, when code that blocks its event loop asks about the same history.
+
+    The blocking code cannot wait for the task, and writes a second store instead.
+    """
+    history = make_history(sessions=6, turns=1)
     stores = Stores(SlowLines, name="slow", folder=None, timeout=60.0)
 
-    def ask_how_many() -> str:
+    def ask_how_many_lines() -> str:
         return stores.call(StoreContent(history), "ask", "How many?")
 
     async def ask_three_times() -> list[str]:
-        awaited_question = asyncio.create_task(run_bridged(ask_how_many))
-        # The store is being written now: each session takes 0.02 s.
+        awaited_question = asyncio.create_task(run_bridged(ask_how_many_lines))
+        # The store is being written now: six sessions take 0.12 s.
         await asyncio.sleep(0.03)
-        blocking_answer = ask_how_many()
+        blocking_answer = ask_how_many_lines()
         awaited_answer = await awaited_question
-        later_answer = await run_bridged(ask_how_many)
+        later_answer = await run_bridged(ask_how_many_lines)
         return [blocking_answer, awaited_answer, later_answer]
 
-    assert asyncio.run(ask_three_times()) == [all_lines, all_lines, all_lines]
+    assert asyncio.run(ask_three_times()) == ["6", "6", "6"]

@@ -80,6 +80,7 @@ def memory_of_all_parts() -> HeterogeneousMemory:
 def test_the_four_parts_are_recalled_in_their_order(
     memory_of_all_parts: HeterogeneousMemory,
 ) -> None:
+    """The memory has one part of each kind."""
     context = recall(memory_of_all_parts, Query(text="How do I sleep soundly?"))
 
     assert [(hit.kind, hit.text) for hit in context.hits] == [
@@ -236,19 +237,11 @@ def test_a_task_about_needs_sees_no_solution_and_no_preference(
     assert texts(context, "principle") == ["Type of need: rest"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        pytest.param(
-            Query(text="How do I sleep soundly?", about="solutions"), id="about-solutions"
-        ),
-        # Whatever such a query is for, solutions and preferences may help.
-        pytest.param(Query(text="How do I sleep soundly?"), id="about-nothing-in-particular"),
-    ],
-)
-def test_any_other_task_sees_solutions_and_preferences(
-    memory_of_all_parts: HeterogeneousMemory, query: Query
+def test_a_task_about_solutions_sees_solutions_and_preferences(
+    memory_of_all_parts: HeterogeneousMemory,
 ) -> None:
+    query = Query(text="How do I sleep soundly?", about="solutions")
+
     context = recall(memory_of_all_parts, query)
 
     assert texts(context, "topic") == [
@@ -319,100 +312,59 @@ def test_a_question_is_searched_for_as_it_is(
 # Parts that are switched off.
 
 
+def counts_of_recalled_parts(
+    write_with_h2memory: Callable[..., WriteResult], **settings: Any
+) -> dict[str, int]:
+    """Return how many parts of each kind are recalled after three months of logs and dialogues.
+
+    The need of every dialogue is in one cluster, which makes one principle.
+    """
+    history = logs_and_dialogues(months=3)
+    memory = write_with_h2memory(history, clusters=1, **settings).memory
+    context = recall(memory, Query(text="How do I sleep soundly?"), clusters=1, **settings)
+    parts = ("situations", "backgrounds", "topics", "principles")
+    return {part: context.counts[part] for part in parts}
+
+
 @pytest.mark.parametrize(
-    ("settings", "expected_counts"),
+    ("switch", "part"),
     [
-        pytest.param(
-            {"use_situations": False},
-            {"situations": 0, "backgrounds": 1, "topics": 3, "principles": 1},
-            id="no-situations",
-        ),
-        pytest.param(
-            {"use_background": False},
-            {"situations": 3, "backgrounds": 0, "topics": 3, "principles": 1},
-            id="no-background",
-        ),
-        pytest.param(
-            {"use_topics": False},
-            {"situations": 3, "backgrounds": 1, "topics": 0, "principles": 1},
-            id="no-topics",
-        ),
-        pytest.param(
-            {"use_principles": False},
-            {"situations": 3, "backgrounds": 1, "topics": 3, "principles": 0},
-            id="no-principles",
-        ),
-        pytest.param(
-            {"use_situations": False, "use_background": False},
-            {"situations": 0, "backgrounds": 0, "topics": 3, "principles": 1},
-            id="nothing-from-logs",
-        ),
-        pytest.param(
-            {"use_situations": False, "use_background": False, "use_topics": False},
-            {"situations": 0, "backgrounds": 0, "topics": 0, "principles": 1},
-            id="principles-alone",
-        ),
-        pytest.param(
-            {"use_situations": False, "use_background": False, "use_principles": False},
-            {"situations": 0, "backgrounds": 0, "topics": 3, "principles": 0},
-            id="topics-alone",
-        ),
+        ("use_situations", "situations"),
+        ("use_background", "backgrounds"),
+        ("use_topics", "topics"),
+        ("use_principles", "principles"),
     ],
 )
 def test_a_part_that_is_switched_off_is_not_shown_and_changes_no_other_part(
-    write_with_h2memory: Callable[..., WriteResult],
-    settings: dict[str, Any],
-    expected_counts: dict[str, int],
+    write_with_h2memory: Callable[..., WriteResult], switch: str, part: str
 ) -> None:
     """The paper measures what each part of the memory is worth by leaving it out.
 
-    Situations lead to the background, and topics to principles, even where they are not shown. With
-    all parts there are three situations, one background, three topics and, as `clusters` says, one
-    principle of all topics.
+    The background is made from situations, and principles from topics, even if these are not shown.
     """
-    settings = {**settings, "clusters": 1}
-    history = logs_and_dialogues(months=3)
-    memory = write_with_h2memory(history, **settings).memory
+    all_parts = {"situations": 3, "backgrounds": 1, "topics": 3, "principles": 1}
 
-    context = recall(memory, Query(text="How do I sleep soundly?"), **settings)
+    counts = counts_of_recalled_parts(write_with_h2memory, **{switch: False})
 
-    counts_of_parts = {part: context.counts[part] for part in expected_counts}
-    assert counts_of_parts == expected_counts
-
-
-def test_without_clusters_each_recalled_topic_has_a_principle_of_its_own(
-    write_with_h2memory: Callable[..., WriteResult],
-) -> None:
-    """Three topics are recalled by default, and `clustered=False` makes a principle of each."""
-    memory = write_with_h2memory(logs_and_dialogues(months=3), clustered=False).memory
-
-    context = recall(memory, Query(text="How do I sleep soundly?"), clustered=False)
-
-    assert context.counts["topics"] == 3
-    assert context.counts["principles"] == 3
+    assert counts == {**all_parts, part: 0}
 
 
 # Search, which looks through all parts alike.
 
 
 def test_search_finds_all_parts(memory_of_all_parts: HeterogeneousMemory) -> None:
-    """All parts are near enough, since `k` and `min_score` leave nothing out."""
+    """All parts are near enough, since `k` and `min_score` leave nothing out.
+
+    Only the need of a topic is compared with the query, and the whole topic is returned.
+    """
     [hits] = h2memory_reader().search(memory_of_all_parts, ["sleep"], k=50, min_score=-1.0)
 
-    assert {hit.kind for hit in hits} == {"situation", "background", "topic", "principle"}
-    assert {hit.id for hit in hits} == {"s1", "health", "t1", "p1"}
-
-
-def test_a_topic_that_is_found_has_its_solutions_and_preference(
-    memory_of_all_parts: HeterogeneousMemory,
-) -> None:
-    """Only the need of a topic is compared with the query, and the whole topic is returned."""
-    [hits] = h2memory_reader().search(memory_of_all_parts, ["sleep soundly"], k=1)
-
-    [topic] = hits
-    assert topic.text == (
-        "Need: sleep soundly | Proposed: go to bed at ten (liked) | Preference: no pills"
-    )
+    assert {hit.kind: hit.text for hit in hits} == {
+        "situation": "worked at night",
+        "background": "health: sleeps badly",
+        "topic": "Need: sleep soundly | Proposed: go to bed at ten (liked) | Preference: no pills",
+        "principle": "Type of need: rest | Principle: natural means",
+    }
 
 
 def test_only_situations_and_topics_are_evidence(memory_of_all_parts: HeterogeneousMemory) -> None:

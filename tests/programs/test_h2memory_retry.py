@@ -120,23 +120,25 @@ def current_batches(memory: HeterogeneousMemory) -> set[str]:
     return {situation.batch for situation in memory.current_situations}
 
 
+def outlines_unless_all_of_d1_is_shown(prompt: str, n: int) -> Any:
+    """Answer well unless a prompt shows both the first and the last turn of the dialogue D1."""
+    conversation = prompt_field(prompt, "conversation")
+    if "[D1:1]" in conversation and "[D1:4]" in conversation:
+        return UNREADABLE
+    return H2MEMORY_ANSWERS["outlines"](prompt)
+
+
 def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(
     write_with_h2memory: Callable[..., Any],
 ) -> None:
-    """A dialogue that cannot be read is tried again in halves. Both halves follow the logs L1."""
+    """D1 cannot be read as a whole, so it is tried again in halves. Both halves follow the logs L1.
 
-    def outlines(prompt: str, n: int) -> Any:
-        """Answer well unless a prompt shows both the first and the last turn of D1."""
-        conversation = prompt_field(prompt, "conversation")
-        if "[D1:1]" in conversation and "[D1:4]" in conversation:
-            return UNREADABLE
-        return H2MEMORY_ANSWERS["outlines"](prompt)
+    The scripted model finds two topics in each half.
+    """
+    memory = write_with_h2memory(
+        logs_and_dialogues(months=1), answers={"outlines": outlines_unless_all_of_d1_is_shown}
+    ).memory
 
-    history = logs_and_dialogues(months=1)
-
-    memory = write_with_h2memory(history, answers={"outlines": outlines}).memory
-
-    # The scripted model finds two topics in each half.
     assert [topic.dialogue for topic in memory.topics] == ["D1", "D1", "D1", "D1"]
     # `own` are the logs that belong to a topic.
     assert [topic.own for topic in memory.topics] == [("L1",), ("L1",), ("L1",), ("L1",)]
@@ -152,12 +154,12 @@ def test_a_retried_dialogue_has_the_logs_before_it_and_leaves_later_ones_to_the_
 
     The logs right before a dialogue belong to it, so D1 has L1 alone. D2 comes later and has L2.
     """
-    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
-    writer.unreadable_turns = turn_ids(first_dialogue)
-    writer.write(first_logs, first_dialogue, second_logs)
+    logs_1, dialogue_1, logs_2, dialogue_2 = logs_and_dialogues(months=2).items
+    writer.unreadable_turns = turn_ids(dialogue_1)
+    writer.write(logs_1, dialogue_1, logs_2)
 
     writer.retry_with_good_answers()
-    writer.write(second_dialogue)
+    writer.write(dialogue_2)
     writer.finalize()
 
     assert writer.logs_of("D1") == {("L1",)}
@@ -167,10 +169,13 @@ def test_a_retried_dialogue_has_the_logs_before_it_and_leaves_later_ones_to_the_
 
 
 def test_a_dialogue_that_fails_once_more_keeps_its_logs(writer: StepwiseWriter) -> None:
-    """The logs right before a dialogue belong to it, however late it can be read."""
-    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
-    writer.unreadable_turns = turn_ids(first_dialogue)
-    writer.write(first_logs, first_dialogue, second_logs, second_dialogue)
+    """D1 cannot be read when it is written, nor when it is tried again, but the time after that.
+
+    The logs right before a dialogue belong to it, however late it can be read.
+    """
+    logs_1, dialogue_1, logs_2, dialogue_2 = logs_and_dialogues(months=2).items
+    writer.unreadable_turns = turn_ids(dialogue_1)
+    writer.write(logs_1, dialogue_1, logs_2, dialogue_2)
 
     writer.retry_in_vain()
     writer.retry_with_good_answers()
@@ -188,9 +193,9 @@ def test_a_failed_dialogue_after_another_has_no_logs_when_it_is_retried(
 
     D2 cannot be read until the logs L2 have come, which are not its logs either.
     """
-    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
-    writer.unreadable_turns = turn_ids(second_dialogue)
-    writer.write(first_logs, first_dialogue, second_dialogue, second_logs)
+    logs_1, dialogue_1, logs_2, dialogue_2 = logs_and_dialogues(months=2).items
+    writer.unreadable_turns = turn_ids(dialogue_2)
+    writer.write(logs_1, dialogue_1, dialogue_2, logs_2)
 
     writer.retry_with_good_answers()
 
@@ -219,10 +224,23 @@ def test_logs_that_are_read_in_two_attempts_are_listed_once(
 
 
 def test_old_logs_that_are_retried_begin_no_session(writer: StepwiseWriter) -> None:
-    """Logs after a dialogue begin a session. L1:3, a log before D1, is read after D2."""
-    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
+    """Logs that are new after a dialogue begin a session. L1:3, read after D2, is not new."""
+    logs_1, dialogue_1, logs_2, dialogue_2 = logs_and_dialogues(months=2).items
     writer.unreadable_turns = {"L1:3"}
-    writer.write(first_logs, first_dialogue, second_logs, second_dialogue)
+    writer.write(logs_1, dialogue_1, logs_2, dialogue_2)
+
+    writer.retry_with_good_answers()
+
+    assert current_batches(writer.memory) == {"L2"}
+    # `answered` says that the current session has its dialogue, D2.
+    assert writer.memory.answered
+
+
+def test_old_logs_that_are_retried_update_the_background(writer: StepwiseWriter) -> None:
+    """The background is what is known of the user, and rests on the situations that logs show."""
+    logs_1, dialogue_1, logs_2, dialogue_2 = logs_and_dialogues(months=2).items
+    writer.unreadable_turns = {"L1:3"}
+    writer.write(logs_1, dialogue_1, logs_2, dialogue_2)
 
     writer.retry_with_good_answers()
 
@@ -230,19 +248,16 @@ def test_old_logs_that_are_retried_begin_no_session(writer: StepwiseWriter) -> N
     assert late_situation.batch == "L1"
     assert late_situation.sources == ("L1:3",)
     assert late_situation.id in writer.memory.background["health"].situations
-    assert current_batches(writer.memory) == {"L2"}
-    # The current session has its dialogue.
-    assert writer.memory.answered
 
 
 def test_old_logs_of_which_nothing_was_read_begin_no_session(writer: StepwiseWriter) -> None:
     """The logs L1 come before L2, so a late attempt must not make them the current session."""
-    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
+    logs_1, dialogue_1, logs_2, dialogue_2 = logs_and_dialogues(months=2).items
     # Nothing in the memory names L1: there is no situation of it, and no topic of a dialogue
     # after it.
-    writer.unreadable_turns = turn_ids(first_logs)
-    dialogue_without_turns = first_dialogue.select_turns([])
-    writer.write(first_logs, dialogue_without_turns, second_logs, second_dialogue)
+    writer.unreadable_turns = turn_ids(logs_1)
+    dialogue_without_turns = dialogue_1.select_turns([])
+    writer.write(logs_1, dialogue_without_turns, logs_2, dialogue_2)
 
     writer.retry_with_good_answers()
 
@@ -253,12 +268,12 @@ def test_old_logs_of_which_nothing_was_read_begin_no_session(writer: StepwiseWri
 
 def test_old_logs_that_are_retried_leave_the_next_dialogue_its_logs(writer: StepwiseWriter) -> None:
     """The log L1:3 is read after L2, but belongs to D1. So D2 has the logs L2 alone."""
-    first_logs, first_dialogue, second_logs, second_dialogue = logs_and_dialogues(months=2).items
+    logs_1, dialogue_1, logs_2, dialogue_2 = logs_and_dialogues(months=2).items
     writer.unreadable_turns = {"L1:3"}
-    writer.write(first_logs, first_dialogue, second_logs)
+    writer.write(logs_1, dialogue_1, logs_2)
 
     writer.retry_with_good_answers()
-    writer.write(second_dialogue)
+    writer.write(dialogue_2)
 
     assert writer.logs_of("D2") == {("L2",)}
 
@@ -266,31 +281,24 @@ def test_old_logs_that_are_retried_leave_the_next_dialogue_its_logs(writer: Step
 def test_a_need_is_refined_with_logs_that_could_only_be_read_after_its_dialogue(
     writer: StepwiseWriter,
 ) -> None:
-    """When D1 is written, nothing is known from the logs L1 yet, so its needs stay unrefined."""
-    logs, dialogue, second_logs, _ = logs_and_dialogues(months=2).items
-    writer.unreadable_turns = turn_ids(logs)
-    writer.write(logs)
-    # A second attempt fails as well, before the dialogue is written.
-    writer.write(dialogue)
+    """When D1 is written, nothing is known from the logs L1 yet, so its needs stay unrefined.
+
+    They are refined when the next logs, L2, are written, if L1 could be read by then.
+    """
+    logs_1, dialogue_1, logs_2, _dialogue_2 = logs_and_dialogues(months=2).items
+    writer.unreadable_turns = turn_ids(logs_1)
+    writer.write(logs_1)
+    # L1 is tried a second time before the dialogue is written, and fails again.
+    writer.write(dialogue_1)
     assert not writer.memory.situations
 
     writer.retry_with_good_answers()
-    # Both topics of D1 wait to be refined. This happens when the next logs are written.
-    assert len(writer.memory.waiting) == 2
-    writer.write(second_logs)
+    writer.write(logs_2)
 
     assert not writer.memory.waiting
     for topic in writer.topics_of("D1"):
         assert is_refined(topic)
         assert "situation of L1:" in topic.need
-
-
-def test_no_logs_are_stored_for_failed_dialogues_if_none_failed(writer: StepwiseWriter) -> None:
-    """Logs before a dialogue are stored only for a later attempt, so that memories stay small."""
-    writer.write(*logs_and_dialogues(months=2).items)
-    writer.finalize()
-
-    assert writer.memory.logs_of_failed == {}
 
 
 def test_the_logs_of_a_failed_dialogue_are_in_the_json_of_a_memory(writer: StepwiseWriter) -> None:

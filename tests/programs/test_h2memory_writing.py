@@ -13,7 +13,6 @@ first.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -59,6 +58,11 @@ def dialogue(text: str, dialogue_id: str = "D1") -> Session:
 # What the model answers. The keys are the output fields that a prompt asks for.
 
 
+def links_answer(*links: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer which logs are linked, e.g. since one caused the other."""
+    return {"links": list(links)}
+
+
 def situation_answer(text: str, aspects: Any) -> dict[str, Any]:
     """Return the answer which situation some linked logs show, and which aspects of life."""
     return {"found_situation": {"situation": text, "aspects": aspects}}
@@ -66,10 +70,15 @@ def situation_answer(text: str, aspects: Any) -> dict[str, Any]:
 
 def background_answer(**sentences: str) -> dict[str, Any]:
     """Return the answer which aspects of the background change: `health="sleeps badly"`."""
+    return background_answer_naming(list(sentences), **sentences)
+
+
+def background_answer_naming(aspects: list[str], **sentences: str) -> dict[str, Any]:
+    """Return the same answer, which names other aspects than it has sentences for."""
     contents: list[dict[str, str]] = []
     for aspect, sentence in sentences.items():
         contents.append({"aspect": aspect, "summary": sentence})
-    return {"updating_aspects": list(sentences), "updating_content": contents}
+    return {"updating_aspects": aspects, "updating_content": contents}
 
 
 def topics_answer(*needs: str) -> dict[str, Any]:
@@ -92,26 +101,22 @@ def in_turn(*answers: dict[str, Any]) -> Callable[[str, int], dict[str, Any]]:
 def test_linked_logs_make_one_situation_and_every_other_log_makes_its_own(
     write_with_h2memory: Write,
 ) -> None:
-    """A situation sums up logs that belong together.
+    """A situation sums up logs that belong together. The model is asked first which logs do.
 
-    The model is asked first which logs are linked. The id "L1:2" is that of the second log of L1.
+    The logs have the ids L1:1 to L1:3.
     """
-    logs = phone_logs(
-        "searched for running shoes", "bought running shoes", "booked a table", "called the dentist"
-    )
+    logs = phone_logs("searched for running shoes", "bought running shoes", "called the dentist")
     search_caused_purchase = {"log_id": "L1:2", "caused_by": "L1:1", "follows": None}
 
     memory = write_with_h2memory(
         History(id="ann", items=(logs,)),
-        answers={"links": {"links": [search_caused_purchase]}},
+        answers={"links": links_answer(search_caused_purchase)},
     ).memory
 
-    shoes, table, dentist = memory.situations
+    shoes, dentist = memory.situations
     assert shoes.sources == ("L1:1", "L1:2")
     assert shoes.links == (link("L1:2", "caused_by", "L1:1"),)
-    assert table.sources == ("L1:3",)
-    assert table.links == ()
-    assert dentist.sources == ("L1:4",)
+    assert dentist.sources == ("L1:3",)
     assert dentist.links == ()
 
 
@@ -122,38 +127,13 @@ def test_situations_are_numbered_over_all_batches_of_logs(write_with_h2memory: W
 
     memory = write_with_h2memory(
         History(id="ann", items=(first_batch, second_batch)),
-        answers={"links": {"links": []}},
+        answers={"links": links_answer()},
     ).memory
 
     batches = {situation.id: situation.batch for situation in memory.situations}
     assert batches == {"s1": "L1", "s2": "L1", "s3": "L2", "s4": "L2"}
     sources = {situation.id: situation.sources for situation in memory.situations}
     assert sources == {"s1": ("L1:1",), "s2": ("L1:2",), "s3": ("L2:1",), "s4": ("L2:2",)}
-
-
-@pytest.mark.parametrize(
-    ("answered_aspects", "aspects"),
-    [
-        pytest.param(["family", "WORK"], ("work", "family"), id="a-list-in-any-order-and-spelling"),
-        pytest.param("Health", ("health",), id="one-aspect-as-a-text"),
-    ],
-)
-def test_a_situation_has_the_aspects_of_life_that_the_model_names(
-    write_with_h2memory: Write, answered_aspects: Any, aspects: tuple[str, ...]
-) -> None:
-    """A situation sums up what a user did; its aspects are parts of life, such as health."""
-    history = History(id="ann", items=(phone_logs("rented a flat"),))
-    answers = {
-        "found_situation": situation_answer("moved near the office", answered_aspects),
-        # The background is no concern of this test.
-        "updating_aspects": background_answer(),
-    }
-
-    memory = write_with_h2memory(history, answers).memory
-
-    [situation] = memory.situations
-    assert situation.text == "moved near the office"
-    assert situation.aspects == aspects
 
 
 def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
@@ -165,18 +145,11 @@ def test_the_prompt_for_a_situation_shows_the_links_between_its_logs(
 
     result = write_with_h2memory(
         History(id="ann", items=(logs,)),
-        answers={"links": {"links": [search_caused_purchase]}},
+        answers={"links": links_answer(search_caused_purchase)},
     )
 
     [linked_logs] = result.prompt_fields("found_situation", "linked_logs")
     assert "bought running shoes <caused_by L1:1>" in linked_logs
-
-
-def test_one_call_finds_the_links_of_all_logs_of_a_month(write_with_h2memory: Write) -> None:
-    """The model says in one answer which of the four logs of a month are linked."""
-    result = write_with_h2memory(logs_and_dialogues(months=2, logs=4))
-
-    assert result.calls["links"] == 2
 
 
 def background_texts(memory: HeterogeneousMemory) -> dict[str, str]:
@@ -199,44 +172,19 @@ def test_backgrounds_are_updated_month_by_month(write_with_h2memory: Write) -> N
     assert background_texts(memory) == {"work": "is a nurse", "health": "sleeps well"}
 
 
-def test_an_update_of_the_background_shows_what_was_known_before(
-    write_with_h2memory: Write,
-) -> None:
-    """The background has a sentence for each aspect of the user's life, empty at first."""
-    updates = in_turn(
-        background_answer(health="sleeps badly"),
-        background_answer(work="is a nurse"),
-        background_answer(),
-    )
-
-    result = write_with_h2memory(
-        logs_and_dialogues(months=3), answers={"updating_aspects": updates}
-    )
-
-    assert result.prompt_fields("updating_aspects", "background_before") == [
-        "work:\nhealth:\nfamily:\nleisure:",
-        "work:\nhealth: sleeps badly\nfamily:\nleisure:",
-        "work: is a nurse\nhealth: sleeps badly\nfamily:\nleisure:",
-    ]
+def health_if_a_doctor_else_work(prompt: str, n: int) -> dict[str, Any]:
+    """Answer that a situation is about health if its logs name a doctor, and else about work."""
+    is_about_health = "doctor" in prompt_field(prompt, "linked_logs")
+    return situation_answer("some situation", "health" if is_about_health else "work")
 
 
 def test_a_background_rests_on_the_situations_that_it_was_written_from(
     write_with_h2memory: Write,
 ) -> None:
     """Each log makes a situation: s1 is about health, s2 about work, and s3 about health again."""
-    history = History(
-        id="ann",
-        items=(
-            phone_logs("saw the doctor", logs_id="L1"),
-            phone_logs("met the boss", logs_id="L2"),
-            phone_logs("called the doctor", logs_id="L3"),
-        ),
-    )
-
-    def describe(prompt: str, n: int) -> dict[str, Any]:
-        is_about_health = "doctor" in prompt_field(prompt, "linked_logs")
-        return situation_answer("some situation", "health" if is_about_health else "work")
-
+    saw_doctor = phone_logs("saw the doctor", logs_id="L1")
+    met_boss = phone_logs("met the boss", logs_id="L2")
+    called_doctor = phone_logs("called the doctor", logs_id="L3")
     updates = in_turn(
         background_answer(health="sleeps badly"),
         background_answer(work="is a nurse"),
@@ -244,7 +192,8 @@ def test_a_background_rests_on_the_situations_that_it_was_written_from(
     )
 
     memory = write_with_h2memory(
-        history, answers={"found_situation": describe, "updating_aspects": updates}
+        History(id="ann", items=(saw_doctor, met_boss, called_doctor)),
+        answers={"found_situation": health_if_a_doctor_else_work, "updating_aspects": updates},
     ).memory
 
     assert memory.background["health"].situations == ("s1", "s3")
@@ -253,17 +202,14 @@ def test_a_background_rests_on_the_situations_that_it_was_written_from(
 
 def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: Write) -> None:
     """The prompt shows the first and the last day of the background and of the new situations."""
-    history = History(
-        id="ann",
-        items=(
-            phone_logs("bought shoes", logs_id="L1", time=datetime(2024, 1, 3)),
-            phone_logs("ran a race", logs_id="L2", time=datetime(2024, 2, 4)),
-            phone_logs("won a race", logs_id="L3", time=datetime(2024, 3, 5)),
-        ),
-    )
-    sporty = background_answer(leisure="likes to run")
+    in_january = phone_logs("bought shoes", logs_id="L1", time=datetime(2024, 1, 3))
+    in_february = phone_logs("ran a race", logs_id="L2", time=datetime(2024, 2, 4))
+    in_march = phone_logs("won a race", logs_id="L3", time=datetime(2024, 3, 5))
 
-    result = write_with_h2memory(history, answers={"updating_aspects": sporty})
+    result = write_with_h2memory(
+        History(id="ann", items=(in_january, in_february, in_march)),
+        answers={"updating_aspects": background_answer(leisure="likes to run")},
+    )
 
     spans_of_background = result.prompt_fields("updating_aspects", "span_before")
     assert spans_of_background == [
@@ -282,30 +228,19 @@ def test_an_update_of_the_background_shows_the_time_spans(write_with_h2memory: W
 @pytest.mark.parametrize(
     ("answer", "background"),
     [
-        pytest.param({"updating_aspects": [], "updating_content": []}, {}, id="nothing"),
+        pytest.param(background_answer(), {}, id="nothing"),
         pytest.param(
-            {
-                "updating_aspects": ["work", "family"],
-                "updating_content": [{"aspect": "WORK", "summary": "is a nurse"}],
-            },
+            background_answer_naming(["work", "family"], WORK="is a nurse"),
             {"work": "is a nurse"},
-            id="one aspect without a sentence",
+            id="no sentence for family",
         ),
         pytest.param(
-            {
-                "updating_aspects": [],
-                "updating_content": [{"aspect": "work", "summary": " is a nurse "}],
-            },
+            background_answer_naming([], work=" is a nurse "),
             {"work": "is a nurse"},
-            id="a sentence alone",
+            id="a sentence for an aspect that was not named",
         ),
         pytest.param(
-            {
-                "updating_aspects": ["work"],
-                "updating_content": [{"aspect": "money", "summary": "is rich"}],
-            },
-            {},
-            id="unknown aspect",
+            background_answer_naming(["work"], money="is rich"), {}, id="no aspect of the memory"
         ),
         pytest.param(MALFORMED, {}, id="malformed"),
     ],
@@ -354,10 +289,19 @@ def test_a_need_is_refined_with_the_situations_and_the_background_of_their_aspec
     assert topic.need == "sleep better after a night at work"
 
 
+def outline_nights_or_days(prompt: str, n: int) -> dict[str, Any]:
+    """Answer that a dialogue is about better nights if it names nights, and else better days."""
+    names_nights = "nights" in prompt_field(prompt, "conversation")
+    return topics_answer("better nights" if names_nights else "better days")
+
+
 def test_a_need_is_refined_with_what_was_known_when_its_dialogue_was_held(
     write_with_h2memory: Write,
 ) -> None:
-    """After D1, the logs L2 change the background. The need of D1 is refined with the old one."""
+    """After the first dialogue, the logs L2 change what is known of the user's health.
+
+    The need of that dialogue is refined with what was known before.
+    """
     history = History(
         id="ann",
         items=(
@@ -367,17 +311,12 @@ def test_a_need_is_refined_with_what_was_known_when_its_dialogue_was_held(
             dialogue("What about my days?", dialogue_id="D2"),
         ),
     )
-
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_first_dialogue = "my nights" in prompt_field(prompt, "conversation")
-        return topics_answer("better nights" if is_first_dialogue else "better days")
-
     answers = {
         "found_situation": situation_answer("some situation", "health"),
         "updating_aspects": in_turn(
             background_answer(health="sleeps badly"), background_answer(health="sleeps well")
         ),
-        "outlines": outline,
+        "outlines": outline_nights_or_days,
     }
 
     result = write_with_h2memory(history, answers)
@@ -692,43 +631,33 @@ def test_there_are_no_more_clusters_than_different_rows(
     assert cluster_rows(vectors, wanted_clusters, seed=0) == clusters
 
 
-def test_a_later_need_joins_the_nearest_centre() -> None:
-    """Needs are vectors, and the centre of a cluster is the mean of its members."""
-    centres = [
-        Centre(mean=np.array([0.0, 1.0]), size=1),
-        Centre(mean=np.array([8.0, 9.0]), size=1),
-    ]
-    later_needs = np.array([[0, 2], [8, 7]])
+def test_a_later_need_joins_the_nearest_centre_which_moves_before_the_next_need_joins() -> None:
+    """Needs are vectors, here numbers on a line. A centre is the mean of the members of a cluster.
 
-    assert nearest_centres(later_needs, centres) == [0, 1]
-    # The centres that were passed in are as before.
-    assert centres[0].mean.tolist() == [0.0, 1.0]
-    assert centres[1].mean.tolist() == [8.0, 9.0]
-
-
-def test_a_centre_moves_before_the_next_need_joins() -> None:
-    """The needs 4 and 5 are numbers on a line, and so are the centres 0 and 9."""
+    The first need, 4, joins the centre 0, which moves to 2. The second need, 5, is nearer to 2 than
+    to 9, the other centre.
+    """
     centres = [
         Centre(mean=np.array([0.0]), size=1),
         Centre(mean=np.array([9.0]), size=1),
     ]
-
-    # After 4 has joined, the first centre is at 2, which is 3 from 5; the second is 4 from 5.
-    # Had the first centre not moved, it would be 5 from 5.
     later_needs = np.array([[4], [5]])
+
     assert nearest_centres(later_needs, centres) == [0, 0]
 
 
 def test_a_centre_moves_the_less_the_more_members_it_has() -> None:
-    """It is the mean of its members, here of numbers on a line."""
+    """Needs are vectors, here numbers on a line. A centre is the mean of the members of a cluster.
+
+    The first need, 4, joins the centre 0, which has three members and moves to 1, not to 2. So the
+    second need, 5.1, is nearer to 9, the other centre.
+    """
     centres = [
         Centre(mean=np.array([0.0]), size=3),
         Centre(mean=np.array([9.0]), size=1),
     ]
-
-    # After 4 has joined, the first centre is at (3 * 0 + 4) / 4 = 1, which is 4.1 from 5.1; the
-    # second is 3.9 from it. At the middle of 0 and 4 the first centre would be nearer.
     later_needs = np.array([[4], [5.1]])
+
     assert nearest_centres(later_needs, centres) == [0, 1]
 
 
@@ -772,105 +701,49 @@ def calls_about_principles(calls: dict[str, int]) -> dict[str, int]:
     return counts
 
 
-@pytest.mark.parametrize(
-    ("months", "settings", "clusters"),
-    # By default there are eight clusters, and needs of the last month join the clusters of earlier
-    # months. `online_month=False` means that they are clustered together with the others.
-    [
-        pytest.param(2, {}, [["t1"], ["t2"], ["t3"], ["t4"]], id="fewer topics than clusters"),
-        pytest.param(
-            3,
-            {"clusters": 2},
-            [["t1", "t3", "t5"], ["t2", "t4", "t6"]],
-            id="sleep and food",
-        ),
-        pytest.param(
-            3,
-            {"clusters": 2, "online_month": False},
-            [["t1", "t3", "t5"], ["t2", "t4", "t6"]],
-            id="the last month as well",
-        ),
-        pytest.param(3, {"clusters": 1}, [["t1", "t2", "t3", "t4", "t5", "t6"]], id="one cluster"),
-        pytest.param(
-            2,
-            {"clusters": 2, "clustered": False},
-            [["t1"], ["t2"], ["t3"], ["t4"]],
-            id="switched off, so that each topic has its principle",
-        ),
-    ],
-)
-def test_similar_needs_are_clustered(
-    write_dialogues: Write,
-    months: int,
-    settings: dict[str, Any],
-    clusters: list[list[str]],
-) -> None:
-    """Each dialogue, one a month, has a need about sleep, t1, t3, ..., and one about food, t2, ...
-
-    For each cluster of needs there is a principle: what the user prefers for such needs.
-    """
-    memory = write_dialogues(months, **settings).memory
-
-    assert [list(principle.members) for principle in memory.principles] == clusters
+# Each dialogue, one a month, has a need about sleep, t1, t3, ..., and one about food, t2, t4, ...
+# For each cluster of needs there is a principle: what the user prefers for such needs. By default
+# there are eight clusters, and needs of the last month join the clusters of earlier months.
 
 
-def test_principles_are_numbered(write_dialogues: Write) -> None:
-    """Two dialogues have four needs, and without clusters each has a principle of its own."""
-    memory = write_dialogues(months=2, clustered=False).memory
-
-    assert [principle.id for principle in memory.principles] == ["p1", "p2", "p3", "p4"]
+def clustered_needs(result: WriteResult) -> list[list[str]]:
+    """Return the ids of the needs in each cluster."""
+    return [list(principle.members) for principle in result.memory.principles]
 
 
-def test_a_principle_is_named_from_the_needs_and_preferences_of_its_cluster(
+def test_without_clustering_each_need_has_a_principle_of_its_own(write_dialogues: Write) -> None:
+    """Each of two dialogues has two needs."""
+    result = write_dialogues(months=2, clusters=2, clustered=False)
+
+    assert clustered_needs(result) == [["t1"], ["t2"], ["t3"], ["t4"]]
+    assert [principle.id for principle in result.memory.principles] == ["p1", "p2", "p3", "p4"]
+
+
+def test_similar_needs_are_clustered(write_dialogues: Write) -> None:
+    """Each dialogue has a need about sleep, t1, t3 and t5, and one about food, t2, t4 and t6."""
+    result = write_dialogues(months=3, clusters=2)
+
+    assert clustered_needs(result) == [["t1", "t3", "t5"], ["t2", "t4", "t6"]]
+
+
+def test_needs_of_the_last_month_can_be_clustered_together_with_the_others(
     write_dialogues: Write,
 ) -> None:
-    """The needs of both dialogues make one cluster, since `clusters=1`.
+    """With `online_month=False`, no need joins a principle that is named already.
 
-    `online_month=False` clusters the needs of the last month together with the others.
+    So the model is asked for no verdict whether to adjust one.
     """
+    result = write_dialogues(months=3, clusters=2, online_month=False)
 
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
-        if is_first_dialogue:
-            topic = {"requirement": "sleep in summer", "preference": "likes walks"}
-        else:
-            topic = {"requirement": "sleep in winter", "preference": "likes tea"}
-        return {"outlines": [topic]}
-
-    answers = {
-        "outlines": outline,
-        "general_need": {"general_need": "rest"},
-        "general_preference": {"general_preference": "likes gentle means"},
-    }
-
-    result = write_dialogues(months=2, answers=answers, clusters=1, online_month=False)
-
-    [shown_needs] = result.prompt_fields("general_need", "specific_needs")
-    assert json.loads(shown_needs) == ["sleep in summer", "sleep in winter"]
-    [shown_preferences] = result.prompt_fields("general_preference", "preference_experiences")
-    assert json.loads(shown_preferences) == ["likes walks", "likes tea"]
-    [principle] = result.memory.principles
-    assert principle.text() == "Type of need: rest | Principle: likes gentle means"
-
-
-def test_topics_of_the_last_month_join_principles_of_the_months_before(
-    write_dialogues: Write,
-) -> None:
-    """Needs are clustered by what they are about, here sleep and food, with a principle for each.
-
-    Each month has one need of both: t1 and t2, t3 and t4, ... The needs of three months are
-    clustered, and those of the fourth, t7 and t8, join the clusters.
-    """
-    result = write_dialogues(months=4, clusters=2)
-
-    about_sleep, about_food = result.memory.principles
-    assert about_sleep.members == ("t1", "t3", "t5", "t7")
-    assert about_food.members == ("t2", "t4", "t6", "t8")
-    assert result.memory.clustered == 6
+    assert clustered_needs(result) == [["t1", "t3", "t5"], ["t2", "t4", "t6"]]
+    assert calls_about_principles(result.calls) == {"name a type": 2, "name a preference": 2}
 
 
 def test_verdicts_are_asked_for_when_a_need_joins_a_principle(write_dialogues: Write) -> None:
-    """Two clusters are made of the needs of three months; one need of the fourth joins each."""
+    """A need about sleep and one about food come every month, and make two clusters.
+
+    The clusters are named after three months; then a need of the fourth joins each.
+    """
     result = write_dialogues(months=4, clusters=2)
 
     assert calls_about_principles(result.calls) == {
@@ -881,39 +754,17 @@ def test_verdicts_are_asked_for_when_a_need_joins_a_principle(write_dialogues: W
     }
 
 
-def test_a_verdict_on_a_preference_is_shown_the_old_one_and_that_of_the_new_need(
-    write_dialogues: Write,
-) -> None:
-    """One cluster is made of the needs of two months, and the need of the third, D3, joins it."""
-
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_last_dialogue = "[D3:1]" in prompt_field(prompt, "conversation")
-        preference = "likes tea" if is_last_dialogue else "likes walks"
-        return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
-
-    answers = {
-        "outlines": outline,
-        "general_preference": {"general_preference": "likes gentle means"},
-    }
-
-    result = write_dialogues(months=3, answers=answers, clusters=1)
-
-    old_preferences = result.prompt_fields("principle_verdict", "principle_so_far")
-    assert old_preferences == ["likes gentle means"]
-    [new_preferences] = result.prompt_fields("principle_verdict", "experiences_since")
-    assert json.loads(new_preferences) == ["likes tea"]
-
-
 @pytest.mark.parametrize(
     ("verdict", "expected"),
     [
         pytest.param({"adjust": "No", "revised": "new text"}, "old text", id="no"),
         pytest.param({"adjust": "YES", "revised": "new text"}, "new text", id="yes"),
         pytest.param({"adjust": True, "revised": " "}, "old text", id="yes without a text"),
+        pytest.param(MALFORMED, "old text", id="malformed"),
     ],
 )
 def test_types_and_preferences_change_only_where_a_verdict_says_so(
-    write_dialogues: Write, verdict: dict[str, Any], expected: str
+    write_dialogues: Write, verdict: Any, expected: str
 ) -> None:
     """The need of the third month joins the cluster of the first two, and brings the verdicts."""
     answers = {
@@ -930,22 +781,6 @@ def test_types_and_preferences_change_only_where_a_verdict_says_so(
     assert principle.preference == expected
 
 
-def test_types_and_preferences_stay_if_no_verdict_can_be_read(write_dialogues: Write) -> None:
-    """The need of the third month joins the cluster of the first two, and brings the verdicts."""
-    answers = {
-        "general_need": {"general_need": "rest"},
-        "general_preference": {"general_preference": "likes gentle means"},
-        "type_verdict": MALFORMED,
-        "principle_verdict": MALFORMED,
-    }
-
-    memory = write_dialogues(months=3, answers=answers, clusters=1).memory
-
-    [principle] = memory.principles
-    assert principle.need_type == "rest"
-    assert principle.preference == "likes gentle means"
-
-
 def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialogues: Write) -> None:
     answers = {
         "outlines": {"outlines": [{"requirement": "sleep in summer", "preference": None}]},
@@ -959,22 +794,25 @@ def test_without_a_preference_a_principle_has_only_its_type_of_need(write_dialog
     assert principle.text() == "Type of need: rest"
 
 
+def outline_without_preference_in_d1(prompt: str, n: int) -> dict[str, Any]:
+    """Answer with a need for sleep: the user likes tea, but has no preference in D1."""
+    is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
+    preference = None if is_first_dialogue else "likes tea"
+    return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
+
+
 def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialogues: Write) -> None:
-    """The first dialogue, D1, gives a type of need without a preference. The second one adds it."""
+    """The first dialogue gives a type of need without a preference. The second one adds it.
 
-    def outline(prompt: str, n: int) -> dict[str, Any]:
-        is_first_dialogue = "[D1:1]" in prompt_field(prompt, "conversation")
-        preference = None if is_first_dialogue else "likes tea"
-        return {"outlines": [{"requirement": "sleeping", "preference": preference}]}
-
+    There is no preference to adjust, so it is named, and no verdict on it is asked for.
+    """
     answers = {
-        "outlines": outline,
+        "outlines": outline_without_preference_in_d1,
         "general_preference": {"general_preference": "likes gentle means"},
     }
 
     result = write_dialogues(months=2, answers=answers, clusters=1)
 
-    # There is no preference to adjust, so it is named and no verdict on it is asked for.
     assert calls_about_principles(result.calls) == {
         "name a type": 1,
         "verdict on a type": 1,
@@ -987,28 +825,27 @@ def test_the_first_preference_of_a_type_of_need_makes_its_principle(write_dialog
 def test_a_finalized_memory_takes_in_one_dialogue_after_the_other(scripted: Any) -> None:
     """Finalizing clusters the needs, once a history has ended. More may be written afterwards.
 
-    Each dialogue has a need about sleep and one about food, so it adds one to each cluster.
+    Each dialogue has a need about sleep and one about food, so it adds one to each cluster. The
+    first dialogue names both clusters, and the two others adjust them.
     """
     writer = build("h2memory", embedder=embedder(), clusters=2, **WITHOUT_LOGS).method.writer
-    items = logs_and_dialogues(months=3).items
-    dialogues = [item for item in items if isinstance(item, Session)]
+    _, dialogue_1, _, dialogue_2, _, dialogue_3 = logs_and_dialogues(months=3).items
     lm = scripted(h2memory_script())
     memory = writer.Memory()
     cluster_sizes: list[list[int]] = []
 
     with dspy.context(lm=lm):
-        for session in dialogues:
+        for session in (dialogue_1, dialogue_2, dialogue_3):
             memory = write_items(writer, memory, [session])
             memory = finalize_memory(writer, memory)
             cluster_sizes.append([len(principle.members) for principle in memory.principles])
 
     assert cluster_sizes == [[1, 1], [2, 2], [3, 3]]
-    # Both clusters are named after the first dialogue. Two more dialogues adjust them.
     assert calls_about_principles(lm.engine.calls) == {
         "name a type": 2,
         "name a preference": 2,
-        "verdict on a type": 4,
-        "verdict on a preference": 4,
+        "verdict on a type": 2 * 2,
+        "verdict on a preference": 2 * 2,
     }
 
 

@@ -91,7 +91,7 @@ def pgr_reply(kind: str, text: str, n: int) -> dict[str, Any]:
     return {"facts": changes}
 
 
-class AdasMemory:
+class MemoryOfAda:
     """The memory of a user, Ada, and the prompts of the scripted model that writes it."""
 
     def __init__(self, memory: Any, prompts: list[tuple[str, str]]) -> None:
@@ -127,9 +127,19 @@ class AdasMemory:
         ]
         return fact.id
 
+    def turns_of_fact(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the turns that the only fact with this text rests on."""
+        return self.entries.get(self.fact_id(text)).turns
+
+    def delete_fact(self, text: str) -> str:
+        """Delete the only fact with this text, as its user; return its id."""
+        fact_id = self.fact_id(text)
+        assert self.entries.delete(fact_id)
+        return fact_id
+
 
 @pytest.fixture(params=["memory-r2", "pgr", "logs+memory-r2"])
-def memory(request: pytest.FixtureRequest, store: Store, scripted: Any) -> AdasMemory:
+def memory(request: pytest.FixtureRequest, store: Store, scripted: Any) -> MemoryOfAda:
     """Ada's empty memory under a method whose scripted model writes down what she says.
 
     "logs+memory-r2" is the method Memory-R2 with logs of the user's phone beside it. The test has
@@ -144,13 +154,13 @@ def memory(request: pytest.FixtureRequest, store: Store, scripted: Any) -> AdasM
 
     lm = scripted(reply)
     program = build(request.param, embedder=embedder(), **settings)
-    return AdasMemory(program.memory(store, "ada", lm=lm), lm.engine.prompts)
+    return MemoryOfAda(program.memory(store, "ada", lm=lm), lm.engine.prompts)
 
 
-def test_no_later_prompt_shows_a_deleted_fact(memory: AdasMemory) -> None:
+def test_no_later_prompt_shows_a_deleted_fact(memory: MemoryOfAda) -> None:
     """The model is shown facts that are related to a new session, but not the deleted one."""
     memory.add("D1", "The code of the safe is falcon")
-    assert memory.entries.delete(memory.fact_id("The code of the safe is falcon"))
+    memory.delete_fact("The code of the safe is falcon")
 
     prompts = memory.add_and_return_prompts("D2", "The safe has a blue door")
 
@@ -159,27 +169,25 @@ def test_no_later_prompt_shows_a_deleted_fact(memory: AdasMemory) -> None:
 
 
 def test_a_deleted_fact_that_is_said_again_becomes_a_fact_beside_the_old_one(
-    memory: AdasMemory,
+    memory: MemoryOfAda,
 ) -> None:
-    """A deletion holds for the turn that the fact came from, so the new fact is visible."""
+    """A deletion holds for the turn that the fact came from, D1:1, so the new fact is visible."""
     memory.add("D1", "The code is falcon")
-    assert memory.entries.delete(memory.fact_id("The code is falcon"))
+    memory.delete_fact("The code is falcon")
 
     memory.add("D2", "The safe has a blue door")
     memory.add("D3", "The code is falcon")
 
     assert memory.fact_texts() == ["The code is falcon", "The safe has a blue door"]
-    new_fact = memory.entries.get(memory.fact_id("The code is falcon"))
-    assert new_fact.turns == ("D3:1",)
+    assert memory.turns_of_fact("The code is falcon") == ("D3:1",)
 
 
 def test_a_deleted_fact_that_was_said_again_is_visible_beside_the_new_one_after_undo(
-    memory: AdasMemory,
+    memory: MemoryOfAda,
 ) -> None:
     """Ada says the same in the sessions D1 and D3, and deletes the fact of the first in between."""
     memory.add("D1", "The code is falcon")
-    deleted_id = memory.fact_id("The code is falcon")
-    assert memory.entries.delete(deleted_id)
+    deleted_id = memory.delete_fact("The code is falcon")
     memory.add("D2", "The safe has a blue door")
     memory.add("D3", "The code is falcon")
 
@@ -192,20 +200,21 @@ def test_a_deleted_fact_that_was_said_again_is_visible_beside_the_new_one_after_
     ]
 
 
-def test_a_writer_updates_a_reworded_fact_as_its_user_sees_it(memory: AdasMemory) -> None:
-    """The user corrects a misspelling, "Lissabon". The model must not be shown it again."""
+def test_a_writer_updates_a_reworded_fact_as_its_user_sees_it(memory: MemoryOfAda) -> None:
+    """The user corrects a misspelling, "Lissabon", which the model must not be shown again.
+
+    The scripted model then updates this fact: Ada moved to Porto.
+    """
     memory.add("D1", "Ada lives in Lissabon")
     assert memory.entries.update(memory.fact_id("Ada lives in Lissabon"), "Ada lives in Lisbon")
 
-    # The scripted model takes this for an update of the first fact in the prompt.
     prompts = memory.add_and_return_prompts("D2", "Ada moved to Porto")
 
     all_prompts = "\n".join(prompts)
     assert "Ada lives in Lisbon" in all_prompts
     assert "Lissabon" not in all_prompts
     assert memory.fact_texts() == ["Ada moved to Porto"]
-    updated_fact = memory.entries.get(memory.fact_id("Ada moved to Porto"))
-    assert updated_fact.turns == ("D1:1", "D2:1")
+    assert memory.turns_of_fact("Ada moved to Porto") == ("D1:1", "D2:1")
 
 
 # How a deletion reaches a writer. A user's amendments are no argument of the functions that write.
@@ -237,35 +246,6 @@ def memory_of_facts(*texts: str) -> FactMemory:
         for number, text in enumerate(texts, 1)
     ]
     return FactMemory().apply(inserts)
-
-
-def test_a_fact_that_is_said_again_gets_another_source() -> None:
-    """The source of a fact is the turn in which it was said."""
-    memory = memory_of_facts("has a dog", "likes tea")
-    said_again = Edit("INSERT", speaker="Ada", content="has a dog", sources=("D9:1",))
-
-    memory = memory.apply([said_again])
-
-    assert [(fact.content, fact.sources) for fact in memory.facts] == [
-        ("has a dog", ("D1:1", "D9:1")),
-        ("likes tea", ("D2:1",)),
-    ]
-
-
-def test_a_deleted_fact_that_is_said_again_stays_and_a_new_fact_stands_beside_it() -> None:
-    """A user has deleted the fact of the turn D1:1. In the memory it is kept, for an undo."""
-    memory = memory_of_facts("has a dog", "likes tea")
-    dog_entry, _tea_entry = memory.entries()
-    said_again = Edit("INSERT", speaker="Ada", content="has a dog", sources=("D9:1",))
-
-    with amendment_scope(amendments_that_delete(dog_entry)):
-        memory = memory.apply([said_again])
-
-    assert [(fact.content, fact.sources) for fact in memory.facts] == [
-        ("has a dog", ("D1:1",)),
-        ("likes tea", ("D2:1",)),
-        ("has a dog", ("D9:1",)),
-    ]
 
 
 IDS_OF_OTHER_FACTS = ["m2", "m3", "m4"]
@@ -503,14 +483,6 @@ def graph_with_traits() -> GraphMemory:
     return graph.replace(relations=relations, nodes=nodes)
 
 
-def amended_theory(theory: Theory, *amendments: Amendment) -> Theory | None:
-    """Return the theory of the edge r1, from the topic Home to a safe, after amendments."""
-    graph = graph_memory()
-    edge = graph.relations["r1"].replace(theory=theory)
-    graph = graph.replace(relations={"r1": edge})
-    return reader_of("rgmem").with_edits(graph, Amendments(amendments)).relations["r1"].theory
-
-
 DELETION_OF_TRAITS = Amendment(
     number=1,
     action="delete",
@@ -521,6 +493,14 @@ DELETION_OF_TRAITS = Amendment(
 )
 
 
+def amended_theory(theory: Theory, *amendments: Amendment) -> Theory | None:
+    """Return a theory of the edge r1, from the topic Home to a safe, after its user amended it."""
+    graph = graph_memory()
+    edge = graph.relations["r1"].replace(theory=theory)
+    graph = graph.replace(relations={"r1": edge})
+    return reader_of("rgmem").with_edits(graph, Amendments(amendments)).relations["r1"].theory
+
+
 def test_deleting_the_traits_of_a_theory_leaves_its_summary() -> None:
     """A theory of RGMem is what a model concludes from facts: a summary, and traits of the user."""
     theory = Theory(sigma="uses a safe", delta="careful")
@@ -528,7 +508,7 @@ def test_deleting_the_traits_of_a_theory_leaves_its_summary() -> None:
     assert amended_theory(theory, DELETION_OF_TRAITS) == Theory(sigma="uses a safe", delta="")
 
 
-def test_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
+def test_the_summary_of_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
     """The user sees the theory as an entry, "Home, safe: uses a safe.", without the traits."""
     theory = Theory(sigma="uses a safe", delta="careful")
     rewording = Amendment(
@@ -546,19 +526,11 @@ def test_a_theory_can_be_reworded_after_its_traits_were_deleted() -> None:
     assert new_theory == Theory(sigma="sold the safe", delta="")
 
 
-def test_traits_and_restrictions_are_entries() -> None:
-    """So a user sees them apart from the summary of a theory, and may delete or reword them.
-
-    The edge r1 leads from the topic Home to a safe, and b2 is the topic Travel.
-    """
-    texts = visible_entries("rgmem", graph_with_traits())
-
-    assert texts["r1.traits"] == "Home, safe, inferred: careful."
-    assert texts["b2.restrictions"] == "Travel, restrictions: not in winter."
-
-
 def test_traits_can_be_reworded() -> None:
-    """The edge r1 leads from the topic Home to a safe: "uses a safe", inferred: "careful"."""
+    """An edge leads from the topic Home to a safe: "uses a safe", and inferred from it: "careful".
+
+    The traits are an entry of their own, and part of the entry of the whole edge.
+    """
     rewording = Amendment(
         number=1,
         action="update",
@@ -572,7 +544,6 @@ def test_traits_can_be_reworded() -> None:
     texts = visible_entries("rgmem", graph_with_traits(), rewording)
 
     assert texts["r1.traits"] == "Home, safe, inferred: bold."
-    # The entry of the whole edge shows its traits as well.
     assert texts["r1"] == "Home, safe: uses a safe. bold."
 
 
@@ -606,11 +577,11 @@ def test_restrictions_can_be_reworded_without_the_words_before_the_colon() -> No
         ),
     ],
 )
-def test_a_deletion_hides_the_same_entry_in_another_form(entry: Entry) -> None:
-    """An entry is the same if its text and its turn are, or its id and its turn.
+def test_a_deletion_hides_the_same_entry_with_another_id_or_text(entry: Entry) -> None:
+    """The user has deleted the fact with the id m1, a secret, which was said in the turn D1:1.
 
-    The user has deleted the fact m1, the secret, which rests on the turn D1:1. A rebuild writes a
-    memory anew, and ids may differ then.
+    A later fact of that turn is the same if it has the same words or the same id. A memory that is
+    written anew may have other ids.
     """
     amendments = Amendments([deletion_of_secret("m1", kind="fact", turn_id="D1:1")])
 
@@ -639,7 +610,7 @@ def test_a_deletion_hides_the_same_entry_in_another_form(entry: Entry) -> None:
     ],
 )
 def test_a_deletion_does_not_hide_another_entry(entry: Entry) -> None:
-    """The user has deleted the fact m1, the secret, which rests on the turn D1:1."""
+    """The user has deleted the fact with the id m1, a secret, which was said in the turn D1:1."""
     amendments = Amendments([deletion_of_secret("m1", kind="fact", turn_id="D1:1")])
 
     assert amendments.visible_entry(entry) == entry
@@ -650,7 +621,7 @@ def test_a_deletion_does_not_hide_another_entry(entry: Entry) -> None:
 # A header such as "[[ ## answer ## ]]" begins a field in prompts and answers. A hostile text has
 # such markers in it, to add a field or a message to the prompt. So markers in texts are escaped.
 
-PIECES = [
+HOSTILE_PIECES = [
     "word",
     " ",
     "\n\n",
@@ -705,7 +676,7 @@ PIECES = [
 ]
 """What hostile texts are made of; {input} and {output} stand for the names of fields."""
 
-TOKENS = [
+TOKENS_OF_MODELS = [
     "<|im_",
     "[INST]",
     "</s>",
@@ -802,10 +773,16 @@ def without_texts(value: Any) -> Any:
     return value
 
 
+def all_hostile_pieces(signature: Signature) -> str:
+    """Return a text that has every hostile piece in a separate line."""
+    lines = [f"\n{piece}\n" for piece in HOSTILE_PIECES]
+    return hostile_text(signature, ["a\n", *lines, "z"])
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(
     signature=st.sampled_from(SIGNATURES),
-    pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=8),
+    pieces=st.lists(st.sampled_from(HOSTILE_PIECES), min_size=1, max_size=8),
 )
 @settings(max_examples=50, deadline=None)
 def test_an_answer_that_quotes_a_hostile_text_is_read_like_any_other(
@@ -813,11 +790,11 @@ def test_an_answer_that_quotes_a_hostile_text_is_read_like_any_other(
 ) -> None:
     """A hostile text looks like the header of a field, like a tag, or like a token of a model.
 
-    Every text in the answer is the hostile text, and yet the answer has the usual outputs.
+    Every text in the answer is the hostile text, as its prompt shows it: with escaped markers. And
+    yet the answer has the usual outputs.
     """
     text = hostile_text(signature, ["x", *pieces, "x"])
 
-    # A model quotes the text as its prompt shows it: with escaped markers.
     outputs = read_answer_with(layout, signature, escape_markers(text))
     harmless_outputs = read_answer_with(layout, signature, "words")
 
@@ -834,32 +811,30 @@ FIELD_HEADER = re.compile(r"[\[【#*\s]*[#＃]{2}\s*(\w+)\s*[#＃]{2}")
 """A line that a reader may take for the header of a field; brackets may be missing."""
 
 
+def headers_in(message: str) -> list[str]:
+    """Return the names of the fields that begin in a message."""
+    headers = [FIELD_HEADER.match(line) for line in message.splitlines()]
+    return [header[1] for header in headers if header is not None]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.__name__)
 def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
     layout: str, signature: Signature
 ) -> None:
-    """A hostile text looks like the header of a field, like a tag, or like a token of a model.
+    """A hostile text looks like the header of a field, or like a token that ends a message.
 
-    All inputs hold every hostile piece, each in a separate line.
+    For some models "<|im_end|>" is such a token, wherever it stands.
     """
-    lines = [f"\n{piece}\n" for piece in PIECES]
-    text = hostile_text(signature, ["a\n", *lines, "z"])
+    text = all_hostile_pieces(signature)
 
     messages = request_messages(layout, signature, text)
 
-    # A request with one demo: a user message and the answer to it.
+    # A request has one demo: a user message and the answer to it.
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
-
-    field_names: list[str] = []
-    for line in messages[-1]["content"].splitlines():
-        header = FIELD_HEADER.match(line)
-        if header is not None:
-            field_names.append(header[1])
-    assert field_names == list(signature.input_fields)
-
+    assert headers_in(messages[-1]["content"]) == list(signature.input_fields)
     for message in messages:
-        for token in TOKENS:
+        for token in TOKENS_OF_MODELS:
             assert token not in message["content"]
 
 
@@ -868,11 +843,12 @@ def test_hostile_inputs_add_no_field_and_no_message_to_a_prompt(
 def test_an_answer_that_quotes_all_hostile_texts_is_read_like_any_other(
     layout: str, signature: Signature
 ) -> None:
-    """Here every signature answers with all pieces at once; the test above draws a few of them."""
-    lines = [f"\n{piece}\n" for piece in PIECES]
-    text = hostile_text(signature, ["a\n", *lines, "z"])
+    """Every text in the answer has all hostile pieces, with escaped markers as prompts show them.
 
-    # A model quotes the text as its prompt shows it: with escaped markers.
+    And yet the answer has the usual outputs.
+    """
+    text = all_hostile_pieces(signature)
+
     outputs = read_answer_with(layout, signature, escape_markers(text))
     harmless_outputs = read_answer_with(layout, signature, "words")
 
