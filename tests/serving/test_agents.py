@@ -19,7 +19,7 @@ from mempiler import Hit, Store
 from mempiler.engines.lm import language_model
 from mempiler.serving.prompt_text import data_lines, hits_with_fallback, prepend_text
 
-from .conftest import Api, Connect
+from .conftest import Api, StartService
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
@@ -54,9 +54,11 @@ def text_of(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
-def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(connect: Connect) -> None:
+def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(
+    start_service: StartService,
+) -> None:
     """The offline model answers with the sentence that fits the question best."""
-    client = connect(mcp=True, writers=1)
+    client = start_service(mcp=True, writers=1)
 
     added = call_tool(client, "add_memory", text="My code word is falcon.")
     hits = call_tool(client, "search_memory", query="code word")
@@ -68,9 +70,9 @@ def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(connect: Connec
     assert "falcon" in text_of(answer)
 
 
-def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Connect) -> None:
+def test_tools_reach_the_memory_of_no_other_user_or_tenant(start_service: StartService) -> None:
     """Only Ada, a user of the tenant `acme`, has said something."""
-    acme = connect(mcp=True, writers=1)
+    acme = start_service(mcp=True, writers=1)
     globex = acme.as_tenant("globex")
     call_tool(acme, "add_memory", text="My code word is falcon.")
 
@@ -94,8 +96,10 @@ def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Connect) -> 
         pytest.param("", id="an empty name"),
     ],
 )
-def test_a_call_without_a_valid_user_is_refused(connect: Connect, user: str | None) -> None:
-    client = connect(mcp=True)
+def test_a_call_without_a_valid_user_is_refused(
+    start_service: StartService, user: str | None
+) -> None:
+    client = start_service(mcp=True)
 
     result = call_tool(client, "search_memory", user=user, query="x")
 
@@ -103,8 +107,8 @@ def test_a_call_without_a_valid_user_is_refused(connect: Connect, user: str | No
     assert "in one header: Mempiler-User" in text_of(result)
 
 
-def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
-    client = connect(mcp=True).as_tenant(None)
+def test_a_call_without_a_token_is_refused(start_service: StartService) -> None:
+    client = start_service(mcp=True).as_tenant(None)
     list_tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
     response = client.post("/v1/mcp", json=list_tools)
@@ -113,8 +117,8 @@ def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
     assert "Bearer" in response.json()["error"]["message"]
 
 
-def test_there_are_no_tools_unless_they_are_switched_on(connect: Connect) -> None:
-    client = connect(mcp=False)
+def test_there_are_no_tools_unless_they_are_switched_on(start_service: StartService) -> None:
+    client = start_service(mcp=False)
     list_tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
     response = client.post("/v1/mcp", json=list_tools)
@@ -145,9 +149,11 @@ ACCEPT_STREAMS = {"Accept": "application/json, text/event-stream"}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_a_get_or_delete_request_to_the_tools_is_refused(connect: Connect, method: str) -> None:
+def test_a_get_or_delete_request_to_the_tools_is_refused(
+    start_service: StartService, method: str
+) -> None:
     """MCP lets a server send events to a `GET` for ever; here that would hold a connection."""
-    client = connect(mcp=True)
+    client = start_service(mcp=True)
 
     with client.stream(method, "/v1/mcp", headers=ACCEPT_STREAMS, timeout=5) as response:
         assert response.status_code == 405
@@ -155,9 +161,9 @@ def test_a_get_or_delete_request_to_the_tools_is_refused(connect: Connect, metho
         assert response.headers["content-type"] == "application/json"
 
 
-def test_a_call_that_subscribes_to_endless_events_is_refused(connect: Connect) -> None:
+def test_a_call_that_subscribes_to_endless_events_is_refused(start_service: StartService) -> None:
     """MCP has such calls, and this service does not offer them, so it says 404."""
-    client = connect(mcp=True)
+    client = start_service(mcp=True)
     headers = {**ACCEPT_STREAMS, **LISTEN_HEADERS}
 
     with client.stream("POST", "/v1/mcp", json=LISTEN_CALL, headers=headers, timeout=5) as response:

@@ -38,7 +38,7 @@ from mempiler.serving.worker.breaker import Breaker
 
 from ..conftest import listening
 from ..stub_server import StubServer, every
-from .conftest import Api, Connect, HangingEmbedding, turns_of_ada, within
+from .conftest import Api, HangingEmbedding, StartService, turns_of_ada, within
 from .raw_requests import connect_socket
 
 CHAT_BODY = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
@@ -73,7 +73,9 @@ class HungService:
 
 
 @contextmanager
-def hung_service(connect: Connect, scripted: Any, **settings: Any) -> Iterator[HungService]:
+def hung_service(
+    start_service: StartService, scripted: Any, **settings: Any
+) -> Iterator[HungService]:
     """Start a service whose model hangs until the block ends; it says "late" then."""
     may_answer = threading.Event()
 
@@ -81,7 +83,7 @@ def hung_service(connect: Connect, scripted: Any, **settings: Any) -> Iterator[H
         may_answer.wait(20)
         return {"answer": "late"}
 
-    service = HungService(connect(scripted(wait_and_answer), **settings))
+    service = HungService(start_service(scripted(wait_and_answer), **settings))
     try:
         yield service
     finally:
@@ -100,7 +102,7 @@ def hung_service(connect: Connect, scripted: Any, **settings: Any) -> Iterator[H
     ],
 )
 def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
-    connect: Connect, fault: str
+    start_service: StartService, fault: str
 ) -> None:
     """One request at a time may ask the model, so the second one waits for the end of the first.
 
@@ -116,7 +118,7 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
             # If it refuses calls after failures, then only for this many seconds.
             guard=Breaker(pause=0.1),
         )
-        client = connect(lm, threads=1, queue=8, timeout=10.0, tenant_share=1.0)
+        client = start_service(lm, threads=1, queue=8, timeout=10.0, tenant_share=1.0)
 
         started = time.monotonic()
         first_chat = client.chat("hello", user="u0")
@@ -132,12 +134,12 @@ def test_a_model_that_hangs_holds_no_thread_beyond_its_deadline(
 
 
 def test_sessions_are_stored_while_all_chats_wait_for_the_model(
-    connect: Connect, scripted: Any
+    start_service: StartService, scripted: Any
 ) -> None:
     # Of two chats in progress one asks the model, and the other waits for its turn. Without tokens
     # there is one tenant only, so it may have both.
     settings = {"threads": 1, "queue": 1, "store_threads": 1, "tokens": False}
-    with hung_service(connect, scripted, **settings) as service:
+    with hung_service(start_service, scripted, **settings) as service:
         client = service.api
         service.begin_chat()
         service.begin_chat()
@@ -159,10 +161,10 @@ def test_sessions_are_stored_while_all_chats_wait_for_the_model(
 
 
 def test_a_chat_whose_model_is_too_slow_gets_504_and_its_answer_is_not_stored(
-    connect: Connect, scripted: Any, store: Store
+    start_service: StartService, scripted: Any, store: Store
 ) -> None:
     """A request has 0.3 seconds. The model answers only when the block has ended."""
-    with hung_service(connect, scripted, timeout=0.3) as service:
+    with hung_service(start_service, scripted, timeout=0.3) as service:
         client = service.api
         response = client.chat("I moved.")
 
@@ -174,11 +176,11 @@ def test_a_chat_whose_model_is_too_slow_gets_504_and_its_answer_is_not_stored(
 
 
 def test_a_tenant_has_at_most_its_share_of_the_requests_in_progress(
-    connect: Connect, scripted: Any
+    start_service: StartService, scripted: Any
 ) -> None:
     # Six requests are in progress at the same time: two ask the model, and four wait for their
     # turn. Each of the two tenants may have half of either.
-    with hung_service(connect, scripted, threads=2, queue=4) as service:
+    with hung_service(start_service, scripted, threads=2, queue=4) as service:
         pool = service.api.service.model_pool
         for _ in range(3):
             service.begin_chat("acme")
@@ -230,7 +232,7 @@ def large_stream() -> bytes:
 
 
 def test_streams_that_nobody_reads_count_as_requests_of_their_tenant_until_they_are_closed(
-    connect: Connect,
+    start_service: StartService,
 ) -> None:
     """A client could otherwise have ever more answers waiting for it in the service's memory.
 
@@ -240,7 +242,7 @@ def test_streams_that_nobody_reads_count_as_requests_of_their_tenant_until_they_
     events = large_stream()
     with StubServer(answer=lambda body: events) as model_server, ExitStack() as connections:
         lm = language_model(model_server.model, api_base=model_server.url, cache=False, deadline=10)
-        client = connect(lm, threads=1, queue=1, store_threads=1, store_queue=1)
+        client = start_service(lm, threads=1, queue=1, store_threads=1, store_queue=1)
         requests_by_tenant = client.service.request_pool.held
 
         for _ in range(2):
@@ -274,7 +276,7 @@ def test_streams_that_nobody_reads_count_as_requests_of_their_tenant_until_they_
     ],
 )
 def test_a_request_ends_soon_after_its_client_has_left(
-    connect: Connect, path: str, body: Any
+    start_service: StartService, path: str, body: Any
 ) -> None:
     """Otherwise clients that give up and try again would fill the service with requests.
 
@@ -291,7 +293,7 @@ def test_a_request_ends_soon_after_its_client_has_left(
             deadline=30,
             guard=guard,
         )
-        client = connect(lm, threads=2, queue=8, tenant_share=0.5, mcp=True)
+        client = start_service(lm, threads=2, queue=8, tenant_share=0.5, mcp=True)
         max_requests_of_tenant = 5  # Half of the sum of threads and queue.
 
         # If the requests of those who left did not end, the last one would be refused (429).
@@ -325,14 +327,14 @@ def test_a_request_ends_soon_after_its_client_has_left(
     ],
 )
 def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
-    connect: Connect, data: bytes, response_start: bytes
+    start_service: StartService, data: bytes, response_start: bytes
 ) -> None:
     """Otherwise a client could hold ever more connections without doing anything.
 
     A request has half a second to come (`timeout`). A connection without a request is closed after
     a second (`keep_alive`).
     """
-    client = connect(tokens=False, keep_alive=1.0, timeout=0.5)
+    client = start_service(tokens=False, keep_alive=1.0, timeout=0.5)
 
     with connect_socket(client, timeout=10) as connection:
         connection.sendall(data)
@@ -348,7 +350,7 @@ def test_a_connection_on_which_nothing_more_comes_is_answered_and_closed(
 
 
 def test_a_tenant_whose_embeddings_hang_leaves_room_for_those_of_another(
-    connect: Connect, hanging_embedding: HangingEmbedding
+    start_service: StartService, hanging_embedding: HangingEmbedding
 ) -> None:
     """To search for a question, its text is embedded, i.e. turned into a vector of numbers.
 
@@ -357,7 +359,7 @@ def test_a_tenant_whose_embeddings_hang_leaves_room_for_those_of_another(
     """
     embed_in_a_slot = compute_slot()(hanging_embedding)
     program = build("turn-rag", embedder=TextEmbedder("stub", embed_in_a_slot, DIMENSION))
-    acme = connect(program=program, threads=8)
+    acme = start_service(program=program, threads=8)
     globex = acme.as_tenant("globex")
     embedding_slots = FairSemaphore(slots=2, share=lambda: 0.5)
     acme.service.memories.lane = embedding_slots
@@ -375,9 +377,9 @@ def test_a_tenant_whose_embeddings_hang_leaves_room_for_those_of_another(
     assert embedding_slots.free == 2
 
 
-def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Connect) -> None:
+def test_long_texts_wait_for_their_turn_and_short_ones_do_not(start_service: StartService) -> None:
     """Long texts take much computing before they can be searched: one at a time may do that."""
-    acme = connect(program=build("turn-rag"), threads=8)
+    acme = start_service(program=build("turn-rag"), threads=8)
     globex = acme.as_tenant("globex")
     long_text = "I like jazz. " * 1_000
     assert acme.add(long_text).status_code == 201
@@ -404,12 +406,12 @@ class HangingEmbedder:
         self.hangs = True
         self.server = StubServer(embedding_fault=lambda: "stall" if self.hangs else None)
 
-    def connect(self, connect: Connect, deadline: float) -> Api:
+    def start_service(self, start_service: StartService, deadline: float) -> Api:
         """Start a service with this embedder, in which embedding a text has so many seconds."""
         remote_embedder = embedder(self.server.model, self.server.url)
         remote_embedder.account.waits = Waits(retries=0, deadline=deadline)
         program = build("turn-rag", embedder=remote_embedder)
-        api = connect(program=program, threads=2, timeout=20.0)
+        api = start_service(program=program, threads=2, timeout=20.0)
         for breaker in api.service.breakers:
             breaker.pause = 1.0  # after this many seconds it lets a call pass again
         return api
@@ -423,9 +425,9 @@ def hanging_embedder() -> Iterator[HangingEmbedder]:
 
 
 def test_a_question_whose_embedder_hangs_fails_at_the_deadline_of_the_embedder(
-    connect: Connect, hanging_embedder: HangingEmbedder
+    start_service: StartService, hanging_embedder: HangingEmbedder
 ) -> None:
-    client = hanging_embedder.connect(connect, deadline=0.5)
+    client = hanging_embedder.start_service(start_service, deadline=0.5)
     client.add("I moved to Lisbon.")
 
     started = time.monotonic()
@@ -438,9 +440,9 @@ def test_a_question_whose_embedder_hangs_fails_at_the_deadline_of_the_embedder(
 
 
 def test_sessions_are_stored_while_questions_wait_for_an_embedder_that_hangs(
-    connect: Connect, hanging_embedder: HangingEmbedder
+    start_service: StartService, hanging_embedder: HangingEmbedder
 ) -> None:
-    client = hanging_embedder.connect(connect, deadline=0.5)
+    client = hanging_embedder.start_service(start_service, deadline=0.5)
     client.add("I moved to Lisbon.")
 
     with ThreadPoolExecutor(4) as clients:
@@ -450,10 +452,10 @@ def test_sessions_are_stored_while_questions_wait_for_an_embedder_that_hangs(
 
 
 def test_after_five_failures_of_an_embedder_questions_fail_at_once_until_it_works_again(
-    connect: Connect, hanging_embedder: HangingEmbedder
+    start_service: StartService, hanging_embedder: HangingEmbedder
 ) -> None:
     """The breaker before the embedder opens after five failures in a row."""
-    client = hanging_embedder.connect(connect, deadline=0.1)
+    client = hanging_embedder.start_service(start_service, deadline=0.1)
     client.add("I moved to Lisbon.")
     for number in range(5):
         assert client.ask(f"Who is number {number}?").status_code == 502
@@ -469,11 +471,13 @@ def test_after_five_failures_of_an_embedder_questions_fail_at_once_until_it_work
     assert client.get("/ready").json()["parts"]["model"] is True
 
 
-def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Connect) -> None:
+def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(
+    start_service: StartService,
+) -> None:
     with StubServer(embedding_fault=lambda: "stall") as embedding_server:
         remote_embedder = embedder(embedding_server.model, embedding_server.url)
         # The embedder itself may take longer than the second that a request has.
-        client = connect(program=build("turn-rag", embedder=remote_embedder), timeout=1.0)
+        client = start_service(program=build("turn-rag", embedder=remote_embedder), timeout=1.0)
         client.add("I moved to Lisbon.")
 
         started = time.monotonic()
@@ -491,7 +495,7 @@ def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: C
 
 
 def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    start_service: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often the state of the service is asked for, one thread waits for the store.
 
@@ -499,7 +503,7 @@ def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
     """
     # Otherwise `/ready` would wait two seconds each time.
     monkeypatch.setattr(store_call, "WAIT", 0.3)
-    client = connect().as_tenant(None)
+    client = start_service().as_tenant(None)
     may_go_on = threading.Event()
     hanging_threads: set[int] = set()
 
@@ -527,7 +531,7 @@ def test_a_store_that_hangs_is_noticed_in_time_and_holds_one_thread(
 
 
 def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
-    connect: Connect, caplog: pytest.LogCaptureFixture
+    start_service: StartService, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`/ready` tells apart whether the store can be read (`store`) and written (`disk`)."""
 
@@ -537,7 +541,7 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
     def allow_writing(connection: Any) -> None:
         connection.exec_driver_sql("PRAGMA query_only=OFF")
 
-    client = connect().as_tenant(None)
+    client = start_service().as_tenant(None)
 
     with listening("begin", forbid_writing):
         readiness = client.get("/ready")
@@ -552,10 +556,10 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_the_log_says_why(
 
 
 def test_a_service_with_a_broken_token_file_is_not_ready_and_the_log_says_why(
-    connect: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start_service: StartService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The service reads the file of tokens again when it changes."""
-    client = connect().as_tenant(None)
+    client = start_service().as_tenant(None)
     assert client.get("/ready").status_code == 200
 
     (tmp_path / "tokens").write_text("nonsense-that-is-long-enough\n")

@@ -34,8 +34,8 @@ from .conftest import (
     ADA,
     TOKENS,
     Api,
-    Connect,
-    Reach,
+    StartService,
+    StartWithStubModel,
     fail_when,
     request_bodies,
     turns_of_ada,
@@ -156,7 +156,7 @@ def all_threads_but_one_busy() -> Iterator[None]:
 
 
 def test_a_message_is_stored_before_the_model_is_asked(
-    connect: Connect, scripted: Any, store: Store
+    start_service: StartService, scripted: Any, store: Store
 ) -> None:
     turns_when_model_was_asked: list[list[str]] = []
 
@@ -164,7 +164,7 @@ def test_a_message_is_stored_before_the_model_is_asked(
         turns_when_model_was_asked.append(turns_of_ada(store))
         return {"answer": "fine"}
 
-    client = connect(scripted(note_turns_and_answer))
+    client = start_service(scripted(note_turns_and_answer))
 
     assert client.chat("I moved.").status_code == 200
 
@@ -173,10 +173,10 @@ def test_a_message_is_stored_before_the_model_is_asked(
 
 
 def test_a_message_whose_answer_failed_is_stored_once_when_the_client_tries_again(
-    connect: Connect, scripted: Any, store: Store
+    start_service: StartService, scripted: Any, store: Store
 ) -> None:
     lm = scripted(fail_when(lambda prompt, call_number: call_number == 1, answer="fine"))
-    client = connect(lm)
+    client = start_service(lm)
 
     failed = client.chat("I moved.")
     assert failed.status_code == 502
@@ -190,11 +190,11 @@ def test_a_message_whose_answer_failed_is_stored_once_when_the_client_tries_agai
 
 
 def test_only_messages_after_the_last_answer_are_new(
-    connect: Connect, scripted: Any, store: Store
+    start_service: StartService, scripted: Any, store: Store
 ) -> None:
     """Clients of OpenAI send the whole conversation with every request; it is stored once."""
     lm = scripted(lambda field, prompt, call_number: {"answer": f"answer {call_number}"})
-    client = connect(lm)
+    client = start_service(lm)
 
     client.chat("one")
     client.chat("one", "answer 1", "two")
@@ -221,7 +221,7 @@ def test_only_messages_after_the_last_answer_are_new(
     ],
 )
 def test_a_prompt_shows_messages_once_if_their_speakers_have_names(
-    reach: Reach,
+    start_with_stub_model: StartWithStubModel,
     store: Store,
     model: str,
     user_fields: dict[str, str],
@@ -239,7 +239,7 @@ def test_a_prompt_shows_messages_once_if_their_speakers_have_names(
         [first_message],
         [first_message, answer_message, second_message],
     ]
-    api, _, model_server = reach(lambda body: model_output(model, answer))
+    api, _, model_server = start_with_stub_model(lambda body: model_output(model, answer))
 
     for messages in conversations:
         body = {"model": model, "user": "ada", "messages": messages}
@@ -252,10 +252,10 @@ def test_a_prompt_shows_messages_once_if_their_speakers_have_names(
 
 
 def test_a_system_message_reaches_the_model_but_not_the_memory(
-    connect: Connect, scripted: Any, store: Store
+    start_service: StartService, scripted: Any, store: Store
 ) -> None:
     lm = scripted(lambda field, prompt, call_number: {"answer": "Ahoy!"})
-    client = connect(lm)
+    client = start_service(lm)
     messages = [
         {"role": "system", "content": "Be a pirate."},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
@@ -312,13 +312,17 @@ def test_a_session_that_was_ended_by_another_one_continues_under_a_new_name(clie
     ],
 )
 def test_a_fact_is_recalled_however_often_the_question_was_asked(
-    connect: Connect, scripted: Any, question: str, answer_template: str, is_remembered: bool
+    start_service: StartService,
+    scripted: Any,
+    question: str,
+    answer_template: str,
+    is_remembered: bool,
 ) -> None:
     """Ten hits are recalled, and ten stored copies of the question do not push out the fact."""
     lm = scripted(
         lambda field, prompt, call_number: {"answer": answer_template.format(call_number)}
     )
-    client = connect(lm)
+    client = start_service(lm)
     client.add("I moved to Lisbon in spring.")
     memory = UserMemory(client.service.memories, ADA)
 
@@ -356,7 +360,7 @@ def test_a_question_that_states_a_fact_is_recalled(client: Api) -> None:
     ],
 )
 def test_a_chat_after_a_long_pause_begins_a_new_session(
-    connect: Connect,
+    start_service: StartService,
     store: Store,
     minutes_since_last_turn: int,
     sessions: list[tuple[str, int]],
@@ -366,7 +370,7 @@ def test_a_chat_after_a_long_pause_begins_a_new_session(
     Ada's session has two turns of an earlier time, and her chat adds two: her message and its
     answer.
     """
-    client = connect(session_gap=30)
+    client = start_service(session_gap=30)
     last_time = utc_now() - timedelta(minutes=minutes_since_last_turn)
     earlier_turns = [
         Turn(id="", speaker="user", text="I moved to Lisbon.", time=last_time),
@@ -422,7 +426,7 @@ def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
 
 
 def test_an_answer_is_stored_though_its_session_ended_while_the_model_was_asked(
-    connect: Connect, scripted: Any, store: Store
+    start_service: StartService, scripted: Any, store: Store
 ) -> None:
     """The model of this test ends the session before it answers, as another request could."""
     ended_sessions: list[Any] = []
@@ -431,7 +435,7 @@ def test_an_answer_is_stored_though_its_session_ended_while_the_model_was_asked(
         ended_sessions.append(store.open_sessions.end(ADA, "a"))
         return {"answer": "fine"}
 
-    client = connect(scripted(end_session_and_answer))
+    client = start_service(scripted(end_session_and_answer))
 
     client.chat("I moved.", metadata={"session": "a"})
 
@@ -538,7 +542,7 @@ def test_a_chat_gives_its_session_a_name_and_metadata(client: Api) -> None:
 
 @STREAMED_OR_NOT
 def test_settings_that_the_program_ignores_are_named_in_its_reply(
-    reach: Reach, stream: bool
+    start_with_stub_model: StartWithStubModel, stream: bool
 ) -> None:
     """A program chooses the settings of its model itself, and ignores those of a request.
 
@@ -557,7 +561,7 @@ def test_settings_that_the_program_ignores_are_named_in_its_reply(
         "reasoning_effort": "low",
         "best_of": 3,
     }
-    client = reach(lambda body: in_chat_format("To Lisbon.")).openai_client
+    client = start_with_stub_model(lambda body: in_chat_format("To Lisbon.")).openai_client
 
     completion = ask(client, stream=stream, extra_body=settings)
 
@@ -565,9 +569,11 @@ def test_settings_that_the_program_ignores_are_named_in_its_reply(
 
 
 @STREAMED_OR_NOT
-def test_labels_that_the_program_ignores_are_named_in_its_reply(reach: Reach, stream: bool) -> None:
+def test_labels_that_the_program_ignores_are_named_in_its_reply(
+    start_with_stub_model: StartWithStubModel, stream: bool
+) -> None:
     """Labels are the field `metadata` of a request of OpenAI's protocol."""
-    client = reach(lambda body: in_chat_format("To Lisbon.")).openai_client
+    client = start_with_stub_model(lambda body: in_chat_format("To Lisbon.")).openai_client
 
     # The session is used by the service, but another label is of no use to the program.
     completion = ask(client, stream=stream, metadata={"session": "a", "team": "red"})
@@ -599,10 +605,10 @@ def test_settings_with_their_default_values_are_not_named_as_ignored(client: Api
 
 
 def test_the_language_model_gets_all_settings_and_its_reply_names_none_as_ignored(
-    reach: Reach,
+    start_with_stub_model: StartWithStubModel,
 ) -> None:
     """Only a program ignores settings. The language model itself follows them."""
-    _, client, model_server = reach()
+    _, client, model_server = start_with_stub_model()
 
     completion = ask(client, model=LANGUAGE_MODEL, stream=False, temperature=0, seed=7)
 
@@ -612,8 +618,10 @@ def test_the_language_model_gets_all_settings_and_its_reply_names_none_as_ignore
     assert request_body["seed"] == 7
 
 
-def test_models_are_listed_with_what_they_are_for(reach: Reach) -> None:
-    client = reach().openai_client
+def test_models_are_listed_with_what_they_are_for(
+    start_with_stub_model: StartWithStubModel,
+) -> None:
+    client = start_with_stub_model().openai_client
 
     program, language_model = client.models.list().data
 
@@ -647,7 +655,7 @@ IN_JSON_FORMAT = '{"answer": "To Lisbon & Porto, she said."}'
     ],
 )
 def test_the_first_word_comes_before_the_model_has_ended(
-    reach: Reach, adapter: str, model: str, output: str
+    start_with_stub_model: StartWithStubModel, adapter: str, model: str, output: str
 ) -> None:
     """The model pauses after two words of its answer until the client has read the first one.
 
@@ -661,7 +669,9 @@ def test_the_first_word_comes_before_the_model_has_ended(
         if event_number == pause_before_event and not was_read_during_pause:
             was_read_during_pause.append(first_word_was_read.wait(10))
 
-    _, client, model_server = reach(lambda body: output, adapter, between=pause_once)
+    _, client, model_server = start_with_stub_model(
+        lambda body: output, adapter, between=pause_once
+    )
 
     words: list[str] = []
     with ask(client, model=model) as stream:
@@ -679,10 +689,10 @@ def test_the_first_word_comes_before_the_model_has_ended(
 
 @BOTH_MODELS
 def test_a_stream_begins_when_the_question_is_stored_and_ends_when_the_answer_is(
-    reach: Reach, store: Store, model: str
+    start_with_stub_model: StartWithStubModel, store: Store, model: str
 ) -> None:
     """The client learns from `finish_reason` that the answer has ended."""
-    client = reach(lambda body: model_output(model, "To Lisbon.")).openai_client
+    client = start_with_stub_model(lambda body: model_output(model, "To Lisbon.")).openai_client
     turns_at_first_word: list[str] = []
     turns_at_finish: list[str] = []
 
@@ -700,10 +710,12 @@ def test_a_stream_begins_when_the_question_is_stored_and_ends_when_the_answer_is
 
 @BOTH_MODELS
 def test_the_last_chunk_of_a_stream_has_its_usage_and_the_one_before_its_session(
-    reach: Reach, model: str
+    start_with_stub_model: StartWithStubModel, model: str
 ) -> None:
     """By `include_usage` a client asks for the numbers of tokens."""
-    client = reach(lambda body: model_output(model, "To Lisbon, in spring.")).openai_client
+    client = start_with_stub_model(
+        lambda body: model_output(model, "To Lisbon, in spring.")
+    ).openai_client
 
     with ask(client, model=model, stream_options={"include_usage": True}) as stream:
         *_, chunk_with_finish, last_chunk = stream
@@ -714,14 +726,18 @@ def test_the_last_chunk_of_a_stream_has_its_usage_and_the_one_before_its_session
     assert last_chunk.id == chunk_with_finish.id
 
 
-def test_an_answer_that_follows_a_schema_is_streamed(reach: Reach, store: Store) -> None:
+def test_an_answer_that_follows_a_schema_is_streamed(
+    start_with_stub_model: StartWithStubModel, store: Store
+) -> None:
     """The model has to fill the fields `reasoning` and `answer`; only the latter is sent."""
 
     def fill_schema(body: dict[str, Any]) -> str:
         properties = body["response_format"]["json_schema"]["schema"]["properties"]
         return json.dumps({name: f'{name}: "To Lisbon"\n' for name in properties})
 
-    _, client, model_server = reach(fill_schema, adapter="auto", task="personal-response")
+    _, client, model_server = start_with_stub_model(
+        fill_schema, adapter="auto", task="personal-response"
+    )
 
     words = read_words(ask(client))
 
@@ -745,12 +761,12 @@ def test_an_answer_that_follows_a_schema_is_streamed(reach: Reach, store: Store)
     ],
 )
 def test_a_stream_that_fails_before_its_first_word_gets_the_status_of_an_error(
-    reach: Reach, store: Store, fault: str | None, status: int
+    start_with_stub_model: StartWithStubModel, store: Store, fault: str | None, status: int
 ) -> None:
     """Once a stream has begun, its status is 200 for good, so it begins with the first word."""
     without_a_word = broken_stream(["[[ ## answer ## ]]\n"])
     script = every(fault) if fault else None
-    client = reach(lambda body: without_a_word, script=script).openai_client
+    client = start_with_stub_model(lambda body: without_a_word, script=script).openai_client
 
     with pytest.raises(openai.APIStatusError) as raised:
         ask(client)
@@ -760,7 +776,7 @@ def test_a_stream_that_fails_before_its_first_word_gets_the_status_of_an_error(
 
 
 def test_a_stream_that_takes_too_long_ends_in_an_error_and_its_answer_is_not_stored(
-    reach: Reach, store: Store
+    start_with_stub_model: StartWithStubModel, store: Store
 ) -> None:
     """A request has a second (`timeout`).
 
@@ -772,7 +788,7 @@ def test_a_stream_that_takes_too_long_ends_in_an_error_and_its_answer_is_not_sto
         if event_number >= SECOND_WORD_HAS_COME[PROGRAM, "chat"]:
             may_go_on.wait(10)
 
-    api, client, _ = reach(
+    api, client, _ = start_with_stub_model(
         lambda body: in_chat_format("To Lisbon, in spring."),
         between=pause_within_answer,
         timeout=1.0,
@@ -789,7 +805,7 @@ def test_a_stream_that_takes_too_long_ends_in_an_error_and_its_answer_is_not_sto
 @BOTH_MODELS
 @STREAMED_OR_NOT
 def test_a_chat_that_waits_for_its_model_holds_no_thread(
-    reach: Reach, model: str, stream: bool
+    start_with_stub_model: StartWithStubModel, model: str, stream: bool
 ) -> None:
     """With one thread left, two chats wait for the model at the same time."""
     both_are_asked = threading.Barrier(2, timeout=10)
@@ -800,7 +816,7 @@ def test_a_chat_that_waits_for_its_model_holds_no_thread(
         both_are_asked.wait()
         return model_output(model, "To Lisbon.")
 
-    _, client, model_server = reach(answer)
+    _, client, model_server = start_with_stub_model(answer)
     with all_threads_but_one_busy(), ThreadPoolExecutor(2) as clients:
         chats = [
             clients.submit(ask, client, model=model, user=user, stream=stream)
@@ -814,10 +830,12 @@ def test_a_chat_that_waits_for_its_model_holds_no_thread(
 
 @BOTH_MODELS
 def test_a_repeated_request_gets_the_stored_answer_and_costs_nothing(
-    reach: Reach, store: Store, model: str
+    start_with_stub_model: StartWithStubModel, store: Store, model: str
 ) -> None:
     """A client repeats a request whose answer did not reach it."""
-    api, client, model_server = reach(lambda body: model_output(model, "To Lisbon."))
+    api, client, model_server = start_with_stub_model(
+        lambda body: model_output(model, "To Lisbon.")
+    )
     options = {"model": model, "stream_options": {"include_usage": True}}
 
     first_stream = ask(client, **options)
@@ -840,13 +858,13 @@ def test_a_repeated_request_gets_the_stored_answer_and_costs_nothing(
 
 @BOTH_MODELS
 def test_a_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answer(
-    reach: Reach, store: Store, model: str
+    start_with_stub_model: StartWithStubModel, store: Store, model: str
 ) -> None:
     """The model sends some words of its answer, and not the `[DONE]` that ends a stream."""
     texts = ["To Lisbon", " and"]
     if model == PROGRAM:
         texts.insert(0, "[[ ## answer ## ]]\n")
-    client = reach(lambda body: broken_stream(texts)).openai_client
+    client = start_with_stub_model(lambda body: broken_stream(texts)).openai_client
 
     with pytest.raises(openai.APIError, match="does not answer"):
         read_words(ask(client, model=model))
@@ -856,7 +874,7 @@ def test_a_stream_that_breaks_off_ends_in_an_error_and_stores_no_half_of_an_answ
 
 @BOTH_MODELS
 def test_a_client_that_leaves_a_stream_frees_its_place(
-    reach: Reach, store: Store, model: str
+    start_with_stub_model: StartWithStubModel, store: Store, model: str
 ) -> None:
     """The service works on a request no longer once its client has gone, and stores no answer."""
     may_go_on = threading.Event()
@@ -865,7 +883,7 @@ def test_a_client_that_leaves_a_stream_frees_its_place(
         if event_number >= SECOND_WORD_HAS_COME[model, "chat"]:
             may_go_on.wait(10)
 
-    api, client, _ = reach(
+    api, client, _ = start_with_stub_model(
         lambda body: model_output(model, "To Lisbon, in spring."), between=pause_within_answer
     )
     with ask(client, model=model) as stream:

@@ -13,7 +13,7 @@ import pytest
 from mempiler import Store
 from mempiler.memory import incoming_items
 
-from .conftest import ADA, TOKENS, Api, Connect, turns_of_ada, within
+from .conftest import ADA, TOKENS, Api, StartService, turns_of_ada, within
 
 DAY = 24 * 3600.0
 
@@ -120,10 +120,10 @@ def test_a_repeated_session_is_recognised(client: Api, set_clock: SetClock, jump
 
 @A_DAY_FORTH_OR_BACK
 def test_a_session_queued_before_a_jump_is_written_into_the_memory(
-    connect: Connect, set_clock: SetClock, jump: float
+    start_service: StartService, set_clock: SetClock, jump: float
 ) -> None:
     """With `writers=1` a thread of the service writes queued sessions into memories."""
-    client = connect(writers=1)
+    client = start_service(writers=1)
 
     set_clock(jump)
     client.add("I moved to Lisbon.", id="a")

@@ -13,7 +13,7 @@ import h11
 import pytest
 from mempiler.serving.http import connection
 
-from .conftest import TOKENS, Api, Connect, within
+from .conftest import TOKENS, Api, StartService, within
 from .raw_requests import connect_socket, response_statuses
 
 JSON = b'{"query": "Lisbon"}'
@@ -87,13 +87,13 @@ SHORT_LINGER = pytest.mark.usefixtures("short_linger")
     ],
 )
 def test_a_well_framed_body_is_read_and_so_is_the_request_behind_it(
-    filled: Api, request_data: bytes
+    client_with_session: Api, request_data: bytes
 ) -> None:
     """The service finds the end of the body.
 
     So it also answers the request that follows on the same connection.
     """
-    assert response_statuses(filled, request_data + HEALTH_REQUEST) == [200, 200]
+    assert response_statuses(client_with_session, request_data + HEALTH_REQUEST) == [200, 200]
 
 
 ILL_FRAMED_REQUESTS = {
@@ -153,12 +153,12 @@ ILL_FRAMED_REQUESTS = {
 @SHORT_LINGER
 @pytest.mark.parametrize("form", ILL_FRAMED_REQUESTS)
 def test_an_ill_framed_request_is_refused_and_nothing_behind_it_is_read(
-    filled: Api, form: str
+    client_with_session: Api, form: str
 ) -> None:
     """A proxy before the service might see another request in the same bytes, and let it pass."""
     request_data = ILL_FRAMED_REQUESTS[form]
 
-    assert response_statuses(filled, request_data + HEALTH_REQUEST) == [400]
+    assert response_statuses(client_with_session, request_data + HEALTH_REQUEST) == [400]
 
 
 @SHORT_LINGER
@@ -189,14 +189,14 @@ def test_an_ill_framed_request_is_refused_and_nothing_behind_it_is_read(
         "*",
     ],
 )
-def test_no_spelling_of_a_path_leads_around_the_token(filled: Api, path: str) -> None:
+def test_no_spelling_of_a_path_leads_around_the_token(client_with_session: Api, path: str) -> None:
     """The paths are odd spellings of `/v1/users`, and the requests have no token.
 
     A proxy and the service may read such a path in different ways.
     """
     request_data = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
 
-    (status,) = response_statuses(filled, request_data)
+    (status,) = response_statuses(client_with_session, request_data)
 
     assert status in (400, 401, 404)
 
@@ -213,14 +213,14 @@ def test_no_spelling_of_a_path_leads_around_the_token(filled: Api, path: str) ->
     ],
 )
 def test_a_request_has_at_most_a_hundred_headers(
-    filled: Api, header_count: int, status: int
+    client_with_session: Api, header_count: int, status: int
 ) -> None:
     """The status 431 says that a request has too many headers."""
     # Two of them are `Host` and `Connection`.
     further_headers = "".join(f"X-{number}: x\r\n" for number in range(header_count - 2))
     head = f"GET /health HTTP/1.1\r\nHost: x\r\n{further_headers}Connection: close\r\n\r\n"
 
-    assert response_statuses(filled, head.encode()) == [status]
+    assert response_statuses(client_with_session, head.encode()) == [status]
 
 
 def test_a_head_of_a_hundred_headers_may_come_in_pieces() -> None:
@@ -246,7 +246,7 @@ def test_a_head_of_a_hundred_headers_may_come_in_pieces() -> None:
     ],
 )
 def test_a_large_body_in_tiny_chunks_is_refused(
-    filled: Api, chunk_size: int, statuses: list[int]
+    client_with_session: Api, chunk_size: int, statuses: list[int]
 ) -> None:
     """A body may have a hundred chunks, and one more for each 256 bytes: parsing them takes time.
 
@@ -256,14 +256,14 @@ def test_a_large_body_in_tiny_chunks_is_refused(
     body = json.dumps({"query": "Lisbon " * 5_000}).encode()
     request_data = request_bytes(IN_CHUNKS, body=in_chunks_of(chunk_size, body))
 
-    assert response_statuses(filled, request_data + HEALTH_REQUEST) == statuses
+    assert response_statuses(client_with_session, request_data + HEALTH_REQUEST) == statuses
 
 
-def test_a_small_body_in_tiny_chunks_is_read(filled: Api) -> None:
+def test_a_small_body_in_tiny_chunks_is_read(client_with_session: Api) -> None:
     """It has 19 chunks of a byte. Every body may have a hundred chunks, however small it is."""
     request_data = request_bytes(IN_CHUNKS, body=in_chunks_of(1, JSON))
 
-    assert response_statuses(filled, request_data + HEALTH_REQUEST) == [200, 200]
+    assert response_statuses(client_with_session, request_data + HEALTH_REQUEST) == [200, 200]
 
 
 @SHORT_LINGER
@@ -276,13 +276,13 @@ def test_a_small_body_in_tiny_chunks_is_read(filled: Api) -> None:
     ],
 )
 def test_the_extensions_of_chunks_count_in_the_size_of_the_body(
-    connect: Connect, contents: list[bytes], status: int
+    start_service: StartService, contents: list[bytes], status: int
 ) -> None:
     """Behind the length of a chunk there may be an extension, which is no part of its content.
 
     The body may have 10,000 bytes. The contents are short, and only the extensions are long.
     """
-    client = connect(max_body=10_000)
+    client = start_service(max_body=10_000)
     client.add("I moved to Lisbon.")
     extension = b"a" * 9_000
     body = b""
@@ -296,12 +296,14 @@ def test_the_extensions_of_chunks_count_in_the_size_of_the_body(
 
 
 @SHORT_LINGER
-def test_a_refused_request_whose_body_never_ends_is_read_no_further(filled: Api) -> None:
+def test_a_refused_request_whose_body_never_ends_is_read_no_further(
+    client_with_session: Api,
+) -> None:
     """The service closes the connection, so sending more fails."""
     # It is refused because it has no token.
     head = b"POST /v1/users/ada/search HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-    with connect_socket(filled, timeout=20) as client_socket:
+    with connect_socket(client_with_session, timeout=20) as client_socket:
         client_socket.sendall(head)
         assert client_socket.recv(4096).startswith(b"HTTP/1.1 401")
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
@@ -316,8 +318,10 @@ def send_chunks(client_socket: socket.socket, seconds: float) -> None:
         time.sleep(0.01)
 
 
-def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Connect) -> None:
-    client = connect(max_body=3_000_000)
+def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(
+    start_service: StartService,
+) -> None:
+    client = start_service(max_body=3_000_000)
     # Many clients read no response if sending their body fails, and this one of the standard
     # library is one of them. It sends no token.
     sender = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
@@ -333,9 +337,9 @@ def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(connect: Conne
     sender.close()
 
 
-def test_a_request_whose_body_is_cut_off_stores_nothing(connect: Connect) -> None:
+def test_a_request_whose_body_is_cut_off_stores_nothing(start_service: StartService) -> None:
     """Its header announces one byte more than the client sends."""
-    client = connect()
+    client = start_service()
     body = json.dumps({"messages": [{"role": "user", "content": "I moved."}]}).encode()
     length_with_missing_byte = len(body) + 1
     request_data = request_bytes(
@@ -384,7 +388,7 @@ TO_HTTP_2 = (
     ],
 )
 def test_a_websocket_is_refused_and_the_connection_ends(
-    filled: Api, protocol: str, data_behind: bytes
+    client_with_session: Api, protocol: str, data_behind: bytes
 ) -> None:
     """Whatever the client sends behind its request is not read."""
     request_data = request_bytes(
@@ -396,7 +400,7 @@ def test_a_websocket_is_refused_and_the_connection_ends(
         body=b"",
     )
 
-    assert response_statuses(filled, request_data + data_behind) == [400]
+    assert response_statuses(client_with_session, request_data + data_behind) == [400]
 
 
 @SHORT_LINGER
@@ -408,10 +412,12 @@ def test_a_websocket_is_refused_and_the_connection_ends(
     ],
 )
 def test_a_request_that_asks_for_http_2_is_answered_over_http_1_and_the_connection_ends(
-    filled: Api, data_behind: bytes
+    client_with_session: Api, data_behind: bytes
 ) -> None:
     # `response_statuses` returns only when the service has closed the connection.
-    statuses = response_statuses(filled, request_bytes(*TO_HTTP_2, LENGTH) + data_behind)
+    statuses = response_statuses(
+        client_with_session, request_bytes(*TO_HTTP_2, LENGTH) + data_behind
+    )
 
     assert statuses[0] == 200
     # Nothing behind it is read as a request of HTTP/1. It may be refused.
@@ -419,36 +425,40 @@ def test_a_request_that_asks_for_http_2_is_answered_over_http_1_and_the_connecti
 
 
 @SHORT_LINGER
-def test_no_upgrade_leads_around_the_token(filled: Api) -> None:
+def test_no_upgrade_leads_around_the_token(client_with_session: Api) -> None:
     """A request that asks for HTTP/2 needs a token like any other."""
     lines = ["POST /v1/users/ada/search HTTP/1.1", "Host: x", LENGTH, *TO_HTTP_2]
     head_without_token = "\r\n".join([*lines, "", ""])
 
-    assert response_statuses(filled, head_without_token.encode() + JSON) == [401]
+    assert response_statuses(client_with_session, head_without_token.encode() + JSON) == [401]
 
 
 @SHORT_LINGER
-def test_the_service_is_no_proxy_to_other_servers(filled: Api) -> None:
+def test_the_service_is_no_proxy_to_other_servers(client_with_session: Api) -> None:
     """By `CONNECT` a client asks a proxy for a connection to another server."""
     request_data = request_bytes(line="CONNECT 127.0.0.1:80 HTTP/1.1", body=b"")
 
-    assert response_statuses(filled, request_data) == [404]
+    assert response_statuses(client_with_session, request_data) == [404]
 
 
 @SHORT_LINGER
-def test_a_client_that_speaks_http_2_from_the_first_byte_is_refused(filled: Api) -> None:
+def test_a_client_that_speaks_http_2_from_the_first_byte_is_refused(
+    client_with_session: Api,
+) -> None:
     http_2_preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     empty_settings_frame = b"\0\0\0\4\0\0\0\0\0"
 
-    statuses = response_statuses(filled, http_2_preface + empty_settings_frame)
+    statuses = response_statuses(client_with_session, http_2_preface + empty_settings_frame)
 
     assert statuses[-1] == 400
     assert 200 not in statuses
 
 
-def test_a_request_before_one_that_asks_for_another_protocol_is_answered(filled: Api) -> None:
+def test_a_request_before_one_that_asks_for_another_protocol_is_answered(
+    client_with_session: Api,
+) -> None:
     """Only the request that asks for it ends the connection."""
     first_request = request_bytes(LENGTH)
     upgrade_request = request_bytes(*TO_HTTP_2, LENGTH)
 
-    assert response_statuses(filled, first_request + upgrade_request) == [200, 200]
+    assert response_statuses(client_with_session, first_request + upgrade_request) == [200, 200]

@@ -30,7 +30,7 @@ from mempiler.memory.store.owner import Owner
 from mempiler.serving.memories.redaction import redacted_dump
 from mempiler.serving.memories.user_answers import GivenAnswer
 
-from .conftest import ADA, TOKENS, Api, Connect, Reach, write_limits
+from .conftest import ADA, TOKENS, Api, StartService, StartWithStubModel, write_limits
 
 ID = re.compile(r"ans_[0-9a-f]{32}")
 
@@ -334,12 +334,12 @@ def error_message(response: Any) -> str:
 
 
 @pytest.fixture
-def api(connect: Connect) -> Api:
+def api(start_service: StartService) -> Api:
     """A client of the tenant `acme`, whose service keeps answers; its store is empty.
 
     Each of its methods sends a request: `add` a session of one message, and `ask` a question.
     """
-    return connect(feedback=True)
+    return start_service(feedback=True)
 
 
 def test_feedback_over_http_is_stored(api: Api, store: Store) -> None:
@@ -358,10 +358,10 @@ def test_feedback_over_http_is_stored(api: Api, store: Store) -> None:
 
 @pytest.mark.parametrize(("tenant", "status"), [("acme", 200), ("globex", 409)])
 def test_a_tenant_opts_in_by_the_token_file(
-    connect: Connect, tmp_path: Path, tenant: str, status: int
+    start_service: StartService, tmp_path: Path, tenant: str, status: int
 ) -> None:
     """The service keeps no answers, but those of `acme`, whose line in the file has feedback=on."""
-    api = connect(feedback=False).as_tenant(tenant)
+    api = start_service(feedback=False).as_tenant(tenant)
     write_limits(tmp_path, acme="feedback=on")
     api.add("I moved to Lisbon.")
     answer_id = api.ask("Where did Ada move?").json()["answer_id"]
@@ -373,8 +373,10 @@ def test_a_tenant_opts_in_by_the_token_file(
     assert len(answers) == (1 if tenant == "acme" else 0)
 
 
-def test_a_tenant_may_opt_out_of_what_the_service_does(connect: Connect, tmp_path: Path) -> None:
-    api = connect(feedback=True)
+def test_a_tenant_may_opt_out_of_what_the_service_does(
+    start_service: StartService, tmp_path: Path
+) -> None:
+    api = start_service(feedback=True)
     write_limits(tmp_path, acme="feedback=off")
     api.add("I moved to Lisbon.")
     answer_id = api.ask("Where did Ada move?").json()["answer_id"]
@@ -419,13 +421,15 @@ def test_malformed_feedback_is_400(api: Api, feedback: dict[str, Any]) -> None:
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_in_the_chat_has_an_id_under_which_it_is_rated(
-    reach: Reach, tmp_path: Path, model: str, stream: bool
+    start_with_stub_model: StartWithStubModel, tmp_path: Path, model: str, stream: bool
 ) -> None:
     """The service has two models: the program, and the language model behind it ("-chat").
 
     A reply of both has the id in the field `mempiler`.
     """
-    api, client, _ = reach(lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]")
+    api, client, _ = start_with_stub_model(
+        lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]"
+    )
     write_limits(tmp_path, acme="feedback=on")
     question: Any = {"role": "user", "content": "Where did Ada move?"}
 
@@ -439,10 +443,12 @@ def test_an_answer_in_the_chat_has_an_id_under_which_it_is_rated(
 
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
 def test_an_answer_in_the_chat_is_kept_with_its_question_and_sources(
-    reach: Reach, store: Store, tmp_path: Path, model: str
+    start_with_stub_model: StartWithStubModel, store: Store, tmp_path: Path, model: str
 ) -> None:
     """The chat begins a session, in which the question is the first turn."""
-    api, client, _ = reach(lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]")
+    api, client, _ = start_with_stub_model(
+        lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]"
+    )
     write_limits(tmp_path, acme="feedback=on")
     api.add("I moved to Lisbon.", id="s")
     question: Any = {"role": "user", "content": "Where did Ada move?"}
@@ -515,8 +521,8 @@ def test_clients_for_asyncio_give_feedback(api: Api) -> None:
     assert feedback.right is True
 
 
-def test_the_error_of_a_client_says_how_to_opt_in(connect: Connect) -> None:
-    api = connect(feedback=False)
+def test_the_error_of_a_client_says_how_to_opt_in(start_service: StartService) -> None:
+    api = start_service(feedback=False)
     with Client(api.address, TOKENS["acme"]) as client:
         memory = client.memory("ada")
         memory.add([message("I moved to Lisbon.")])

@@ -26,7 +26,7 @@ from mempiler.serving.memories.transfer import export_users
 from mempiler.serving.worker.worker import Worker
 
 from ..conftest import listening
-from .conftest import ADA, Connect, HangingEmbedding, first_request_hangs_in_store, within
+from .conftest import ADA, HangingEmbedding, StartService, first_request_hangs_in_store, within
 
 
 class PausingModel:
@@ -103,7 +103,7 @@ def bound_requests() -> Iterator[list[str]]:
     ],
 )
 def test_a_late_answer_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
-    connect: Connect,
+    start_service: StartService,
     scripted: Any,
     store: Store,
     background: ThreadPoolExecutor,
@@ -111,7 +111,7 @@ def test_a_late_answer_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
     metadata: dict[str, str] | None,
 ) -> None:
     """The word "wait" holds the model up. Ada is forgotten, and comes back, in the meantime."""
-    client = connect(scripted(model.reply))
+    client = start_service(scripted(model.reply))
     old_chat = background.submit(client.chat, "wait, my PIN is 4711", metadata=metadata)
     model.wait_until_it_is_held_up()
 
@@ -130,7 +130,7 @@ def test_a_late_answer_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
 
 
 def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
-    connect: Connect,
+    start_service: StartService,
     scripted: Any,
     store: Store,
     background: ThreadPoolExecutor,
@@ -138,7 +138,7 @@ def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
     bound_requests: list[str],
 ) -> None:
     """With `threads=1` the service works on one chat at a time."""
-    client = connect(scripted(model.reply), threads=1)
+    client = start_service(scripted(model.reply), threads=1)
     # The word "wait" holds up Bob's chat, so Ada's chat waits for its turn.
     chat_of_bob = background.submit(client.chat, "wait", user="bob")
     model.wait_until_it_is_held_up()
@@ -155,13 +155,13 @@ def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
 
 
 def test_a_waiting_session_of_a_user_who_is_forgotten_is_refused(
-    connect: Connect,
+    start_service: StartService,
     store: Store,
     background: ThreadPoolExecutor,
     bound_requests: list[str],
 ) -> None:
     """With `store_threads=1` the service works on one request without a model at a time."""
-    client = connect(store_threads=1)
+    client = start_service(store_threads=1)
     client.add("hello", user="bob")
 
     with first_request_hangs_in_store() as hanging:

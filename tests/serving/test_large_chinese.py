@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mempiler.serving.settings import Settings
 
-from .conftest import Api, Connect
+from .conftest import Api, StartService
 
 TIMEOUT = Settings().timeout
 """Seconds within which a request gets its answer, or the status 504."""
@@ -113,13 +113,13 @@ def search_meanwhile(api: Api) -> Iterator[list[float]]:
 )
 @EACH_ROUTE_THAT_TAKES_TEXT
 def test_a_large_chinese_request_ends_and_another_tenant_is_served(
-    connect: Connect, path: str, make_body: MakeBody, make_text: Callable[[], str]
+    start_service: StartService, path: str, make_body: MakeBody, make_text: Callable[[], str]
 ) -> None:
     """Ada of the tenant `acme` sends the large text.
 
     Ben of the tenant `globex` searches meanwhile.
     """
-    acme = connect(max_text=CHARACTERS)
+    acme = start_service(max_text=CHARACTERS)
     # Both tenants have said "I moved to Lisbon" before.
     acme.add("我搬到了里斯本。")
     globex = acme.as_tenant("globex")
@@ -140,13 +140,13 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
 @pytest.mark.slow
 @pytest.mark.parametrize("make_text", [make_prose, make_random_characters])
 def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
-    connect: Connect, make_text: Callable[[], str]
+    start_service: StartService, make_text: Callable[[], str]
 ) -> None:
     """Ada of the tenant `acme` stores the large text.
 
     Ben of the tenant `globex` searches meanwhile.
     """
-    acme = connect(writers=1, max_text=CHARACTERS)
+    acme = start_service(writers=1, max_text=CHARACTERS)
     globex = acme.as_tenant("globex")
     globex.add("我搬到了里斯本。", user="ben")
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..conftest import listening
 from .conftest import (
     Api,
-    Connect,
+    StartService,
     first_request_hangs_in_store,
     service_over,
     serving,
@@ -150,12 +150,14 @@ def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape
     assert 'mempiler_requests_in_progress{pool="asking"}' in metrics
 
 
-def test_the_state_is_answered_while_requests_of_clients_must_wait(connect: Connect) -> None:
+def test_the_state_is_answered_while_requests_of_clients_must_wait(
+    start_service: StartService,
+) -> None:
     """An operator must see the state of a service that is too busy for requests of clients.
 
     With `store_threads=1` one request of a client at a time may use the store, and here it hangs.
     """
-    client = connect(tokens=False, store_threads=1).as_tenant(None)
+    client = start_service(tokens=False, store_threads=1).as_tenant(None)
 
     with ThreadPoolExecutor() as pool, first_request_hangs_in_store() as hanging:
         pool.submit(client.get, "/v1/users")
@@ -373,10 +375,12 @@ def add_session(client: Api, number: int) -> httpx.Response:
     ],
 )
 def test_a_request_takes_few_sql_statements(
-    connect: Connect, send_request: Callable[[Api, int], httpx.Response], max_statements: int
+    start_service: StartService,
+    send_request: Callable[[Api, int], httpx.Response],
+    max_statements: int,
 ) -> None:
     """These are the numbers of today, so that a change that needs more of them is noticed."""
-    client = connect()
+    client = start_service()
     for number in range(5):
         client.add(
             f"The secret word of garden {number} is mk{number:06d}, and it hangs in the harbour."

@@ -2,7 +2,7 @@
 
 These are requests for the model "my-model-chat", and those that the program cannot answer, such as
 requests with tools. Most of them are made by OpenAI's own client. The model is a stub server
-(`reach`), which answers "fine" unless a test says otherwise.
+(`start_with_stub_model`), which answers "fine" unless a test says otherwise.
 """
 
 import base64
@@ -19,7 +19,7 @@ from mempiler.serving.worker.breaker import Breaker
 
 from ..conftest import listening
 from ..stub_server import every
-from .conftest import ADA, EVENT_LOOP_THREAD, Reach, request_bodies, turns_of_ada
+from .conftest import ADA, EVENT_LOOP_THREAD, StartWithStubModel, request_bodies, turns_of_ada
 
 LANGUAGE_MODEL = "my-model-chat"
 
@@ -103,12 +103,16 @@ def read_message(completion: Any) -> dict[str, Any]:
 
 
 @STREAMED_OR_NOT
-def test_an_agent_gets_the_call_of_a_tool_that_the_model_makes(reach: Reach, stream: bool) -> None:
+def test_an_agent_gets_the_call_of_a_tool_that_the_model_makes(
+    start_with_stub_model: StartWithStubModel, stream: bool
+) -> None:
     """A model calls a tool by asking for its result, which the agent sends with its next request.
 
     `TOOL_CALL` calls the tool `weather` for the city Lisbon.
     """
-    client = reach(lambda body: {"content": None, "tool_calls": [TOOL_CALL]}).openai_client
+    client = start_with_stub_model(
+        lambda body: {"content": None, "tool_calls": [TOOL_CALL]}
+    ).openai_client
 
     completion = send(client, "How is the weather?", tools=[WEATHER_TOOL], stream=stream)
 
@@ -118,13 +122,15 @@ def test_an_agent_gets_the_call_of_a_tool_that_the_model_makes(reach: Reach, str
 
 
 @STREAMED_OR_NOT
-def test_an_agent_sends_the_result_of_a_tool_and_gets_an_answer(reach: Reach, stream: bool) -> None:
+def test_an_agent_sends_the_result_of_a_tool_and_gets_an_answer(
+    start_with_stub_model: StartWithStubModel, stream: bool
+) -> None:
     def repeat_last_message(body: dict[str, Any]) -> str:
         return f"It is {body['messages'][-1]['content']}."
 
     call_message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
     tool_result = {"role": "tool", "tool_call_id": TOOL_CALL["id"], "content": "sunny"}
-    _, client, model_server = reach(repeat_last_message)
+    _, client, model_server = start_with_stub_model(repeat_last_message)
 
     completion = send(
         client,
@@ -140,7 +146,9 @@ def test_an_agent_sends_the_result_of_a_tool_and_gets_an_answer(reach: Reach, st
     assert request_body["messages"][-1] == tool_result
 
 
-def test_the_call_of_a_tool_and_its_result_are_not_remembered(reach: Reach, store: Store) -> None:
+def test_the_call_of_a_tool_and_its_result_are_not_remembered(
+    start_with_stub_model: StartWithStubModel, store: Store
+) -> None:
     """Only what the user and the model say goes into the memory."""
 
     def call_tool_and_then_answer(body: dict[str, Any]) -> Any:
@@ -150,7 +158,7 @@ def test_the_call_of_a_tool_and_its_result_are_not_remembered(reach: Reach, stor
 
     call_message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
     tool_result = {"role": "tool", "tool_call_id": TOOL_CALL["id"], "content": "password hunter2"}
-    client = reach(call_tool_and_then_answer).openai_client
+    client = start_with_stub_model(call_tool_and_then_answer).openai_client
 
     send(client, "How is the weather?", tools=[WEATHER_TOOL])
     send(client, "How is the weather?", call_message, tool_result, tools=[WEATHER_TOOL])
@@ -160,9 +168,9 @@ def test_the_call_of_a_tool_and_its_result_are_not_remembered(reach: Reach, stor
 
 @STREAMED_OR_NOT
 def test_the_tools_of_an_agent_are_handed_on_with_what_was_recalled(
-    reach: Reach, stream: bool
+    start_with_stub_model: StartWithStubModel, stream: bool
 ) -> None:
-    api, client, model_server = reach()
+    api, client, model_server = start_with_stub_model()
     api.add("I moved to Lisbon.")
     settings = {"tools": [WEATHER_TOOL], "tool_choice": "auto", "parallel_tool_calls": False}
 
@@ -179,9 +187,11 @@ def test_the_tools_of_an_agent_are_handed_on_with_what_was_recalled(
 
 
 @STREAMED_OR_NOT
-def test_settings_are_handed_on_to_the_model_as_they_are(reach: Reach, stream: bool) -> None:
+def test_settings_are_handed_on_to_the_model_as_they_are(
+    start_with_stub_model: StartWithStubModel, stream: bool
+) -> None:
     """The field `top_k` is none of OpenAI's; the model may know it."""
-    _, client, model_server = reach()
+    _, client, model_server = start_with_stub_model()
     settings: dict[str, Any] = {
         "top_k": 5,
         "response_format": {"type": "json_object"},
@@ -197,9 +207,11 @@ def test_settings_are_handed_on_to_the_model_as_they_are(reach: Reach, stream: b
         assert request_body[name] == value
 
 
-def test_a_request_is_handed_on_without_the_token_of_its_client(reach: Reach) -> None:
+def test_a_request_is_handed_on_without_the_token_of_its_client(
+    start_with_stub_model: StartWithStubModel,
+) -> None:
     """The token is for the service. The operator has no key for the model, so "none" is sent."""
-    _, client, model_server = reach()
+    _, client, model_server = start_with_stub_model()
 
     send(client, "Hi", model=LANGUAGE_MODEL)
 
@@ -208,9 +220,11 @@ def test_a_request_is_handed_on_without_the_token_of_its_client(reach: Reach) ->
     assert request.headers["Authorization"] == "Bearer none"
 
 
-def test_fields_for_the_service_are_not_handed_on(reach: Reach) -> None:
+def test_fields_for_the_service_are_not_handed_on(
+    start_with_stub_model: StartWithStubModel,
+) -> None:
     """The service reads the label `session` and the field `mempiler`; other labels go on."""
-    _, client, model_server = reach()
+    _, client, model_server = start_with_stub_model()
 
     send(
         client,
@@ -227,9 +241,9 @@ def test_fields_for_the_service_are_not_handed_on(reach: Reach) -> None:
 
 
 def test_a_session_of_a_relayed_chat_gets_the_metadata_of_the_request(
-    reach: Reach, store: Store
+    start_with_stub_model: StartWithStubModel, store: Store
 ) -> None:
-    api, client, _ = reach()
+    api, client, _ = start_with_stub_model()
 
     send(
         client,
@@ -247,10 +261,10 @@ def test_a_session_of_a_relayed_chat_gets_the_metadata_of_the_request(
 
 @STREAMED_OR_NOT
 def test_what_was_recalled_stands_before_the_image_and_the_text_of_a_message(
-    reach: Reach, store: Store, stream: bool
+    start_with_stub_model: StartWithStubModel, store: Store, stream: bool
 ) -> None:
     """The condition `where` chooses the sessions that are recalled: here those in English."""
-    api, client, model_server = reach()
+    api, client, model_server = start_with_stub_model()
     api.add("My dog Rex is brown.", metadata={"language": "en"})
     api.add("Mein Hund Max is brown.", metadata={"language": "de"})
     parts = [
@@ -278,9 +292,9 @@ def test_what_was_recalled_stands_before_the_image_and_the_text_of_a_message(
 
 
 def test_the_client_gets_those_headers_of_the_model_that_clients_of_openai_read(
-    reach: Reach,
+    start_with_stub_model: StartWithStubModel,
 ) -> None:
-    client = reach().openai_client
+    client = start_with_stub_model().openai_client
 
     response = client.chat.completions.with_raw_response.create(
         model=LANGUAGE_MODEL, user="ada", messages=[{"role": "user", "content": "Hi"}]
@@ -312,14 +326,19 @@ def test_the_client_gets_those_headers_of_the_model_that_clients_of_openai_read(
     ],
 )
 def test_errors_of_the_model_are_handed_back(
-    reach: Reach, store: Store, fault: str, stream: bool, status: int, message: str
+    start_with_stub_model: StartWithStubModel,
+    store: Store,
+    fault: str,
+    stream: bool,
+    status: int,
+    message: str,
 ) -> None:
     """The client gets the error of the model with its status, except where that would mislead.
 
     The key that a model refuses with 401 is not that of the client. This, and a reply that cannot
     be read, are faults of the service (502).
     """
-    client = reach(script=every(fault)).openai_client
+    client = start_with_stub_model(script=every(fault)).openai_client
 
     with pytest.raises(openai.APIStatusError) as raised:
         send(client, "Hi", tools=[WEATHER_TOOL], stream=stream)
@@ -335,12 +354,15 @@ def test_errors_of_the_model_are_handed_back(
 @STREAMED_OR_NOT
 @pytest.mark.parametrize("fault", ["echo 200", "echo 400", "echo 401", "echo 429", "echo 500"])
 def test_a_reply_that_repeats_the_operators_key_is_handed_back_without_it(
-    reach: Reach, monkeypatch: pytest.MonkeyPatch, fault: str, stream: bool
+    start_with_stub_model: StartWithStubModel,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    stream: bool,
 ) -> None:
     """The replies of the stub server, with each of these statuses, quote the key that it got."""
     monkeypatch.setenv("OPENAI_API_KEY", OPERATOR_KEY)
     reply_headers = {"x-ratelimit-reset": f"asked by {OPERATOR_KEY}"}
-    api, _, model_server = reach(script=every(fault), headers=reply_headers)
+    api, _, model_server = start_with_stub_model(script=every(fault), headers=reply_headers)
 
     response = api.chat("Hi", model=LANGUAGE_MODEL, stream=stream)
 
@@ -351,7 +373,7 @@ def test_a_reply_that_repeats_the_operators_key_is_handed_back_without_it(
 
 
 def test_an_error_within_a_stream_is_handed_back_without_the_operators_key(
-    reach: Reach, monkeypatch: pytest.MonkeyPatch
+    start_with_stub_model: StartWithStubModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator of the service pays for the model with this key.
 
@@ -360,7 +382,7 @@ def test_an_error_within_a_stream_is_handed_back_without_the_operators_key(
     monkeypatch.setenv("OPENAI_API_KEY", OPERATOR_KEY)
     error = {"error": {"message": f"you sent {OPERATOR_KEY}"}}
     events = b"data: " + json.dumps(error).encode() + b"\n\ndata: [DONE]\n\n"
-    api = reach(lambda body: events).api
+    api = start_with_stub_model(lambda body: events).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL, stream=True)
 
@@ -396,8 +418,10 @@ UNREADABLE_COMPLETIONS = [
 
 
 @pytest.mark.parametrize("completion", READABLE_ODD_COMPLETIONS)
-def test_an_odd_completion_is_handed_back(reach: Reach, completion: bytes) -> None:
-    api = reach(lambda body: completion).api
+def test_an_odd_completion_is_handed_back(
+    start_with_stub_model: StartWithStubModel, completion: bytes
+) -> None:
+    api = start_with_stub_model(lambda body: completion).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL)
 
@@ -405,9 +429,11 @@ def test_an_odd_completion_is_handed_back(reach: Reach, completion: bytes) -> No
 
 
 @pytest.mark.parametrize("completion", UNREADABLE_COMPLETIONS)
-def test_an_unreadable_completion_is_a_fault_of_the_model(reach: Reach, completion: bytes) -> None:
+def test_an_unreadable_completion_is_a_fault_of_the_model(
+    start_with_stub_model: StartWithStubModel, completion: bytes
+) -> None:
     """The status 502 says that the service is well, and its model is not."""
-    api = reach(lambda body: completion).api
+    api = start_with_stub_model(lambda body: completion).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL)
 
@@ -415,12 +441,14 @@ def test_an_unreadable_completion_is_a_fault_of_the_model(reach: Reach, completi
 
 
 @pytest.mark.parametrize("event", READABLE_ODD_COMPLETIONS + UNREADABLE_COMPLETIONS)
-def test_an_odd_event_does_not_end_a_stream(reach: Reach, event: bytes) -> None:
+def test_an_odd_event_does_not_end_a_stream(
+    start_with_stub_model: StartWithStubModel, event: bytes
+) -> None:
     """What comes after it still comes, and at last the service's own event with `mempiler`."""
     odd_event = b"data: " + event + b"\n\n"
     finish = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     last_events = b"data: " + json.dumps(finish).encode() + b"\n\ndata: [DONE]\n\n"
-    api = reach(lambda body: odd_event + last_events).api
+    api = start_with_stub_model(lambda body: odd_event + last_events).api
 
     response = api.chat("Hi", model=LANGUAGE_MODEL, stream=True)
 
@@ -451,7 +479,10 @@ ERROR_CHUNK = {"error": {"message": "the model was unloaded"}}
     ],
 )
 def test_a_stream_that_ends_without_a_reason_is_stored_unless_it_has_an_error(
-    reach: Reach, store: Store, chunks: list[dict[str, Any]], stored_turns: list[str]
+    start_with_stub_model: StartWithStubModel,
+    store: Store,
+    chunks: list[dict[str, Any]],
+    stored_turns: list[str],
 ) -> None:
     """A model should say why it ends (`finish_reason`), but some do not.
 
@@ -459,7 +490,7 @@ def test_a_stream_that_ends_without_a_reason_is_stored_unless_it_has_an_error(
     """
     events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
     reply = "".join([*events, "data: [DONE]\n\n"]).encode()
-    api = reach(lambda body: reply).api
+    api = start_with_stub_model(lambda body: reply).api
 
     response = api.chat("Where do I live?", model=LANGUAGE_MODEL, stream=True)
 
@@ -482,7 +513,7 @@ RESULT_OF_TOOL = [
     ],
 )
 def test_the_answer_to_a_user_who_was_forgotten_meanwhile_is_not_stored(
-    reach: Reach, store: Store, further_messages: list[Any]
+    start_with_stub_model: StartWithStubModel, store: Store, further_messages: list[Any]
 ) -> None:
     """The user is forgotten while the model is asked, and gets the answer all the same."""
 
@@ -490,7 +521,7 @@ def test_the_answer_to_a_user_who_was_forgotten_meanwhile_is_not_stored(
         store.forgetting.forget_user(ADA)
         return "fine"
 
-    client = reach(forget_user_and_answer).openai_client
+    client = start_with_stub_model(forget_user_and_answer).openai_client
 
     completion = send(client, "Hi", *further_messages, tools=[WEATHER_TOOL])
 
@@ -516,13 +547,15 @@ class CallerRecorder(Breaker):
         return super().slots(endpoint)
 
 
-def test_a_relayed_chat_takes_its_turn_at_the_model_as_its_user(reach: Reach) -> None:
+def test_a_relayed_chat_takes_its_turn_at_the_model_as_its_user(
+    start_with_stub_model: StartWithStubModel,
+) -> None:
     """A model's endpoint serves a limited number of calls at once, and callers take turns.
 
     So the call has to say for whom it is made: for Ada of the tenant `acme`.
     """
     guard = CallerRecorder()
-    api = reach(guard=guard).api
+    api = start_with_stub_model(guard=guard).api
 
     assert api.chat("Hi", model=LANGUAGE_MODEL).status_code == 200
 
@@ -532,14 +565,14 @@ def test_a_relayed_chat_takes_its_turn_at_the_model_as_its_user(reach: Reach) ->
 
 @STREAMED_OR_NOT
 def test_a_relayed_answer_is_stored_in_a_thread_that_never_waits_for_a_slot(
-    reach: Reach, stream: bool
+    start_with_stub_model: StartWithStubModel, stream: bool
 ) -> None:
     """A relayed request holds a slot at the model while it stores its answer.
 
     If it needed a thread of `in_thread` for that, and all of those waited for a slot, no slot would
     ever become free.
     """
-    api = reach().api
+    api = start_with_stub_model().api
     storing_threads: list[str] = []
 
     def note_thread(

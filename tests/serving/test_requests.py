@@ -12,7 +12,7 @@ from mempiler import Store, UserMemory, build
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..conftest import listening
-from .conftest import ADA, Api, Connect, within
+from .conftest import ADA, Api, StartService, within
 
 
 def contents(store: Store) -> list[Any]:
@@ -116,9 +116,9 @@ def test_no_request_makes_the_service_fail(
         pytest.param("ada%EF%BB%BF", id="a byte order mark"),
     ],
 )
-def test_hostile_names_are_refused_and_change_nothing(filled: Api, name: str) -> None:
-    """The fixture `filled` holds one session of Ada's, which stays as it is."""
-    contents_before = contents(filled.service.store)
+def test_hostile_names_are_refused_and_change_nothing(client_with_session: Api, name: str) -> None:
+    """The fixture `client_with_session` holds one session of Ada's, which stays as it is."""
+    contents_before = contents(client_with_session.service.store)
     session = {"messages": [{"role": "user", "content": "hi"}]}
     requests: list[tuple[str, str, Any]] = [
         ("POST", f"/v1/users/{name}/sessions", session),
@@ -130,10 +130,12 @@ def test_hostile_names_are_refused_and_change_nothing(filled: Api, name: str) ->
 
     for method, path, body in requests:
         # By this extension the path is sent as it is. Otherwise httpx would take dots out of it.
-        response = filled.request(method, "/", json=body, extensions={"target": path.encode()})
+        response = client_with_session.request(
+            method, "/", json=body, extensions={"target": path.encode()}
+        )
         assert 400 <= response.status_code < 500, f"{method} {path}"
 
-    assert contents(filled.service.store) == contents_before
+    assert contents(client_with_session.service.store) == contents_before
 
 
 @pytest.mark.parametrize(
@@ -179,24 +181,28 @@ def test_hostile_names_are_refused_and_change_nothing(filled: Api, name: str) ->
     "path", ["/v1/users/ada/sessions", "/v1/users/ada/ask", "/v1/chat/completions"]
 )
 def test_malformed_bodies_are_refused_and_change_nothing(
-    filled: Api, path: str, body: bytes
+    client_with_session: Api, path: str, body: bytes
 ) -> None:
-    contents_before = contents(filled.service.store)
+    contents_before = contents(client_with_session.service.store)
 
-    response = filled.post(path, content=body, headers={"Content-Type": "application/json"})
+    response = client_with_session.post(
+        path, content=body, headers={"Content-Type": "application/json"}
+    )
 
     assert 400 <= response.status_code < 500
     assert len(response.json()["error"]["message"]) < 300
     # Neither the values of the body nor names of Python's functions are repeated.
     assert "SECRET" not in response.text
     assert "function" not in response.text
-    assert contents(filled.service.store) == contents_before
+    assert contents(client_with_session.service.store) == contents_before
 
 
-def test_a_body_of_another_content_type_is_refused_and_changes_nothing(filled: Api) -> None:
-    contents_before = contents(filled.service.store)
+def test_a_body_of_another_content_type_is_refused_and_changes_nothing(
+    client_with_session: Api,
+) -> None:
+    contents_before = contents(client_with_session.service.store)
 
-    response = filled.post(
+    response = client_with_session.post(
         "/v1/users/ada/sessions",
         content=b'{"messages": [{"role": "user", "content": "x"}]}',
         headers={"Content-Type": "text/plain"},
@@ -204,7 +210,7 @@ def test_a_body_of_another_content_type_is_refused_and_changes_nothing(filled: A
 
     assert response.status_code == 400
     assert "application/json" in response.text
-    assert contents(filled.service.store) == contents_before
+    assert contents(client_with_session.service.store) == contents_before
 
 
 def chat_body(content: Any = "x", **fields: Any) -> dict[str, Any]:
@@ -260,9 +266,9 @@ def session_body(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_bodies_of_too_many_parts_are_refused_in_one_line(
-    filled: Api, path: str, body: dict[str, Any], status: int
+    client_with_session: Api, path: str, body: dict[str, Any], status: int
 ) -> None:
-    response = filled.post(path, json=body)
+    response = client_with_session.post(path, json=body)
 
     assert response.status_code == status
     message = response.json()["error"]["message"]
@@ -301,13 +307,13 @@ POISON = (
 
 
 @pytest.fixture
-def poisoned_prompts(connect: Connect, scripted: Any) -> list[str]:
+def poisoned_prompts(start_service: StartService, scripted: Any) -> list[str]:
     """Three prompts of a service to which somebody has said `POISON`.
 
     The poison comes by a remembered session, by one that waits, and by an answer.
     """
     lm = scripted(lambda field, prompt, call_number: {"answer": "fine"})
-    client = connect(lm)
+    client = start_service(lm)
     client.add(POISON, id="s")
     UserMemory(client.service.memories, ADA).remember()
     client.add(f"{POISON} again", id="queued")
@@ -356,9 +362,11 @@ def test_a_text_that_imitates_a_prompt_is_stored_as_it_was_said(client: Api, sto
 # What the routes for users answer
 
 
-def test_a_search_of_long_texts_returns_fewer_hits_than_asked_for(connect: Connect) -> None:
+def test_a_search_of_long_texts_returns_fewer_hits_than_asked_for(
+    start_service: StartService,
+) -> None:
     """The texts of all hits have at most a million characters."""
-    client = connect(writers=0)
+    client = start_service(writers=0)
     messages = [
         {"role": "user", "content": f"garden {number} " + "x" * 90_000} for number in range(20)
     ]
@@ -374,12 +382,12 @@ def test_a_search_of_long_texts_returns_fewer_hits_than_asked_for(connect: Conne
     assert hits[0]["sources"][0]["text"].startswith("garden")
 
 
-def test_a_queued_session_is_remembered_in_the_background(connect: Connect) -> None:
+def test_a_queued_session_is_remembered_in_the_background(start_service: StartService) -> None:
     """A session that is stored is queued.
 
     The only writer of this service writes it into the memory.
     """
-    client = connect(writers=1)
+    client = start_service(writers=1)
 
     client.add("I moved to Lisbon.", id="s")
     assert within(20, lambda: client.get("/v1/users/ada").json()["queued"] == 0)
@@ -394,13 +402,13 @@ def test_a_queued_session_is_remembered_in_the_background(connect: Connect) -> N
 
 
 @pytest.fixture
-def client_with_entry(connect: Connect) -> Api:
+def client_with_entry(start_service: StartService) -> Api:
     """A client whose service has written "I moved to Lisbon." into Ada's memory.
 
     An entry is a piece of a memory that a search can find. This one is "s:1", the first turn of the
     session "s".
     """
-    client = connect(writers=1)
+    client = start_service(writers=1)
     client.add("I moved to Lisbon.", id="s")
     assert within(20, lambda: client.get("/v1/users/ada").json()["queued"] == 0)
     return client
@@ -424,10 +432,10 @@ def test_an_entry_of_a_remembered_session_can_be_deleted(client_with_entry: Api)
 
 
 @pytest.fixture
-def multiple_choice(connect: Connect, scripted: Any) -> Api:
+def multiple_choice(start_service: StartService, scripted: Any) -> Api:
     """A client of a service whose program chooses one of some options; the model says "(b)"."""
     lm = scripted(lambda field, prompt, call_number: {"answer": "(b)"})
-    client = connect(lm, build("turn-rag", "multiple-choice"))
+    client = start_service(lm, build("turn-rag", "multiple-choice"))
     client.add("I moved to Lisbon.")
     return client
 
@@ -468,7 +476,7 @@ def test_a_program_that_chooses_does_not_chat(multiple_choice: Api) -> None:
 
 
 def test_a_memory_that_another_program_wrote_is_a_conflict_and_the_error_has_no_addresses(
-    connect: Connect, store: Store
+    start_service: StartService, store: Store
 ) -> None:
     """Only the program that wrote a memory reads it. Session RAG wrote it, and turn RAG is asked.
 
@@ -477,7 +485,7 @@ def test_a_memory_that_another_program_wrote_is_a_conflict_and_the_error_has_no_
     message = {"role": "user", "content": "I moved to Lisbon."}
     build("session-rag").memory(store, "ada", "acme").add([message])
 
-    response = connect().post("/v1/users/ada/ask", json={"question": "Where?"})
+    response = start_service().post("/v1/users/ada/ask", json={"question": "Where?"})
 
     assert response.status_code == 409
     assert "mempiler memories rebuild" in response.text
@@ -508,19 +516,19 @@ def test_a_failing_store_is_reported_without_its_address(client: Api) -> None:
     ],
 )
 def test_a_malformed_request_for_entries_is_refused(
-    filled: Api, parameters: dict[str, str], message_start: str
+    client_with_session: Api, parameters: dict[str, str], message_start: str
 ) -> None:
     """`where` is a condition on metadata, as JSON.
 
     `cursor` is the last entry of the page before.
     """
-    response = filled.get("/v1/users/ada/entries", params=parameters)
+    response = client_with_session.get("/v1/users/ada/entries", params=parameters)
 
     assert response.status_code == 400
     assert response.json()["error"]["message"].startswith(message_start)
 
 
-def test_a_condition_that_no_session_meets_gives_an_empty_list(filled: Api) -> None:
-    response = filled.get("/v1/users/ada/entries", params={"where": '{"odd": true}'})
+def test_a_condition_that_no_session_meets_gives_an_empty_list(client_with_session: Api) -> None:
+    response = client_with_session.get("/v1/users/ada/entries", params={"where": '{"odd": true}'})
 
     assert response.json() == {"entries": [], "next": None}

@@ -47,8 +47,8 @@ from .conftest import (
     ADA,
     PRICES,
     Api,
-    Connect,
     StartRelay,
+    StartService,
     StoppedClock,
     service_over,
     serving,
@@ -73,14 +73,14 @@ def ask_until_refused(client: Api) -> None:
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_dollars_are_limited_over_all_processes(
-    connect: Any, store: Store, make_priced_lm: Any
+    start_service: StartService, store: Store, make_priced_lm: Any
 ) -> None:
     """Two services over one store stand for two processes, and share a budget of 2 dollars a day.
 
     The clock stands at noon, so a refused client may try again after half a day.
     """
-    first_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
-    second_process = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    first_process = start_service(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    second_process = start_service(make_priced_lm(), tenant_max_usd_per_day=2.0)
     first_process.add("I moved to Lisbon.")
 
     # They answer in turns until one of them refuses.
@@ -99,9 +99,11 @@ def test_dollars_are_limited_over_all_processes(
 
 
 @pytest.fixture
-def client_without_dollars(connect: Any, make_priced_lm: Any, stopped_clock: StoppedClock) -> Api:
+def client_without_dollars(
+    start_service: StartService, make_priced_lm: Any, stopped_clock: StoppedClock
+) -> Api:
     """A client of the tenant `acme`, whose budget of 2 dollars a day is spent at noon."""
-    client = connect(make_priced_lm(), tenant_max_usd_per_day=2.0)
+    client = start_service(make_priced_lm(), tenant_max_usd_per_day=2.0)
     client.add("I moved to Lisbon.")
     ask_until_refused(client)
     return client
@@ -171,7 +173,7 @@ def test_dollars_stay_counted_after_a_restart(
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
-    connect: Any, make_priced_lm: Any
+    start_service: StartService, make_priced_lm: Any
 ) -> None:
     """The budget of 1.5 dollars suffices for what one question may cost at most, and not for two.
 
@@ -186,7 +188,7 @@ def test_a_call_is_refused_for_a_moment_while_others_may_use_up_the_rest(
         model_may_answer.wait(20)
         return {field: "Lisbon"}
 
-    client = connect(make_priced_lm(wait), tenant_max_usd_per_day=1.5)
+    client = start_service(make_priced_lm(wait), tenant_max_usd_per_day=1.5)
     client.add("I moved to Lisbon.")
     with ThreadPoolExecutor(1) as executor:
         first_reply = executor.submit(client.ask, "Where?")
@@ -274,7 +276,7 @@ def test_a_budget_holds_for_relayed_chats(start_relay: StartRelay, store: Store)
 
 
 @pytest.fixture
-def client_without_price(connect: Connect, scripted: Any, tmp_path: Path) -> Api:
+def client_without_price(start_service: StartService, scripted: Any, tmp_path: Path) -> Api:
     """A client of `acme`, which gets a budget of 10 dollars a day after the service has started.
 
     The service starts without a price for its model, `scripted/test`, because no tenant had a
@@ -284,7 +286,7 @@ def client_without_price(connect: Connect, scripted: Any, tmp_path: Path) -> Api
     lm = scripted(
         lambda field, prompt, call_number: {field: "Lisbon"}, guard=Breaker(), max_tokens=100
     )
-    acme = connect(lm)
+    acme = start_service(lm)
     acme.add("I moved to Lisbon.")
     assert acme.ask("Where?").status_code == 200
 

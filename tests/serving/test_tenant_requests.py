@@ -8,7 +8,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from mempiler import Store
 from mempiler.memory.store.database import Database
 from mempiler.memory.store.tenant_usage import RequestCount, TenantUsage
 
-from .conftest import Api, StoppedClock, service_over, serving, write_limits
+from .conftest import Api, StartService, StoppedClock, service_over, serving, write_limits
 from .served import Served, values
 
 
@@ -25,10 +24,12 @@ def list_users_repeatedly(client: Api, times: int) -> list[int]:
     return [client.get("/v1/users").status_code for _ in range(times)]
 
 
-def test_requests_are_limited_over_all_processes(connect: Any, stopped_clock: StoppedClock) -> None:
+def test_requests_are_limited_over_all_processes(
+    start_service: StartService, stopped_clock: StoppedClock
+) -> None:
     """Two services over one store stand for two processes; 40 seconds of the minute are left."""
-    first_process = connect(tenant_requests_per_minute=3)
-    second_process = connect(tenant_requests_per_minute=3)
+    first_process = start_service(tenant_requests_per_minute=3)
+    second_process = start_service(tenant_requests_per_minute=3)
     stopped_clock.move_to(20)
 
     assert first_process.get("/v1/users").status_code == 200
@@ -47,11 +48,11 @@ def test_requests_are_limited_over_all_processes(connect: Any, stopped_clock: St
 
 
 def test_requests_are_allowed_again_in_the_next_minute(
-    connect: Any, stopped_clock: StoppedClock
+    start_service: StartService, stopped_clock: StoppedClock
 ) -> None:
     """Two services over one store stand for two processes, which share the limit."""
-    first_process = connect(tenant_requests_per_minute=1)
-    second_process = connect(tenant_requests_per_minute=1)
+    first_process = start_service(tenant_requests_per_minute=1)
+    second_process = start_service(tenant_requests_per_minute=1)
     stopped_clock.move_to(20)
     assert list_users_repeatedly(first_process, times=2) == [200, 429]
     assert list_users_repeatedly(second_process, times=1) == [429]
@@ -64,8 +65,10 @@ def test_requests_are_allowed_again_in_the_next_minute(
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_the_limit_of_a_tenant_refuses_no_other_tenant_and_no_health_check(connect: Any) -> None:
-    acme = connect(tenant_requests_per_minute=1)
+def test_the_limit_of_a_tenant_refuses_no_other_tenant_and_no_health_check(
+    start_service: StartService,
+) -> None:
+    acme = start_service(tenant_requests_per_minute=1)
     assert list_users_repeatedly(acme, times=2) == [200, 429]
 
     assert acme.as_tenant("globex").get("/v1/users").status_code == 200
@@ -74,9 +77,9 @@ def test_the_limit_of_a_tenant_refuses_no_other_tenant_and_no_health_check(conne
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_a_refused_request_stores_nothing(connect: Any, store: Store) -> None:
+def test_a_refused_request_stores_nothing(start_service: StartService, store: Store) -> None:
     """With a limit of 0 every request is refused."""
-    client = connect(tenant_requests_per_minute=0)
+    client = start_service(tenant_requests_per_minute=0)
 
     assert client.add("I moved.").status_code == 429
     assert client.chat("Hello.").status_code == 429
@@ -94,9 +97,11 @@ def test_requests_of_this_minute_stay_counted_after_a_restart(store: Store, tmp_
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_a_limit_in_the_token_file_overrides_the_option(connect: Any, tmp_path: Path) -> None:
+def test_a_limit_in_the_token_file_overrides_the_option(
+    start_service: StartService, tmp_path: Path
+) -> None:
     """The option allows one request in a minute, and the token file allows `globex` three."""
-    acme = connect(tenant_requests_per_minute=1)
+    acme = start_service(tenant_requests_per_minute=1)
     globex = acme.as_tenant("globex")
     write_limits(tmp_path, globex="requests-per-minute=3")
 
@@ -106,10 +111,10 @@ def test_a_limit_in_the_token_file_overrides_the_option(connect: Any, tmp_path: 
 
 @pytest.mark.usefixtures("stopped_clock")
 def test_a_higher_limit_in_the_token_file_holds_also_for_the_current_minute(
-    connect: Any, tmp_path: Path
+    start_service: StartService, tmp_path: Path
 ) -> None:
     """The option allows one request in a minute. Then the token file allows five."""
-    client = connect(tenant_requests_per_minute=1)
+    client = start_service(tenant_requests_per_minute=1)
     assert list_users_repeatedly(client, times=4) == [200, 429, 429, 429]
 
     write_limits(tmp_path, acme="requests-per-minute=5")
@@ -118,16 +123,18 @@ def test_a_higher_limit_in_the_token_file_holds_also_for_the_current_minute(
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_without_tokens_all_requests_of_the_machine_share_one_limit(connect: Any) -> None:
+def test_without_tokens_all_requests_of_the_machine_share_one_limit(
+    start_service: StartService,
+) -> None:
     """Without tokens a service cannot tell tenants apart. It serves its own machine only."""
-    client = connect(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
+    client = start_service(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
     assert list_users_repeatedly(client, times=2) == [200, 429]
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_refusals_are_counted_without_names(connect: Any) -> None:
+def test_refusals_are_counted_without_names(start_service: StartService) -> None:
     """The metric of refused requests names the kind of limit, and no tenant."""
-    client = connect(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
+    client = start_service(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
     assert list_users_repeatedly(client, times=3) == [200, 429, 429]
 
     metrics = values(client.get("/metrics").text)
@@ -149,12 +156,12 @@ class UsageThatHangsForAcme(TenantUsage):
 
 
 def test_a_store_that_hangs_while_it_counts_holds_up_nobody_else(
-    connect: Any, store: Store, database: Database
+    start_service: StartService, store: Store, database: Database
 ) -> None:
     """Requests are counted in the store, which may wait for another tenant's transaction."""
     hanging_usage = UsageThatHangsForAcme(database)
     store.tenant_usage = hanging_usage
-    acme = connect(tenant_requests_per_minute=100, threads=4, store_threads=4)
+    acme = start_service(tenant_requests_per_minute=100, threads=4, store_threads=4)
     globex = acme.as_tenant("globex")
     try:
         for _ in range(3):

@@ -31,7 +31,7 @@ from mempiler.serving.client.remote_memory import RemoteEntries, RemoteMemory
 from mempiler.serving.http.token_file import TenantLimits, Tokens
 from mempiler.serving.settings import Settings
 
-from .conftest import TOKENS, Connect, service_over, serving, within
+from .conftest import TOKENS, StartService, service_over, serving, within
 
 # The token file.
 
@@ -282,12 +282,12 @@ def test_a_warning_is_logged_when_everybody_can_read_the_token_file(
 )
 @pytest.mark.parametrize("path", ["/v1/users/ada/memory", "/v1/models", "/v1/nothing"])
 def test_a_wrong_token_is_refused_before_anything_else(
-    filled: Any, authorization_headers: list[str], path: str
+    client_with_session: Any, authorization_headers: list[str], path: str
 ) -> None:
     """Without a token nobody learns whether a user, or a page, is there."""
     headers = [("Authorization", value) for value in authorization_headers]
 
-    response = httpx.get(filled.address + path, headers=headers)
+    response = httpx.get(client_with_session.address + path, headers=headers)
 
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
@@ -310,10 +310,10 @@ def add_session(client: Any, headers: dict[str, str]) -> Any:
     ],
 )
 def test_without_tokens_this_machine_is_served(
-    connect: Connect, store: Store, headers: dict[str, str]
+    start_service: StartService, store: Store, headers: dict[str, str]
 ) -> None:
     """A service without tokens serves its own machine. Browsers tell in these headers who asks."""
-    client = connect(tokens=False).as_tenant(None)
+    client = start_service(tokens=False).as_tenant(None)
 
     assert client.get("/v1/users", headers=headers).status_code == 200
     assert client.get("/metrics", headers=headers).status_code == 200
@@ -323,8 +323,8 @@ def test_without_tokens_this_machine_is_served(
     assert [user.sessions for user in store.users.list_all()] == [1]
 
 
-def test_without_tokens_a_page_of_the_service_itself_is_served(connect: Any) -> None:
-    client = connect(tokens=False).as_tenant(None)
+def test_without_tokens_a_page_of_the_service_itself_is_served(start_service: StartService) -> None:
+    client = start_service(tokens=False).as_tenant(None)
     assert client.get("/v1/users", headers={"Origin": client.address}).status_code == 200
 
 
@@ -338,10 +338,10 @@ def test_without_tokens_a_page_of_the_service_itself_is_served(connect: Any) -> 
     ],
 )
 def test_without_tokens_no_page_of_another_origin_is_served(
-    connect: Any, store: Store, headers: dict[str, str]
+    start_service: StartService, store: Store, headers: dict[str, str]
 ) -> None:
     """Any page that is open in a browser could otherwise read and change the memories."""
-    client = connect(tokens=False).as_tenant(None)
+    client = start_service(tokens=False).as_tenant(None)
 
     assert client.get("/v1/users", headers=headers).status_code == 403
     assert client.get("/metrics", headers=headers).status_code == 403
@@ -357,9 +357,9 @@ def test_without_tokens_no_page_of_another_origin_is_served(
 
 @pytest.mark.parametrize("is_announced", [True, False])
 def test_a_body_that_is_too_large_is_refused_announced_or_not(
-    connect: Any, store: Store, is_announced: bool
+    start_service: StartService, store: Store, is_announced: bool
 ) -> None:
-    client = connect(max_body=1000)
+    client = start_service(max_body=1000)
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
     # An iterator is sent in chunks, so no header says how long it is.
     content: Any = body if is_announced else iter([body[:500], body[500:]])
@@ -377,10 +377,10 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(
     [("/v1/users/ada/sessions", {}), ("/v1/chat/completions", {"user": "ada"})],
 )
 def test_too_many_messages_are_refused(
-    connect: Any, store: Store, path: str, fields: dict[str, str]
+    start_service: StartService, store: Store, path: str, fields: dict[str, str]
 ) -> None:
     """With `max_turns=3` a request may hold three messages."""
-    client = connect(max_turns=3)
+    client = start_service(max_turns=3)
     messages = [{"role": "user", "content": "hi"}] * 4
 
     response = client.post(path, json={"messages": messages, **fields})
@@ -420,10 +420,10 @@ def test_too_many_messages_are_refused(
     ],
 )
 def test_a_text_that_is_too_long_is_refused(
-    connect: Connect, store: Store, path: str, body: dict[str, Any]
+    start_service: StartService, store: Store, path: str, body: dict[str, Any]
 ) -> None:
     """With `max_text=100` a text may have a hundred characters."""
-    client = connect(max_text=100)
+    client = start_service(max_text=100)
 
     response = client.post(path, json=body)
 
@@ -433,8 +433,8 @@ def test_a_text_that_is_too_long_is_refused(
     assert store.users.list_all() == []
 
 
-def test_a_text_of_the_largest_length_is_stored(connect: Connect) -> None:
-    client = connect(max_text=100)
+def test_a_text_of_the_largest_length_is_stored(start_service: StartService) -> None:
+    client = start_service(max_text=100)
 
     assert client.add("x" * 100).status_code == 201
 

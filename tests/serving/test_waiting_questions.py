@@ -16,7 +16,7 @@ from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.lm import language_model
 
 from ..async_engines import MAX_NEW_THREADS, awaited_lm, run_within
-from .conftest import TOKENS, Api, Connect, HangingEmbedding
+from .conftest import TOKENS, Api, HangingEmbedding, StartService
 
 QUESTIONS = 200
 """How many questions wait at the same time."""
@@ -92,12 +92,12 @@ def patient_engine() -> PatientEngine:
 
 
 @pytest.fixture
-def busy_api(connect: Connect, patient_engine: PatientEngine) -> Api:
+def busy_api(start_service: StartService, patient_engine: PatientEngine) -> Api:
     """A service with the engine that waits; each of four users has one session.
 
     There are as many places (`threads`) as questions, and no place to queue for them.
     """
-    api = connect(awaited_lm(patient_engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
+    api = start_service(awaited_lm(patient_engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
     for number in range(USERS):
         api.add("I moved to Lisbon.", user=f"user-{number}")
     return api
@@ -141,14 +141,14 @@ def test_other_requests_are_answered_at_once_while_questions_take_all_places(
 
 
 def test_one_tenant_cannot_take_up_the_threads_of_all(
-    connect: Connect, hanging_embedding: HangingEmbedding
+    start_service: StartService, hanging_embedding: HangingEmbedding
 ) -> None:
     """An embedder turns texts into vectors, by which they are found. It is called in a thread.
 
     Here it hangs at texts with the word "hang", which only one of the two tenants sends.
     """
     program = build("turn-rag", embedder=TextEmbedder("stub", hanging_embedding, DIMENSION))
-    api = connect(program=program, threads=4 * MAX_THREADS)
+    api = start_service(program=program, threads=4 * MAX_THREADS)
     # So many slots for embedding that only threads are scarce.
     api.service.memories.lane = FairSemaphore(10 * MAX_THREADS)
     api.add("I moved to Lisbon.")
