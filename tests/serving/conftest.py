@@ -393,6 +393,7 @@ def start_with_stub_model(start_service: StartService) -> Iterator[StartWithStub
             task: str = "question-answering",
             timeout: float = 60.0,
             guard: Breaker | None = None,
+            settings: Mapping[str, Any] | None = None,
             **stub_options: Any,
         ) -> ModelService:
             """Start the stub server and the service.
@@ -403,6 +404,7 @@ def start_with_stub_model(start_service: StartService) -> Iterator[StartWithStub
                 task: The task of the program.
                 timeout: Seconds for a request to the service.
                 guard: Admits the calls of the model, or refuses them; a new `Breaker` if None.
+                settings: Further settings of the service.
                 **stub_options: Further fields of `StubServer`.
             """
             give_answer = answer if callable(answer) else lambda body: answer
@@ -415,7 +417,8 @@ def start_with_stub_model(start_service: StartService) -> Iterator[StartWithStub
                 retries=0,
                 deadline=10,
             )
-            api = start_service(lm, build("turn-rag", task, adapter=adapter), timeout=timeout)
+            program = build("turn-rag", task, adapter=adapter)
+            api = start_service(lm, program, timeout=timeout, **(settings or {}))
             openai_client = openai.OpenAI(
                 base_url=f"{api.address}/v1", api_key=TOKENS["acme"], timeout=20, max_retries=0
             )
