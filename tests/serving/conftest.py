@@ -142,10 +142,13 @@ class HangingEmbedding:
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
+        self.texts: list[str] = []
+        """All texts that it was called with."""
         self.hanging_texts: list[str] = []
         """The texts at which it hangs, or has hung."""
 
     def __call__(self, texts: Sequence[str]) -> Any:
+        self.texts.extend(texts)
         hanging_texts = [text for text in texts if "hang" in text]
         if hanging_texts:
             self.hanging_texts.extend(hanging_texts)

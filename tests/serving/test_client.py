@@ -621,7 +621,8 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments(
     for method in public_names(remote) - {"entries"}:
         async_method = getattr(async_remote, method)
         assert inspect.iscoroutinefunction(async_method), method
-        assert parameters_of(async_remote, method) == parameters_of(remote, method), method
+        async_signature = str(inspect.signature(async_method))
+        assert async_signature == str(inspect.signature(getattr(remote, method))), method
 
 
 @pytest.mark.parametrize(("remote", "async_remote", "local"), MEMORY_CLASSES)
