@@ -113,20 +113,20 @@ def test_a_question_takes_a_place_and_no_thread_while_it_waits_for_the_model(
     async def count_new_threads() -> int:
         threads_before = threading.active_count()
         async with waiting_questions(busy_api, patient_engine):
-            assert busy_api.service.model_pool.running == QUESTIONS
+            assert busy_api.requests_in_progress() == QUESTIONS
             return threading.active_count() - threads_before
 
     new_threads = run_within(60, count_new_threads())
 
     assert new_threads <= MAX_NEW_THREADS
     # The questions have given their places back.
-    assert busy_api.service.model_pool.held.total() == 0
+    assert busy_api.requests_in_progress() == 0
 
 
 def test_other_requests_are_answered_at_once_while_questions_take_all_places(
     busy_api: Api, patient_engine: PatientEngine
 ) -> None:
-    """A further question is refused (503), and the service says that it has no room for one."""
+    """Two hundred questions wait for a model. One more question is refused (503)."""
 
     async def send_other_requests() -> None:
         question = {"question": "Where do I live?"}
@@ -140,12 +140,17 @@ def test_other_requests_are_answered_at_once_while_questions_take_all_places(
     run_within(60, send_other_requests())
 
 
+def ask(client: httpx.AsyncClient, question: str) -> Awaitable[httpx.Response]:
+    """Ask a question about Ada's memory."""
+    return client.post("/v1/users/ada/ask", json={"question": question})
+
+
 def test_one_tenant_cannot_take_up_the_threads_of_all(
     start_service: StartService, hanging_embedding: HangingEmbedding
 ) -> None:
-    """An embedder turns texts into vectors, by which they are found. It is called in a thread.
+    """An embedder is called in a thread. One of two tenants may have half of the threads.
 
-    Here it hangs at texts with the word "hang", which only one of the two tenants sends.
+    The embedder hangs at texts with the word "hang", which only the tenant `acme` sends.
     """
     program = build("turn-rag", embedder=TextEmbedder("stub", hanging_embedding, DIMENSION))
     api = start_service(program=program, threads=4 * MAX_THREADS)
@@ -154,22 +159,17 @@ def test_one_tenant_cannot_take_up_the_threads_of_all(
     api.add("I moved to Lisbon.")
     api.as_tenant("globex").add("I moved to Lisbon.")
 
-    def ask(client: httpx.AsyncClient, question: str) -> Awaitable[httpx.Response]:
-        return client.post("/v1/users/ada/ask", json={"question": question})
-
     async def ask_as_both_tenants() -> None:
         async with async_client(api) as acme, async_client(api, "globex") as globex:
             hanging_questions = [
                 asyncio.ensure_future(ask(acme, f"Does {number} hang?"))
                 for number in range(MAX_THREADS)
             ]
-            # One of two tenants may have half of the threads.
             await wait_until(lambda: len(hanging_embedding.hanging_texts) == MAX_THREADS // 2)
             assert await seconds_until_status(ask(globex, "Where do I live?"), 200) < 5
             assert len(hanging_embedding.hanging_texts) == MAX_THREADS // 2
 
             hanging_embedding.may_go_on.set()
-            responses = await asyncio.gather(*hanging_questions)
-        assert {response.status_code for response in responses} == {200}
+            await asyncio.gather(*hanging_questions)
 
     run_within(60, ask_as_both_tenants())
