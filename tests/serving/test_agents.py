@@ -94,13 +94,6 @@ def test_a_tool_finds_and_forgets_nothing_of_another_tenant(acme_with_falcon: Ap
     assert text_of(forgotten) == "There is no session D1."
 
 
-def test_a_tool_that_only_reads_creates_no_user(acme_with_falcon: Api) -> None:
-    call_tool(acme_with_falcon, "search_memory", user="bob", query="code word")
-
-    users = acme_with_falcon.get("/v1/users").json()["users"]
-    assert [user["user"] for user in users] == ["ada"]
-
-
 @pytest.mark.parametrize(
     "user",
     [
@@ -202,13 +195,6 @@ def memory(store: Store) -> mempiler.UserMemory:
     return mempiler.build("turn-rag").memory(store, "ada", lm=language_model("offline"))
 
 
-def test_the_tool_takes_a_query_and_a_number(memory: mempiler.UserMemory) -> None:
-    tool = mempiler.memory_tool(memory)
-
-    assert tool.name == "search_memory"
-    assert list(tool.args or {}) == ["query", "k"]
-
-
 def test_the_tool_of_an_empty_memory_says_that_there_is_nothing(
     memory: mempiler.UserMemory,
 ) -> None:
@@ -228,29 +214,18 @@ def test_the_tool_returns_an_entry_of_several_lines_on_one_line_with_its_date(
     assert result == "- (5 March 2024, Tuesday) Ada: I moved to Lisbon. In spring."
 
 
-def test_the_tool_returns_at_most_k_entries_of_the_memory(memory: mempiler.UserMemory) -> None:
-    memory.add([message_of_ada("I moved to Lisbon."), message_of_ada("Lisbon is warm.")])
-    tool = mempiler.memory_tool(memory)
-
-    lines = str(tool(query="Lisbon", k=1)).splitlines()
-
-    assert len(lines) == 1
-
-
-def test_the_tool_returns_turns_that_wait_behind_the_entries_of_the_memory(
+def test_the_tool_returns_k_entries_of_the_memory_and_behind_them_turns_that_wait(
     memory: mempiler.UserMemory,
 ) -> None:
     """With `remember=False` a session is only stored: it waits to be written into the memory."""
-    memory.add([message_of_ada("I moved to Lisbon.")])
+    memory.add([message_of_ada("I moved to Lisbon."), message_of_ada("Lisbon is warm.")])
     memory.add([message_of_ada("In Lisbon I eat fish.")], remember=False)
     tool = mempiler.memory_tool(memory)
 
-    lines = str(tool(query="Lisbon", k=1)).splitlines()
+    first_line, second_line = str(tool(query="Lisbon", k=1)).splitlines()
 
-    assert lines == [
-        "- (5 March 2024, Tuesday) Ada: I moved to Lisbon.",
-        "- (5 March 2024, Tuesday) Ada: In Lisbon I eat fish.",
-    ]
+    assert first_line.startswith("- (5 March 2024, Tuesday) Ada: ")
+    assert second_line == "- (5 March 2024, Tuesday) Ada: In Lisbon I eat fish."
 
 
 TEXT_PIECES = (
@@ -291,15 +266,6 @@ def test_an_agent_reads_when_an_entry_was_said() -> None:
     line = data_lines([hit])
 
     assert json.loads(line.removeprefix("- "))["when"] == "2024-03-01 00:00:00"
-
-
-def test_an_agent_reads_nothing_of_the_time_of_an_entry_if_that_is_not_known() -> None:
-    """`data_lines` writes each hit of a search as a line of JSON, which an agent reads."""
-    hit = Hit(id="D1:1", text="I moved.", time=None)
-
-    line = data_lines([hit])
-
-    assert "when" not in json.loads(line.removeprefix("- "))
 
 
 def test_turns_that_wait_are_among_the_hits_that_are_put_before_a_message_to_an_agent(

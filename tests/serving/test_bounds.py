@@ -167,17 +167,6 @@ def test_a_service_without_room_for_chats_stores_sessions(
     assert service_full_of_chats.api.add("I moved.").status_code == 201
 
 
-def test_a_service_is_ready_again_when_its_model_has_answered(
-    start_service: StartService, scripted: Any
-) -> None:
-    settings = {"threads": 1, "queue": 0, "tokens": False}
-    with hung_service(start_service, scripted, **settings) as service:
-        service.begin_chat()
-        assert service.api.get("/ready").status_code == 503
-
-    assert within(20, lambda: service.api.get("/ready").status_code == 200)
-
-
 def test_a_chat_whose_model_is_too_slow_gets_504_and_its_answer_is_not_stored(
     start_service: StartService, scripted: Any, store: Store
 ) -> None:
@@ -456,17 +445,6 @@ def test_an_embedder_is_not_asked_any_more_after_five_failures_in_a_row(
 
     assert len(hanging.embedding_server.requests) == requests_before
     assert hanging.client.get("/ready").json()["parts"]["model"] is False
-
-
-def test_an_embedder_that_works_again_is_asked_again(hanging: ServiceWithHangingEmbedder) -> None:
-    """After five failures its breaker is open for a second, and then lets a call pass."""
-    for number in range(5):
-        hanging.client.ask(f"Who is number {number}?")
-
-    hanging.embedder_hangs = False
-
-    assert within(20, lambda: hanging.client.ask("Where do I live?").status_code == 200)
-    assert hanging.client.get("/ready").json()["parts"]["model"] is True
 
 
 def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(

@@ -159,24 +159,11 @@ def test_another_session_under_a_stored_id_is_refused(ada: Any) -> None:
         ada.add(one_message("Something else."), id="chat-1")
 
 
-def test_a_session_under_a_stored_id_with_other_metadata_is_refused(ada: Any) -> None:
-    ada.add(one_message("I moved to Lisbon."), id="chat-1", metadata={"channel": "mail"})
-
-    with pytest.raises(ConflictError, match="chat-1"):
-        ada.add(one_message("I moved to Lisbon."), id="chat-1", metadata={"channel": "phone"})
-
-
 def test_a_session_object_keeps_its_id(ada: Any) -> None:
     turn = Turn(id="", speaker="Ada", text="I flew to Oslo.")
     session = Session(id="journey", time=datetime(2025, 6, 1), turns=(turn,))
 
     assert ada.add(session).id == "journey"
-
-
-def test_the_second_session_is_called_d2_if_it_has_no_id(ada: Any) -> None:
-    ada.add(one_message("I moved to Lisbon."), id="chat-1")
-
-    assert ada.add(one_message("Hello.")).id == "D2"
 
 
 def test_a_search_finds_what_the_user_said(ada: Any) -> None:
@@ -198,11 +185,6 @@ def test_a_search_finds_nothing_of_other_users(memory_of: MemoryOf) -> None:
     ada.add(one_message("I moved to Lisbon."))
 
     assert all_hits(ben.search("Lisbon")) == []
-
-
-def test_a_search_for_no_hits_is_refused(ada: Any) -> None:
-    with pytest.raises(UserError, match="k"):
-        ada.search("Lisbon", k=0)
 
 
 def test_an_answer_comes_with_what_was_recalled_for_it(ada: Any) -> None:
@@ -439,24 +421,22 @@ def test_a_history_is_read_page_by_page(ada: Any, write_queued_sessions: WriteQu
             {"where": {"floor": {"lt": 5}, "channel": {"in": ("mail", "fax")}}},
             id="two conditions on metadata",
         ),
-        pytest.param({"since": datetime(2025, 5, 1)}, id="time"),
-        pytest.param({"since": datetime(2025, 5, 1, tzinfo=UTC)}, id="time with a zone"),
+        pytest.param({"since": datetime(2025, 5, 1), "until": datetime(2025, 7, 1)}, id="times"),
+        pytest.param(
+            {"since": datetime(2025, 5, 1, tzinfo=UTC), "until": datetime(2025, 7, 1, tzinfo=UTC)},
+            id="times with a zone",
+        ),
     ],
 )
 def test_search_ask_and_list_look_only_at_the_chosen_sessions(
     ada: Any, write_queued_sessions: WriteQueued, choice: dict[str, Any]
 ) -> None:
-    """Each choice is met by the session "june", and not by "march"."""
-    ada.add(
-        one_message("I moved to Lisbon.", time=datetime(2025, 3, 5)),
-        id="march",
-        metadata={"channel": "phone", "floor": 5},
-    )
-    ada.add(
-        one_message("I flew to Oslo.", time=datetime(2025, 6, 1)),
-        id="june",
-        metadata={"channel": "mail", "floor": 4},
-    )
+    """Each choice is met by the session "june" alone."""
+    by_phone = {"channel": "phone", "floor": 5}
+    by_mail = {"channel": "mail", "floor": 4}
+    ada.add(one_message("I moved.", datetime(2025, 3, 5)), id="march", metadata=by_phone)
+    ada.add(one_message("I flew to Oslo.", datetime(2025, 6, 1)), id="june", metadata=by_mail)
+    ada.add(one_message("I came back.", datetime(2025, 9, 9)), id="september", metadata=by_phone)
     write_queued_sessions()
 
     search_result = ada.search("Ada", **choice)
@@ -466,27 +446,6 @@ def test_search_ask_and_list_look_only_at_the_chosen_sessions(
     assert [hit.id for hit in search_result.entries] == ["june:1"]
     assert [hit.id for hit in reply.context.hits] == ["june:1"]
     assert [entry.id for entry in page.entries] == ["june:1"]
-
-
-def test_a_search_finds_only_what_was_said_until_a_time(ada: Any) -> None:
-    ada.add(one_message("I moved to Lisbon.", time=datetime(2025, 3, 5)), id="march")
-    ada.add(one_message("I flew to Oslo.", time=datetime(2025, 6, 1)), id="june")
-
-    (hit,) = all_hits(ada.search("Ada", until=datetime(2025, 5, 1)))
-
-    assert hit.id == "march:1"
-
-
-def test_an_unknown_operator_in_a_condition_is_refused(ada: Any) -> None:
-    """The operator is called "gt", without a dollar sign."""
-    condition = {"floor": {"$gt": 1}}
-
-    with pytest.raises(UserError, match="where"):
-        ada.search("Ada", where=condition)
-    with pytest.raises(UserError, match="where"):
-        ada.ask("Ada", where=condition)
-    with pytest.raises(UserError, match="where"):
-        ada.entries.list(where=condition)
 
 
 def test_metadata_that_are_no_text_or_number_are_refused(ada: Any) -> None:
@@ -577,13 +536,6 @@ def test_a_client_lists_more_users_than_fit_on_a_page(acme: Client) -> None:
     assert [status.user for status in acme.users()] == names
 
 
-def test_a_client_lists_no_users_of_another_tenant(client: Any, acme: Client) -> None:
-    acme.memory("ada").add(one_message("Hello."))
-
-    with Client(client.address, TOKENS["globex"]) as globex:
-        assert globex.users() == []
-
-
 # Methods and arguments.
 
 MEMORY_CLASSES = [
@@ -623,17 +575,6 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments(
         assert inspect.iscoroutinefunction(async_method), method
         async_signature = str(inspect.signature(async_method))
         assert async_signature == str(inspect.signature(getattr(remote, method))), method
-
-
-@pytest.mark.parametrize(("remote", "async_remote", "local"), MEMORY_CLASSES)
-def test_a_memory_of_this_process_has_all_methods_of_a_client(
-    remote: type, async_remote: type, local: type
-) -> None:
-    """`local` is the class for a memory of this process."""
-    methods = public_names(remote) - {"entries"}
-    assert methods
-    for method in methods:
-        assert hasattr(local, method), method
 
 
 @pytest.mark.parametrize(("remote", "async_remote", "local"), MEMORY_CLASSES)
@@ -687,20 +628,12 @@ def test_an_invalid_name_of_a_user_is_refused(offline_client: Client, name: str)
         offline_client.memory(name)
 
 
-@pytest.mark.parametrize("entry_id", ["", ".", "..", "a/b", None])
+@pytest.mark.parametrize("entry_id", ["", ".", "..", "a/b", "\x00", "\ud800", None])
 def test_an_id_of_an_entry_that_cannot_stand_in_an_address_is_refused(
     offline_client: Client, entry_id: Any
 ) -> None:
     """A client asks for an entry at `/v1/users/ada/entries/ID`."""
-    with pytest.raises(UserError, match="entry"):
-        offline_client.memory("ada").entries.get(entry_id)
-
-
-@pytest.mark.parametrize("entry_id", ["\x00", "\ud800"])
-def test_an_id_of_an_entry_that_no_store_could_hold_is_refused(
-    offline_client: Client, entry_id: str
-) -> None:
-    with pytest.raises(UserError, match="text"):
+    with pytest.raises(UserError):
         offline_client.memory("ada").entries.get(entry_id)
 
 

@@ -130,42 +130,6 @@ def test_a_session_queued_before_a_jump_is_written_into_the_memory(
     assert within(20, lambda: client.sessions() == {"a": remembered, "b": remembered})
 
 
-def second_worker_gets_the_user(
-    client: Api, store: Store, set_clock: SetClock, jump: float
-) -> bool:
-    """Let a worker claim Ada for two minutes, set the clock, and let another worker try it."""
-    writing_program = client.service.memories.writer_fingerprint
-    client.add("I moved to Lisbon.")
-    assert store.queue.claim("first worker", lease=120, stamp=writing_program)
-
-    set_clock(jump)
-
-    return bool(store.queue.claim("second worker", lease=120, stamp=writing_program))
-
-
-@pytest.mark.parametrize(
-    "jump",
-    [
-        pytest.param(0.0, id="no jump"),
-        pytest.param(30.0, id="half a minute forth"),
-        pytest.param(-30.0, id="half a minute back"),
-    ],
-)
-def test_a_user_stays_claimed_after_a_small_jump(
-    client: Api, store: Store, set_clock: SetClock, jump: float
-) -> None:
-    """A worker claims the user whose memory it writes, so that nobody else writes it meanwhile."""
-    assert not second_worker_gets_the_user(client, store, set_clock, jump)
-
-
-@A_DAY_FORTH_OR_BACK
-def test_a_user_can_be_claimed_by_another_worker_after_a_large_jump(
-    client: Api, store: Store, set_clock: SetClock, jump: float
-) -> None:
-    """A claim that ends only in a day cannot be true, since a claim is for two minutes."""
-    assert second_worker_gets_the_user(client, store, set_clock, jump)
-
-
 @A_DAY_FORTH_OR_BACK
 def test_changes_of_an_entry_are_undone_latest_first(
     client: Api, set_clock: SetClock, jump: float

@@ -269,32 +269,18 @@ LONG_EXTENSION = b";" + b"a" * 9_000
 """An extension stands behind the length of a chunk, and is no part of its content."""
 
 
-@pytest.fixture
-def client_with_small_bodies(start_service: StartService) -> Api:
-    """A client of a service whose requests may have 10,000 bytes; Ada has one session."""
-    client = start_service(max_body=10_000)
-    client.add("I moved to Lisbon.")
-    return client
-
-
-def test_a_chunk_may_have_a_long_extension(client_with_small_bodies: Api) -> None:
-    body = b"13" + LONG_EXTENSION + b"\r\n" + JSON + b"\r\n" + LAST_CHUNK
-    request_data = request_bytes(IN_CHUNKS, "Connection: close", body=body)
-
-    assert response_statuses(client_with_small_bodies, request_data) == [200]
-
-
 @SHORT_LINGER
 def test_the_extensions_of_chunks_count_in_the_size_of_the_body(
-    client_with_small_bodies: Api,
+    start_service: StartService,
 ) -> None:
     """A body may have 10,000 bytes. The two extensions of 9,000 bytes are more than that."""
+    client = start_service(max_body=10_000)
     blank_chunk = b"1" + LONG_EXTENSION + b"\r\n \r\n"
     json_chunk = b"13" + LONG_EXTENSION + b"\r\n" + JSON + b"\r\n"
     body = blank_chunk + json_chunk + LAST_CHUNK
     request_data = request_bytes(IN_CHUNKS, "Connection: close", body=body)
 
-    assert response_statuses(client_with_small_bodies, request_data) == [413]
+    assert response_statuses(client, request_data) == [413]
 
 
 @SHORT_LINGER

@@ -7,7 +7,6 @@ work may go on for a while. A service that ends waits for that work, but not for
 import asyncio
 import gc
 import json
-import logging
 import subprocess
 import sys
 import threading
@@ -18,7 +17,6 @@ import pytest
 from mempiler.serving.http import store_call
 from mempiler.serving.http.errors import GONE
 from mempiler.serving.http.event_stream import EventStream
-from mempiler.serving.http.log_lines import JsonLines
 from mempiler.serving.http.pool import Pool
 from mempiler.serving.http.store_call import StoreCall
 
@@ -59,13 +57,6 @@ def test_a_pool_waits_for_work_whose_request_was_cancelled() -> None:
     run_within(20, cancel_request_and_wait_for_pool())
 
     assert events == ["the work has ended", "the waiting has ended"]
-
-
-def test_a_pool_without_work_is_not_waited_for() -> None:
-    pool = Pool(slots=1, queue=1, timeout=20)
-
-    # This fails after five seconds.
-    run_within(5, pool.wait_until_work_ends(timeout=10))
 
 
 def test_a_pool_is_waited_for_no_longer_than_the_given_time() -> None:
@@ -186,16 +177,6 @@ def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late
 
 
 # Lines of the log
-
-
-def test_a_line_of_the_log_has_no_attribute_that_litellm_added_to_its_record() -> None:
-    """The library litellm puts the attribute `litellm_redacted` on every record it has seen."""
-    record = logging.makeLogRecord({"name": "uvicorn.error", "msg": "Shutting down"})
-    vars(record)["litellm_redacted"] = object()
-
-    line = json.loads(JsonLines().format(record))
-
-    assert line.keys() == {"time", "level", "event", "logger", "where"}
 
 
 LOG_CANCELLATIONS = """

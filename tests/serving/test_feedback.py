@@ -377,20 +377,6 @@ def api(start_service: StartService) -> Api:
     return start_service(feedback=True)
 
 
-def test_feedback_over_http_is_stored(api: Api, store: Store) -> None:
-    api.add("I moved to Lisbon.")
-    answer_id = api.ask("Where did Ada move?").json()["answer_id"]
-
-    response = give_feedback(api, answer_id, correction="Porto")
-
-    assert response.status_code == 200
-    assert response.json()["answer_id"] == answer_id
-    assert response.json()["memory_version"]
-    (feedback,) = store.transfer.dump(ADA).feedback
-    assert feedback.answer == answer_id
-    assert feedback.correction == "Porto"
-
-
 def test_an_answer_is_kept_for_a_tenant_that_opts_in_by_the_token_file(
     start_service: StartService, store: Store, tmp_path: Path
 ) -> None:
@@ -536,7 +522,7 @@ def test_the_answer_of_a_forgotten_chat_is_forgotten(api: Api, store: Store) -> 
 # By clients.
 
 
-def test_clients_give_feedback(api: Api) -> None:
+def test_clients_give_feedback(api: Api, store: Store) -> None:
     with Client(api.address, TOKENS["acme"]) as client:
         memory = client.memory("ada")
         memory.add([message("I moved to Lisbon.")])
@@ -546,6 +532,9 @@ def test_clients_give_feedback(api: Api) -> None:
 
     assert feedback.right is False
     assert feedback.correction == "Porto"
+    (stored_feedback,) = store.transfer.dump(ADA).feedback
+    assert stored_feedback.answer == answer_id
+    assert stored_feedback.correction == "Porto"
 
 
 def test_clients_for_asyncio_give_feedback(api: Api) -> None:

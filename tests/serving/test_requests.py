@@ -344,13 +344,6 @@ def test_no_line_of_a_text_that_imitates_a_prompt_becomes_a_line_of_a_prompt(
             assert not line.startswith(("[[ ## answer", "[[ ## completed", "system:"))
 
 
-def test_a_text_that_imitates_a_prompt_is_stored_as_it_was_said(client: Api, store: Store) -> None:
-    client.add(POISON, id="s")
-
-    (stored,) = store.items.list_all(ADA)
-    assert stored.item.turns[0].text == POISON
-
-
 # What the routes for users answer
 
 
@@ -381,36 +374,6 @@ def test_a_queued_session_is_remembered_in_the_background(start_service: StartSe
     assert memory["method"] == "turn-rag"
     assert memory["waiting"] == 0
     assert len(memory["memory"]["turns"]) == 1
-
-
-@pytest.fixture
-def client_with_entry(start_service: StartService) -> Api:
-    """A client whose service has written "I moved to Lisbon." into Ada's memory.
-
-    An entry is a piece of a memory that a search can find. This one is "s:1", the first turn of the
-    session "s".
-    """
-    client = start_service(writers=1)
-    client.add("I moved to Lisbon.", id="s")
-    assert within(20, lambda: client.get("/v1/users/ada").json()["queued"] == 0)
-    return client
-
-
-def test_an_entry_of_a_remembered_session_can_be_changed(client_with_entry: Api) -> None:
-    """The entry "s:1", the first turn of session "s", says "I moved to Lisbon." at first."""
-    new_text = {"text": "I moved to Porto."}
-
-    changed = client_with_entry.patch("/v1/users/ada/entries/s:1", json=new_text).json()
-
-    assert changed["now"]["text"] == "Ada: I moved to Porto."
-    assert len(changed["changes"]) == 1
-
-
-def test_an_entry_of_a_remembered_session_can_be_deleted(client_with_entry: Api) -> None:
-    deleted = client_with_entry.delete("/v1/users/ada/entries/s:1").json()
-
-    assert deleted["now"] is None
-    assert client_with_entry.get("/v1/users/ada/entries").json()["entries"] == []
 
 
 @pytest.fixture
@@ -506,9 +469,3 @@ def test_a_malformed_request_for_entries_is_refused(
 
     assert response.status_code == 400
     assert response.json()["error"]["message"].startswith(message_start)
-
-
-def test_a_condition_that_no_session_meets_gives_an_empty_list(client_with_session: Api) -> None:
-    response = client_with_session.get("/v1/users/ada/entries", params={"where": '{"odd": true}'})
-
-    assert response.json() == {"entries": [], "next": None}

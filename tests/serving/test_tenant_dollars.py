@@ -327,17 +327,6 @@ def test_a_new_budget_holds_once_the_price_of_the_model_is_known(
     assert store.tenant_usage.spent_today("acme") > 0
 
 
-def test_a_budget_needs_a_model_with_a_known_price(
-    store: Store, tmp_path: Path, model_saying: ModelSaying
-) -> None:
-    """The table of litellm, a library that knows prices of models, has none for `scripted/test`."""
-    unpriced_lm = model_saying("Lisbon", guard=Breaker())
-
-    with pytest.raises(UserError, match="price of scripted/test is not known") as raised:
-        service_over(store, tmp_path, unpriced_lm, tenant_max_usd_per_day=1.0)
-    assert "use --tenant-requests" in str(raised.value)
-
-
 def test_a_budget_needs_a_model_with_a_guard(
     store: Store, tmp_path: Path, model_saying: ModelSaying
 ) -> None:
@@ -549,27 +538,6 @@ def test_a_call_costs_dollars_if_the_server_hung_up_on_its_first_try(
     assert store.tenant_usage.spent_today("acme") >= 100 * USD_PER_TOKEN
 
 
-def test_a_call_that_began_before_the_first_budget_is_refused(breaker: Breaker) -> None:
-    """Without budgets nobody estimates what a call may cost, so its cost is "unpriced".
-
-    Nothing can be reserved for it, and the client has to try again.
-    """
-    CALLER.set(ADA)
-
-    with (
-        pytest.raises(TenantBudgetError, match="not known yet"),
-        breaker.reserve(Usage(unpriced=1)),
-    ):
-        pytest.fail("the call was made")
-
-
-def test_the_cost_of_a_call_is_not_estimated_without_a_budget(make_priced_lm: Any) -> None:
-    lm_without_budget = make_priced_lm()
-    prompt = None  # It is not even looked at.
-
-    assert lm_without_budget.expected_usage(prompt) == Usage(unpriced=1)
-
-
 async def answer_and_fail_to_store(breaker: Breaker) -> None:
     """Make a call for which half a dollar is reserved, and which costs 12.5 cents; then fail."""
     async with breaker.areserve(Usage(cost=0.5)):
@@ -588,14 +556,6 @@ def test_an_answered_call_costs_its_price_though_its_answer_is_not_stored(
 
     assert store.tenant_usage.spent_today("acme") == 0.125
     assert nothing_is_reserved(store)
-
-
-def test_a_call_that_may_cost_more_than_is_left_is_refused(breaker: Breaker) -> None:
-    """The budget is 10 dollars."""
-    CALLER.set(ADA)
-
-    with pytest.raises(TenantBudgetError), breaker.reserve(Usage(cost=10.5)):
-        pytest.fail("the call was made")
 
 
 def make_call(breaker: Breaker) -> None:

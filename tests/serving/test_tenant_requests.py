@@ -15,7 +15,7 @@ from mempiler import Store
 from mempiler.memory.store.database import Database
 from mempiler.memory.store.tenant_usage import RequestCount, TenantUsage
 
-from .conftest import Api, StartService, StoppedClock, service_over, serving, write_limits
+from .conftest import Api, StartService, StoppedClock, write_limits
 from .served import Served, values
 
 
@@ -92,16 +92,6 @@ def test_a_refused_request_stores_nothing(start_service: StartService, store: St
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_requests_of_this_minute_stay_counted_after_a_restart(store: Store, tmp_path: Path) -> None:
-    """A second service over the same store stands for the service after its restart."""
-    with serving(service_over(store, tmp_path, tenant_requests_per_minute=1)) as client:
-        assert client.get("/v1/users").status_code == 200
-
-    with serving(service_over(store, tmp_path, tenant_requests_per_minute=1)) as client:
-        assert client.get("/v1/users").status_code == 429
-
-
-@pytest.mark.usefixtures("stopped_clock")
 def test_a_limit_in_the_token_file_overrides_the_option(
     start_service: StartService, tmp_path: Path
 ) -> None:
@@ -125,14 +115,6 @@ def test_a_higher_limit_in_the_token_file_holds_also_for_the_current_minute(
     write_limits(tmp_path, acme="requests-per-minute=5")
 
     assert client.get("/v1/users").status_code == 200
-
-
-@pytest.mark.usefixtures("stopped_clock")
-def test_requests_are_limited_without_tokens_too(start_service: StartService) -> None:
-    """A service without tokens serves its own machine, as one tenant."""
-    client = start_service(tokens=False, tenant_requests_per_minute=1).as_tenant(None)
-
-    assert statuses_of_requests(client, count=2) == [200, 429]
 
 
 @pytest.mark.usefixtures("stopped_clock")

@@ -184,20 +184,6 @@ def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
     assert relay.failed_calls == 0
 
 
-def test_a_stream_costs_what_its_usage_says_though_its_connection_stays_open(
-    start_relay: StartRelay, store: Store
-) -> None:
-    """The answer costs 400 tokens, of which each costs a tenth of a cent."""
-    connection = OpenConnection()
-    usage = {"prompt_tokens": 100, "completion_tokens": 300}
-    relay = start_relay(answer="Lisbon", usage=usage, before_close=connection.before_close)
-
-    relay.client.post("/v1/chat/completions", json=streamed_chat())
-    connection.close()
-
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
-
-
 def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written(
     start_relay: StartRelay, store: Store
 ) -> None:

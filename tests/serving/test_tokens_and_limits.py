@@ -123,10 +123,7 @@ def test_the_operator_who_reads_metrics_is_no_second_tenant(token_file: Path) ->
 
     assert not Tokens(token_file).several
 
-
-def test_two_lines_of_tenants_are_several_tenants(token_file: Path) -> None:
     token_file.write_text(f"acme {TOKEN}\nglobex {TOKEN}-2\n")
-
     assert Tokens(token_file).several
 
 
@@ -309,18 +306,6 @@ def test_a_warning_is_logged_if_everybody_can_read_the_token_file(
         Tokens(token_file)
 
     assert "chmod o-r" in caplog.text
-
-
-def test_no_warning_is_logged_if_only_the_owner_and_a_group_can_read_the_token_file(
-    token_file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    token_file.write_text(f"acme {TOKEN}\n")
-    token_file.chmod(0o640)  # rw-r-----
-
-    with caplog.at_level("WARNING", "mempiler.serving"):
-        Tokens(token_file)
-
-    assert caplog.text == ""
 
 
 # Who is let in.

@@ -574,45 +574,19 @@ def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
         assert {hit.id for hit in hits} <= {entry.id for entry in page.entries}
 
 
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        pytest.param("x", r"where: .*valid dictionary", id="text"),
-        pytest.param({"a b": 1}, r"the name .*a b", id="name with a space"),
-        pytest.param({"a": {}}, r"a: .*is empty", id="empty condition"),
-        pytest.param({"a": {"$ne": 1}}, "ne: Extra inputs", id="unknown operator"),
-        pytest.param({"a": 2**60}, "no number", id="number that JSON does not keep"),
-        pytest.param({f"a{number}": 1 for number in range(33)}, "at most 32", id="33 conditions"),
-    ],
-)
-def test_malformed_conditions_are_refused(store: Store, where: Any, message: str) -> None:
+def test_a_malformed_condition_is_refused_wherever_it_is_given(store: Store) -> None:
+    """The operator is called "ne", without a dollar sign."""
     memory = memory_of_ada(store, "turn-rag")
+    condition = {"channel": {"$ne": "phone"}}
 
-    with pytest.raises(UserError, match=message):
-        memory.search("boat", where=where)
-    with pytest.raises(UserError, match=message):
-        memory.recall("boat", where=where)
-    with pytest.raises(UserError, match=message):
-        memory.ask("boat", where=where)
-    with pytest.raises(UserError, match=message):
-        memory.entries.list(where=where)
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        pytest.param("x", id="text"),
-        pytest.param({"a b": 1}, id="name with a space"),
-        pytest.param({"a": {"gt": 1}}, id="condition"),
-        pytest.param({"a": 2**60}, id="number that JSON does not keep"),
-        pytest.param({f"a{number}": 1 for number in range(33)}, id="33 names"),
-    ],
-)
-def test_malformed_metadata_are_refused(store: Store, metadata: Any) -> None:
-    memory = memory_of_ada(store, "turn-rag")
-
-    with pytest.raises(UserError):
-        add_session(memory, "D1", "x", metadata=metadata)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.search("boat", where=condition)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.recall("boat", where=condition)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.ask("boat", where=condition)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.entries.list(where=condition)
 
 
 class ReaderWithoutEdits(EntryReader[TurnMemory]):
@@ -626,13 +600,12 @@ class ReaderWithoutEdits(EntryReader[TurnMemory]):
 def memory_that_ignores_edits(store: Store) -> UserMemory:
     """A memory whose method would go on showing an entry that was deleted.
 
-    It has the sessions D1 with `n` 1, "boat 1", and D2 with `n` 2, "boat 2".
+    It has the session D1, in which Ada says "boat 1"; its metadata are `{"n": 1}`.
     """
     method = Method(TurnWriter(), ReaderWithoutEdits(hybrid=True))
     program = MemoryProgram(method, QuestionAnswering())
     memory = program.memory(store, "ada", lm=language_model("offline"))
     add_session(memory, "D1", "boat 1", metadata={"n": 1})
-    add_session(memory, "D2", "boat 2", metadata={"n": 2})
     return memory
 
 
@@ -655,12 +628,3 @@ def test_a_method_that_ignores_edits_recalls_nothing_under_a_condition(
     """It could not leave out the other sessions."""
     with pytest.raises(UserError, match="cannot be"):
         memory_that_ignores_edits.recall("boat", where={"n": 1})
-
-
-def test_a_method_that_ignores_edits_is_searched_under_a_condition(
-    memory_that_ignores_edits: UserMemory,
-) -> None:
-    """A search leaves hits out by itself."""
-    hits = memory_that_ignores_edits.search("boat", where={"n": 2}).entries
-
-    assert [hit.id for hit in hits] == ["D2:1"]

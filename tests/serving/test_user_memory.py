@@ -7,7 +7,6 @@ without an id are called D1, D2 and so on, and "D2:1" is the first turn of D2.
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -29,14 +28,10 @@ from mempiler import (
     UserMemory,
     build,
 )
-from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
-from mempiler.memory.store.owner import Owner
 from mempiler.programs.catalog import needs_embedder
-from mempiler.serving.memories.memories import Memories
 
-from ..async_engines import awaited_lm
 from .conftest import ModelSaying
 
 
@@ -155,14 +150,6 @@ def test_a_search_under_asyncio_finds_the_same(method: str, store: Store) -> Non
     assert asyncio.run(memory.asearch("Lisbon", k=1)) == search_result
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "pgr"])
-def test_a_search_finds_at_most_k_entries(method: str, store: Store) -> None:
-    memory = memory_of_ada(store, method)
-    memory.add([message("I moved to Lisbon."), message("Lisbon is warm.")])
-
-    assert len(memory.search("Lisbon", k=1).entries) == 1
-
-
 def test_a_search_finds_no_summary(store: Store) -> None:
     """A summary is a note that every question is answered with, and no entry."""
     memory = memory_of_ada(store, "recursive-summary")
@@ -210,16 +197,6 @@ def test_an_object_of_dspy_does_not_keep_what_was_said(store: Store, stub: Any) 
     memory.add([message("I moved to Lisbon.")])
 
     assert lm.history == []
-
-
-def test_a_model_may_be_named_and_its_calls_are_counted(store: Store) -> None:
-    """The name "offline" is that of the offline engine, which needs no key and no network."""
-    memories = Memories(build_program("turn-rag"), store, "offline")
-
-    UserMemory(memories, Owner("bo")).ask("Where?")
-
-    assert memories.lm is not None
-    assert memories.lm.meter.read().calls["task"] == 1
 
 
 def test_a_session_keeps_its_id_unless_another_one_is_given(ada: UserMemory) -> None:
@@ -395,18 +372,6 @@ def test_all_entries_in_a_span_of_time_are_found(ada: UserMemory) -> None:
     assert {hit.id for hit in search_result.entries} == {"s2:1", "s3:1"}
 
 
-def test_nothing_is_found_in_an_empty_span_of_time(ada: UserMemory) -> None:
-    """A span of time ends before its second date."""
-    second_of_march = datetime(2025, 3, 2)
-    ada.add(session_of_march(2, "rye bread"))
-    ada.add(session_of_march(2, "rye bread again"), id="waiting", remember=False)
-
-    search_result = ada.search("rye bread", since=second_of_march, until=second_of_march)
-
-    assert search_result.entries == ()
-    assert search_result.pending == ()
-
-
 def test_turns_that_wait_are_found_in_a_span_of_time(ada: UserMemory) -> None:
     """With `remember=False` a session waits to be written into the memory."""
     ada.add(session_of_march(2, "I bake rye bread."), remember=False)
@@ -497,13 +462,6 @@ def test_a_request_stores_nothing_for_a_user_who_was_forgotten_meanwhile(
     # It does not become a request that begins now.
     with pytest.raises(ConflictError, match="user 'ada' was forgotten while this was under way"):
         request.bind_view().add([message("I moved to Porto.")])
-
-
-def test_a_request_that_begins_after_the_forgetting_may_store_something(ada: UserMemory) -> None:
-    ada.add([message("I moved to Lisbon.")])
-    ada.forget()
-
-    assert ada.bind_view().add([message("I moved to Faro.")]).new
 
 
 # Other programs and versions.
@@ -607,49 +565,6 @@ def test_a_memory_of_a_newer_version_is_refused(
 
 
 # asyncio.
-
-
-class EngineOfTwoHundred:
-    """An engine for asyncio that answers nobody until two hundred ask at once.
-
-    Args:
-        engine: Gives the answers.
-    """
-
-    def __init__(self, engine: Any) -> None:
-        self.most_threads = 0
-        """The most threads that there were when an answer was given."""
-        self._engine = engine
-        self._barrier = asyncio.Barrier(200)
-
-    async def complete(self, request: Any) -> Any:
-        async with asyncio.timeout(60):
-            await self._barrier.wait()
-        self.most_threads = max(self.most_threads, threading.active_count())
-        return self._engine.complete(request)
-
-    async def aclose(self) -> None:
-        """Close nothing: there is no connection."""
-
-
-def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
-    store: Store, model_saying: ModelSaying
-) -> None:
-    """There are fewer threads (`MAX_THREADS`), so a question must hold none while it waits."""
-    threads_before = threading.active_count()
-    engine = EngineOfTwoHundred(model_saying("Lisbon").engine)
-    memory = build("turn-rag").memory(store, "ada", lm=awaited_lm(engine))
-    memory.add([message("I moved to Lisbon.")], remember=False)
-
-    async def ask_at_once() -> list[Any]:
-        questions = [memory.aask("Where does Ada live?") for _ in range(200)]
-        return await asyncio.gather(*questions)
-
-    replies = asyncio.run(ask_at_once())
-
-    assert [reply.answer for reply in replies] == ["Lisbon"] * 200
-    # A few threads come for event loops and the like.
-    assert engine.most_threads - threads_before <= MAX_THREADS + 16
 
 
 OPTIONS = {"options": ["(a) Lisbon", "(b) Oslo"]}

@@ -123,23 +123,6 @@ def test_a_question_takes_a_place_and_no_thread_while_it_waits_for_the_model(
     assert busy_api.requests_in_progress() == 0
 
 
-def test_other_requests_are_answered_at_once_while_questions_take_all_places(
-    busy_api: Api, patient_engine: PatientEngine
-) -> None:
-    """Two hundred questions wait for a model. One more question is refused (503)."""
-
-    async def send_other_requests() -> None:
-        question = {"question": "Where do I live?"}
-        async with waiting_questions(busy_api, patient_engine), async_client(busy_api) as client:
-            one_more_question = client.post("/v1/users/user-0/ask", json=question)
-            assert await seconds_until_status(one_more_question, 503) < 2
-            assert await seconds_until_status(client.get("/ready"), 503) < 2
-            assert await seconds_until_status(client.get("/health"), 200) < 2
-            assert await seconds_until_status(client.get("/v1/users"), 200) < 2
-
-    run_within(60, send_other_requests())
-
-
 def ask(client: httpx.AsyncClient, question: str) -> Awaitable[httpx.Response]:
     """Ask a question about Ada's memory."""
     return client.post("/v1/users/ada/ask", json={"question": question})

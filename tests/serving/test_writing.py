@@ -310,19 +310,6 @@ def test_everybody_is_refused_when_the_calls_of_two_tenants_fail() -> None:
     assert not is_admitted(breaker, user_who_has_not_called)
 
 
-def test_nobody_is_refused_after_four_failures() -> None:
-    """A breaker opens after the fifth failure."""
-    users = [Owner(f"user {number}", "acme") for number in range(4)]
-    user_who_has_not_called = Owner("ada", "acme")
-    user_of_other_tenant = Owner("ada", "globex")
-    breaker = breaker_with_tenants(are_several=True)
-
-    make_failing_calls(breaker, users)
-
-    for user in (*users, user_who_has_not_called, user_of_other_tenant):
-        assert is_admitted(breaker, user)
-
-
 def test_nobody_is_refused_when_the_fifth_failure_is_the_first_of_another_tenant() -> None:
     """Four failures of `acme` do not open the breaker for `acme`.
 
@@ -350,20 +337,6 @@ def test_a_breaker_remembers_a_bounded_number_of_users_whose_calls_failed() -> N
 
 
 # Counts of failures.
-
-
-def test_failures_in_a_row_are_counted_for_each_user() -> None:
-    """`add` returns how many calls for the user have failed in a row."""
-    ada = Owner("ada", "acme")
-    ada_of_globex = Owner("ada", "globex")
-    counts = FailureCounts(limit=3)
-
-    assert counts.add(ada) == 1
-    assert counts.add(ada) == 2
-    assert counts.add(ada_of_globex) == 1
-
-    counts.reset(ada)
-    assert counts.add(ada) == 1
 
 
 def test_only_the_failures_of_the_latest_users_are_counted() -> None:
