@@ -91,7 +91,8 @@ def test_calls_and_tokens_of_the_model_are_counted(client: Api, scrape: Scrape) 
 
 
 def test_users_and_waiting_sessions_are_counted(client: Api, scrape: Scrape) -> None:
-    client.add("I moved to Lisbon.")
+    """Nobody writes sessions into memories here (`writers=0`), so the one of Ada waits."""
+    client.add("I moved to Lisbon.", user="ada")
 
     metrics = scrape()
 

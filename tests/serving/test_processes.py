@@ -1,9 +1,5 @@
 """Services in processes of their own: killed, stopped, without a disk or a database, and crowded.
 
-While a disk is full or PostgreSQL stands still, `/health` is answered in 5 s, `/ready` says 503 in
-3 s, memory grows by less than 200 MB, and the log has less than 1 MB. Afterwards the service works
-within 20 s.
-
 A service of several processes has a parent, which answers no requests, and workers, which do.
 """
 
@@ -16,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -266,7 +262,8 @@ def resident_megabytes(pid: int) -> float:
 def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
     """Check a service during an outage that has begun, end the outage, and check it afterwards.
 
-    The docstring of this module says what is checked.
+    During the outage `/health` is answered in 5 s, `/ready` says 503 in 3 s, memory grows by less
+    than 200 MB, and the log has less than 1 MB. Afterwards the service works within 20 s.
     """
     memory_before = resident_megabytes(service.process.pid)
     started = time.monotonic()
@@ -290,26 +287,39 @@ def check_outage(service: Served, end_outage: Callable[[], object]) -> None:
     assert service.log.stat().st_size < 1_000_000
 
 
+def ignore_signal_of_file_limit() -> None:
+    """Let a process get an error, instead of being ended, when its file is too large."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def fill_disk(service: Served) -> None:
+    """Let no file of a service grow. To the service this is like a disk that is full."""
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+def empty_disk(service: Served) -> None:
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, unlimited)
+
+
+def logged_causes(service: Served) -> list[str]:
+    """Return the causes of errors that the log of a service names."""
+    # What is said before the service begins is no JSON.
+    log_lines = service.log.read_text().splitlines()
+    records = [json.loads(line) for line in log_lines if line.startswith("{")]
+    return [record["cause"] for record in records if "cause" in record]
+
+
 def test_a_service_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
     """`check_outage` asks for the state of the service, and ends the outage after some seconds."""
+    with Served(tmp_path, limits=ignore_signal_of_file_limit) as service:
+        fill_disk(service)
+        status_of_added_session = service.add()
+        assert status_of_added_session >= 500
 
-    def limit_file_size(size: int) -> None:
-        # To the service a limit for its files is like a disk that is full.
-        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        check_outage(service, end_outage=lambda: empty_disk(service))
 
-    def ignore_signal_of_limit() -> None:
-        # Otherwise the system would end the service, which gets an error now.
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    with Served(tmp_path, limits=ignore_signal_of_limit) as service:
-        limit_file_size(0)
-        assert service.add() >= 500  # An error of the service, not of its client.
-        check_outage(service, lambda: limit_file_size(resource.RLIM_INFINITY))
-
-        # What is said before the service begins is no JSON.
-        log_lines = service.log.read_text().splitlines()
-        records = [json.loads(line) for line in log_lines if line.startswith("{")]
-        causes = [record.get("cause", "") for record in records]
+        causes = logged_causes(service)
         assert any("full" in cause or "disk" in cause for cause in causes)
 
 
@@ -336,26 +346,25 @@ def postgres_processes(server: Postgres) -> list[int]:
     return [main_process, *child_processes(main_process)]
 
 
+def send_signal(processes: Sequence[int], number: signal.Signals) -> None:
+    """Send a signal to processes; one that served a closed connection may have ended meanwhile."""
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def test_a_service_reports_a_database_server_that_stands_still_and_recovers(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
     """`check_outage` asks for the state of the service, and ends the outage after some seconds."""
     with Served(tmp_path, store=own_postgres.emptied()) as service:
         processes = postgres_processes(own_postgres)
-
-        def send_signal(number: signal.Signals) -> None:
-            for pid in processes:
-                # A process that served a closed connection may have ended meanwhile.
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-
-        # By these signals the processes stand still, and go on.
-        send_signal(signal.SIGSTOP)
+        send_signal(processes, signal.SIGSTOP)  # They stand still.
         try:
-            check_outage(service, lambda: send_signal(signal.SIGCONT))
+            check_outage(service, end_outage=lambda: send_signal(processes, signal.SIGCONT))
         finally:
             # Also if a check failed: a server that stands still cannot be ended.
-            send_signal(signal.SIGCONT)
+            send_signal(processes, signal.SIGCONT)
 
 
 def test_a_killed_process_is_replaced_while_the_database_is_down(
@@ -391,10 +400,7 @@ def test_a_killed_process_is_replaced_while_the_database_is_down(
 
 
 def test_two_hundred_users_at_once_get_no_error_and_no_word_of_each_other(tmp_path: Path) -> None:
-    """Each user stores secret words and asks for them.
-
-    A word that comes to another user is a leak.
-    """
+    """Each user stores secret words and asks for them; one that another user gets is a leak."""
     with Served(tmp_path, workers=2) as service:
         counts = asyncio.run(
             crowd(service.address, users=200, seconds=CROWD_SECONDS, tokens=service.tokens)
@@ -404,18 +410,18 @@ def test_two_hundred_users_at_once_get_no_error_and_no_word_of_each_other(tmp_pa
     assert errors == []
     assert counts["leaks"] == 0
     # Most questions are answered from what was stored before.
-    assert counts["questions"] > 0
-    assert counts["recalled"] > 0.5 * counts["questions"]
+    assert counts["recalled"] > 0.5 * counts["questions"] > 0
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_hostile_tenant_delays_no_other_and_nothing_is_lost_doubled_or_disclosed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Module `soak` says what that tenant does. The service is killed several times meanwhile.
+    """In a soak a tenant attacks the service while another one uses it, and kills come in between.
 
-    `good` checks the report: how long the other tenant waited, and whether each of its sessions is
-    stored once.
+    The report has how long the other tenant waited, and whether each of its sessions is stored
+    once. `good` compares these seconds with limits, which are some five times those of an idle
+    machine, since others may use this one too.
     """
     store_address = None
     if kind == "postgres":
@@ -424,7 +430,6 @@ def test_a_hostile_tenant_delays_no_other_and_nothing_is_lost_doubled_or_disclos
 
     report = soak(tmp_path, seconds=2.0, store=store_address)
 
-    # These seconds are some five times those of an idle machine, since others may use this one too.
     assert good(report, chat=5.0, search=5.0, remembered=60.0), report
     assert report["kills"] >= 1
     assert report["sessions"] >= 1
