@@ -393,26 +393,20 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(start_service: Sta
 
 
 class ServiceWithHangingEmbedder:
-    """A service whose embedder does not answer while `embedder_hangs`.
-
-    A call of the embedder may take 0.2 seconds.
-    """
+    """A service whose embedder never answers. A call of the embedder may take 0.2 seconds."""
 
     def __init__(self, start_service: StartService) -> None:
-        self.embedder_hangs = True
-        self.embedding_server = StubServer(
-            embedding_fault=lambda: "stall" if self.embedder_hangs else None
-        )
+        self.embedding_server = StubServer(embedding_fault=lambda: "stall")
         remote_embedder = embedder(self.embedding_server.model, self.embedding_server.url)
         remote_embedder.account.waits = Waits(retries=0, deadline=0.2)
         program = build("turn-rag", embedder=remote_embedder)
         self.client: Api = start_service(program=program, threads=2, timeout=20.0)
-        for breaker in self.client.service.breakers:
-            breaker.pause = 1.0  # after this many seconds it lets a call pass again
 
 
 @pytest.fixture
-def hanging(start_service: StartService) -> Iterator[ServiceWithHangingEmbedder]:
+def service_with_hanging_embedder(
+    start_service: StartService,
+) -> Iterator[ServiceWithHangingEmbedder]:
     """A service whose embedder hangs; Ada has one session."""
     service = ServiceWithHangingEmbedder(start_service)
     with service.embedding_server:
@@ -421,11 +415,13 @@ def hanging(start_service: StartService) -> Iterator[ServiceWithHangingEmbedder]
 
 
 def test_a_question_whose_embedder_hangs_fails_at_the_deadline_of_the_embedder(
-    hanging: ServiceWithHangingEmbedder,
+    service_with_hanging_embedder: ServiceWithHangingEmbedder,
 ) -> None:
     """The deadline is 0.2 seconds; the question itself would have 20 (`timeout`)."""
+    client = service_with_hanging_embedder.client
+
     started = time.monotonic()
-    response = hanging.client.ask("Where do I live?")
+    response = client.ask("Where do I live?")
     seconds = time.monotonic() - started
 
     assert response.status_code == 502
@@ -434,17 +430,19 @@ def test_a_question_whose_embedder_hangs_fails_at_the_deadline_of_the_embedder(
 
 
 def test_an_embedder_is_not_asked_any_more_after_five_failures_in_a_row(
-    hanging: ServiceWithHangingEmbedder,
+    service_with_hanging_embedder: ServiceWithHangingEmbedder,
 ) -> None:
     """The breaker before the embedder opens then."""
+    client = service_with_hanging_embedder.client
+    embedding_server = service_with_hanging_embedder.embedding_server
     for number in range(5):
-        assert hanging.client.ask(f"Who is number {number}?").status_code == 502
-    requests_before = len(hanging.embedding_server.requests)
+        assert client.ask(f"Who is number {number}?").status_code == 502
+    requests_before = len(embedding_server.requests)
 
-    assert hanging.client.ask("Where do I live?").status_code == 502
+    assert client.ask("Where do I live?").status_code == 502
 
-    assert len(hanging.embedding_server.requests) == requests_before
-    assert hanging.client.get("/ready").json()["parts"]["model"] is False
+    assert len(embedding_server.requests) == requests_before
+    assert client.get("/ready").json()["parts"]["model"] is False
 
 
 def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(
@@ -543,7 +541,7 @@ def test_a_service_whose_store_can_only_be_read_is_not_ready_and_the_log_says_wh
     """`/ready` tells whether the store can be read ("store") and written ("disk")."""
     client = start_service().as_tenant(None)
 
-    with listening("begin", forbid_writing):  # at the begin of each transaction
+    with listening("begin", forbid_writing):  # when a transaction begins
         readiness = client.get("/ready")
 
     assert readiness.status_code == 503

@@ -486,7 +486,7 @@ def test_an_unsupported_chat_is_refused_with_the_name_of_the_wrong_field(
 
 @STREAMED_OR_NOT
 def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
-    """OpenAI's client gets an answer from what was said in an earlier session."""
+    """It gets an answer from an earlier session; the offline model copies the fitting sentence."""
     client.add("My sister is called Grace.")
 
     with openai.OpenAI(base_url=f"{client.address}/v1", api_key=TOKENS["acme"]) as openai_client:
@@ -495,6 +495,7 @@ def test_the_official_client_gains_a_memory(client: Api, stream: bool) -> None:
 
 
 def test_a_chat_is_answered_from_sessions_whose_metadata_meet_its_condition(client: Api) -> None:
+    """The offline model copies the sentence that fits the question best."""
     client.add("My sister is called Grace.", metadata={"paid": True})
     client.add("My sister is called Ruth.", metadata={"paid": False})
 
