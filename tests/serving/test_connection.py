@@ -309,9 +309,10 @@ def send_chunks(client_socket: socket.socket, seconds: float) -> None:
 def test_a_client_that_sends_a_large_body_reads_why_it_is_refused(
     start_service: StartService,
 ) -> None:
-    """The client of Python's standard library, which sends no token here, is a picky one.
+    """The request has no token, so it could be refused before its body is read.
 
-    It would read no response if the service closed the connection before the whole body was sent.
+    But the client of Python's standard library reads no response if the connection is closed before
+    the whole body was sent.
     """
     client = start_service(max_body=3_000_000)
     sender = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)

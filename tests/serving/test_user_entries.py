@@ -33,8 +33,7 @@ from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.memories.redaction import redacted_dump, redacted_memory
 
-SAFE = "The code of the safe in the cellar is mk0123456789."
-QUESTION = "What is the code of the safe in the cellar?"
+WHAT_IS_THE_CODE = "What is the code of the safe in the cellar?"
 
 METHODS = [
     # The entries of these are what was said.
@@ -186,23 +185,33 @@ def delete_entries_with(memory: UserMemory, word: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_deleted_entry_is_gone_in_every_method_and_process(method: str, store: Store) -> None:
-    """`SAFE` says the code mk0123456789, which no question may bring to light any more."""
+    """No question may bring the code mk0123456789 to light any more."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", "I walk to the bakery every morning.", SAFE)
-    assert "mk0123456789" in text_visible_to(memory, QUESTION)
+    add_session(
+        memory,
+        "D1",
+        "I walk to the bakery every morning.",
+        "The code of the safe in the cellar is mk0123456789.",
+    )
+    assert "mk0123456789" in text_visible_to(memory, WHAT_IS_THE_CODE)
 
     delete_entries_with(memory, "mk0123456789")
 
     memory_of_other_process = memory_of_ada(store, method)
-    assert "mk0123456789" not in text_visible_to(memory, QUESTION)
-    assert "mk0123456789" not in text_visible_to(memory_of_other_process, QUESTION)
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
+    assert "mk0123456789" not in text_visible_to(memory_of_other_process, WHAT_IS_THE_CODE)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_export_says_deleted_in_the_place_of_a_deleted_entry(method: str, store: Store) -> None:
-    """An export shows all that is stored of a user. `SAFE` says the code mk0123456789."""
+    """An export shows all that is stored of a user."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", "I walk to the bakery every morning.", SAFE)
+    add_session(
+        memory,
+        "D1",
+        "I walk to the bakery every morning.",
+        "The code of the safe in the cellar is mk0123456789.",
+    )
     assert "mk0123456789" in exported_text(memory)
 
     delete_entries_with(memory, "mk0123456789")
@@ -215,7 +224,12 @@ def test_an_export_says_deleted_in_the_place_of_a_deleted_entry(method: str, sto
 def test_nothing_is_deleted_but_the_entry(method: str, store: Store) -> None:
     """Of three turns, the one with the code of a safe is deleted."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", "I walk to the bakery every morning.", SAFE)
+    add_session(
+        memory,
+        "D1",
+        "I walk to the bakery every morning.",
+        "The code of the safe in the cellar is mk0123456789.",
+    )
     add_session(memory, "D2", "My sister plays the piano on Sundays.")
     ids_before = set(entries_by_id(memory))
 
@@ -234,15 +248,15 @@ def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
 ) -> None:
     """To rebuild a memory is to write it anew from all sessions, also the one with the code."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", SAFE)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
     add_session(memory, "D2", "My sister plays the piano on Sundays.")
     delete_entries_with(memory, "mk0123456789")
 
     add_session(memory, "D3", "It rained all week in the mountains.")
-    assert "mk0123456789" not in text_visible_to(memory, QUESTION)
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
 
     memory.rebuild(force=True)
-    assert "mk0123456789" not in text_visible_to(memory, QUESTION)
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
     assert "mk0123456789" not in exported_text(memory)
     assert "piano" in text_visible_to(memory, "piano")
 
@@ -251,7 +265,7 @@ def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
 def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(method: str, store: Store) -> None:
     """The memory is written anew (`rebuild`) in between, so it does not have the entry."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", SAFE)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
     delete_entries_with(memory, "mk0123456789")
     memory.rebuild(force=True)
 
@@ -259,7 +273,7 @@ def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(method: str, sto
     for amendment in reversed(store.amendments.list_all(memory.owner)):
         memory.entries.undo(amendment.entry)
 
-    assert "mk0123456789" in text_visible_to(memory, QUESTION)
+    assert "mk0123456789" in text_visible_to(memory, WHAT_IS_THE_CODE)
 
 
 @pytest.fixture
@@ -341,25 +355,25 @@ def update_entries_with(memory: UserMemory, word: str, text: str) -> list[str]:
 def test_the_new_text_of_an_entry_is_shown_in_the_place_of_the_old_one_in_every_method(
     method: str, store: Store
 ) -> None:
-    """`SAFE` says the code mk0123456789, which becomes mk-new."""
+    """The code mk0123456789 becomes mk-new."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", SAFE)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
     add_session(memory, "D2", "My sister plays the piano on Sundays.")
 
     update_entries_with(memory, "mk0123456789", text="The code of the safe is mk-new.")
 
-    assert "mk0123456789" not in text_visible_to(memory, QUESTION)
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
     memory_of_other_process = memory_of_ada(store, method)
-    assert "mk-new" in text_visible_to(memory_of_other_process, QUESTION)
+    assert "mk-new" in text_visible_to(memory_of_other_process, WHAT_IS_THE_CODE)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_old_text_of_an_entry_comes_back_when_its_update_is_undone_in_every_method(
     method: str, store: Store
 ) -> None:
-    """`SAFE` says the code mk0123456789, which becomes mk-new."""
+    """The code mk0123456789 becomes mk-new."""
     memory = memory_of_ada(store, method)
-    add_session(memory, "D1", SAFE)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
     entry_id, *_ = update_entries_with(
         memory, "mk0123456789", text="The code of the safe is mk-new."
     )

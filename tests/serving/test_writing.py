@@ -380,7 +380,10 @@ def worker_that_failed_once(store: Store, lm: Any) -> Worker:
 def test_what_a_worker_and_a_breaker_know_of_failures_holds_no_name_of_a_user(
     store: Store, zoe: Owner, failing_model: FailingModel
 ) -> None:
-    """They count failures for each user. Nobody must find her name in a dump of the process."""
+    """They count failures for each user, here for "zoe-4711".
+
+    Nobody must find a user in a dump of the process who was forgotten since.
+    """
     breaker = Breaker()
     worker = worker_that_failed_once(store, failing_model(guard=breaker))
     record_failures(breaker, zoe, times=DEAD_AFTER)
