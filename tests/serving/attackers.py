@@ -52,7 +52,7 @@ class Target:
             lines.append(f"Authorization: Bearer {self.token}")
         return "\r\n".join((*lines, "", "")).encode()
 
-    def start_service(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
         self.is_reached.set()
         return connection

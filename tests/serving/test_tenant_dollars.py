@@ -159,12 +159,13 @@ def test_dollars_stay_counted_after_a_restart(
     store: Store, tmp_path: Path, make_priced_lm: Any
 ) -> None:
     """A second service over the same store stands for the service after its restart."""
-    budget = {"tenant_max_usd_per_day": 2.0}
-    with serving(service_over(store, tmp_path, make_priced_lm(), **budget)) as client:
+    first_service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=2.0)
+    with serving(first_service) as client:
         client.add("I moved to Lisbon.")
         ask_until_refused(client)
 
-    with serving(service_over(store, tmp_path, make_priced_lm(), **budget)) as client:
+    second_service = service_over(store, tmp_path, make_priced_lm(), tenant_max_usd_per_day=2.0)
+    with serving(second_service) as client:
         assert client.ask("Where do I live?").status_code == 429
 
 

@@ -614,12 +614,13 @@ class ReaderWithoutEdits(EntryReader[TurnMemory]):
 def memory_that_ignores_edits(store: Store) -> UserMemory:
     """A memory whose method would go on showing an entry that was deleted.
 
-    It has the session D1, in which Ada says "boat 1"; its metadata are `{"n": 1}`.
+    It has two sessions: D1 with the metadata `{"n": 1}`, and D2 with `{"n": 2}`.
     """
     method = Method(TurnWriter(), ReaderWithoutEdits(hybrid=True))
     program = MemoryProgram(method, QuestionAnswering())
     memory = program.memory(store, "ada", lm=language_model("offline"))
     add_session(memory, "D1", "boat 1", metadata={"n": 1})
+    add_session(memory, "D2", "boat 2", metadata={"n": 2})
     return memory
 
 
@@ -639,6 +640,6 @@ def test_a_method_that_ignores_edits_refuses_to_delete_and_to_update_entries(
 def test_a_method_that_ignores_edits_recalls_nothing_under_a_condition(
     memory_that_ignores_edits: UserMemory,
 ) -> None:
-    """It could not leave out the other sessions."""
+    """It could not leave out the session D2, which does not meet the condition."""
     with pytest.raises(UserError, match="cannot be"):
         memory_that_ignores_edits.recall("boat", where={"n": 1})

@@ -368,9 +368,9 @@ def zoe(store: Store) -> Owner:
     return Owner("zoe-4711", "acme")
 
 
-def worker_that_failed_once(store: Store, lm: Any) -> Worker:
+def worker_that_failed_once(memories: Memories) -> Worker:
     """Return a stopped worker that tried to write the only user of a store, and failed."""
-    worker = worker_of(store, lm, interval=0.05)
+    worker = Worker(memories, session_gap=30, writers=1, interval=0.05)
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 1)
     assert worker.stop(grace=15)
@@ -385,7 +385,8 @@ def test_what_a_worker_and_a_breaker_know_of_failures_holds_no_name_of_a_user(
     Nobody must find a user in a dump of the process who was forgotten since.
     """
     breaker = Breaker()
-    worker = worker_that_failed_once(store, failing_model(guard=breaker))
+    memories = Memories(build("recursive-summary"), store, failing_model(guard=breaker))
+    worker = worker_that_failed_once(memories)
     record_failures(breaker, zoe, times=DEAD_AFTER)
 
     for text in texts_below(worker.writers.failures) + texts_below(breaker):
@@ -395,17 +396,21 @@ def test_what_a_worker_and_a_breaker_know_of_failures_holds_no_name_of_a_user(
 def test_failures_of_a_forgotten_user_do_not_count(
     store: Store, zoe: Owner, failing_model: FailingModel
 ) -> None:
-    lm = failing_model(guard=Breaker())
-    worker = worker_that_failed_once(store, lm)
-    record_failures(lm.guard, zoe, times=DEAD_AFTER)
+    """A worker has failed to write Zoe's session. Then a request forgets her."""
+    program = build("recursive-summary")
+    breaker = Breaker()
+    lm = failing_model(guard=breaker)
+    worker = worker_that_failed_once(Memories(program, store, lm))
+    record_failures(breaker, zoe, times=DEAD_AFTER)
+    memory_of_request = UserMemory(Memories(program, store, lm), zoe)
 
-    UserMemory(Memories(build("recursive-summary"), store, lm), zoe).forget()
+    memory_of_request.forget()
 
     assert len(worker.writers.failures) == 0
     # If they still counted, two more failures would show that the model is down for everybody.
-    record_failures(lm.guard, zoe)
-    record_failures(lm.guard, Owner("bob", "acme"))
-    assert not lm.guard.open
+    record_failures(breaker, zoe)
+    record_failures(breaker, Owner("bob", "acme"))
+    assert not breaker.open
 
 
 # Sessions that cannot be written.
