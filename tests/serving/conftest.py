@@ -8,11 +8,11 @@ best.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 import openai
@@ -27,7 +27,7 @@ from mempiler.memory.store.owner import Owner
 from mempiler.serving.worker.breaker import CALLER, Breaker
 
 from ..conftest import listening, within
-from ..stub_server import StubServer
+from ..stub_server import Answer, StubServer
 
 TOKENS = {
     "acme": "token-of-the-acme-tenant",
@@ -38,23 +38,100 @@ EVENT_LOOP_THREAD = "service-event-loop"
 """The name of the thread in which `serving` runs a service."""
 
 
-def fail_when(
-    condition: Callable[[str, int], bool], answer: str = "summary"
-) -> Callable[[str, str, int], dict[str, str]]:
-    """Return a function for the fixture `scripted`: a model that is down for some prompts.
+class ModelSaying(Protocol):
+    """The type of the fixture `model_saying`."""
 
-    Args:
-        condition: Says whether a call fails, from its prompt and the number of the call (from 1).
-        answer: The reply to all other calls.
+    def __call__(self, answer: str, **settings: Any) -> Any: ...
+
+
+@pytest.fixture
+def model_saying(scripted: Any) -> ModelSaying:
+    """Make a language model that always gives the same answer: `model_saying("fine")`."""
+
+    def make(answer: str, **settings: Any) -> Any:
+        return scripted(lambda field, prompt, call_number: {field: answer}, **settings)
+
+    return make
+
+
+class FailingModel(Protocol):
+    """The type of the fixture `failing_model`."""
+
+    def __call__(
+        self,
+        *,
+        calls: Container[int] | None = None,
+        word: str = "",
+        answer: str = "summary",
+        **settings: Any,
+    ) -> Any: ...
+
+
+@pytest.fixture
+def failing_model(scripted: Any) -> FailingModel:
+    """Make a language model whose endpoint is down for some of its calls.
+
+        failing_model()                  every call fails
+        failing_model(calls={2})         the second call fails
+        failing_model(word="bad")        calls fail whose prompts have the word "bad"
+
+    The other calls get `answer`. The text of the error is "down: SECRET-reason".
     """
 
-    def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        if condition(prompt, call_number):
-            # Tests check that no client gets to read the model's own reason.
-            raise LMServerError("down: SECRET-reason", model="x")
-        return {field: answer}
+    def make(
+        *,
+        calls: Container[int] | None = None,
+        word: str = "",
+        answer: str = "summary",
+        **settings: Any,
+    ) -> Any:
+        def reply(field: str, prompt: str, call_number: int) -> dict[str, str]:
+            is_down = calls is None or call_number in calls
+            if is_down and word in prompt:
+                # Tests check that no client gets to read the model's own reason.
+                raise LMServerError("down: SECRET-reason", model="x")
+            return {field: answer}
 
-    return reply
+        return scripted(reply, **settings)
+
+    return make
+
+
+class PausingModel:
+    """A language model that does not answer prompts with a word until `go_on` is called.
+
+    `scripted(pausing_model.reply)` makes a model of it.
+
+    Args:
+        word: The word; with the empty one it pauses at every prompt.
+        answer: What it answers to these prompts.
+        other_answer: What it answers to all other prompts, at once.
+    """
+
+    def __init__(self, word: str = "", answer: str = "late answer", other_answer: str = "") -> None:
+        self._word = word
+        self._answer = answer
+        self._other_answer = other_answer
+        self._is_asked = threading.Event()
+        self._may_answer = threading.Event()
+
+    def wait_until_it_is_asked(self) -> None:
+        """Wait until a call has begun that it does not answer yet."""
+        assert self._is_asked.wait(20)
+
+    def go_on(self) -> None:
+        """Answer now, and from now on at once."""
+        self._may_answer.set()
+
+    def reply(self, field: str, prompt: str, call_number: int) -> dict[str, str]:
+        answer = self._other_answer
+        if self._word in prompt:
+            self._is_asked.set()
+            self._may_answer.wait(30)
+            answer = self._answer
+        if field == "reasoning":
+            return {"reasoning": answer, "answer": answer}
+        return {field: answer}
 
 
 class HangingEmbedding:
@@ -65,10 +142,13 @@ class HangingEmbedding:
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
+        self.texts: list[str] = []
+        """All texts that it was called with."""
         self.hanging_texts: list[str] = []
         """The texts at which it hangs, or has hung."""
 
     def __call__(self, texts: Sequence[str]) -> Any:
+        self.texts.extend(texts)
         hanging_texts = [text for text in texts if "hang" in text]
         if hanging_texts:
             self.hanging_texts.extend(hanging_texts)
@@ -133,9 +213,10 @@ def turns_of_ada(store: Store) -> list[str]:
     ]
 
 
-def request_bodies(model_server: StubServer) -> list[dict[str, Any]]:
-    """Return the bodies of all requests that a stub server got."""
-    return [body for _path, _headers, body in model_server.requests]
+def only_request_body(model_server: StubServer) -> dict[str, Any]:
+    """Return the body of the only request that a stub server got."""
+    (request,) = model_server.requests
+    return request.body
 
 
 def service_over(
@@ -234,6 +315,10 @@ class Api(httpx.Client):
         body = {"model": "x", "user": user, "messages": messages, **fields}
         return self.post("/v1/chat/completions", json=body, headers=headers)
 
+    def requests_in_progress(self) -> int:
+        """Return how many requests that may ask the model hold a place in the service."""
+        return self.service.model_pool.held.total()
+
     def sessions(self, user: str = "ada") -> dict[str, tuple[str, int]]:
         """Return state and number of turns of each session, by its id."""
         sessions = self.get(f"/v1/users/{user}/sessions").json()["sessions"]
@@ -249,11 +334,11 @@ class ModelService(NamedTuple):
     model_server: StubServer
 
 
-Connect = Callable[..., Api]
-"""The type of the fixture `connect`."""
+StartService = Callable[..., Api]
+"""The type of the fixture `start_service`."""
 
-Reach = Callable[..., ModelService]
-"""The type of the fixture `reach`: starts a service whose model is a stub server."""
+StartWithStubModel = Callable[..., ModelService]
+"""The type of the fixture `start_with_stub_model`."""
 
 
 @contextmanager
@@ -280,7 +365,7 @@ def serving(service: Any) -> Iterator[Api]:
 
 
 @pytest.fixture
-def connect(store: Store, tmp_path: Path) -> Iterator[Connect]:
+def start_service(store: Store, tmp_path: Path) -> Iterator[StartService]:
     """Start a service over `store`, and return a client of `acme`.
 
     `service_over` says what the keywords mean.
@@ -295,34 +380,38 @@ def connect(store: Store, tmp_path: Path) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def reach(connect: Connect) -> Iterator[Reach]:
+def start_with_stub_model(start_service: StartService) -> Iterator[StartWithStubModel]:
     """Start a service whose model is a stub server, which the service reaches over HTTP.
 
-        api, openai_client, model_server = reach(lambda body: "fine")
+        api, openai_client, model_server = start_with_stub_model("To Lisbon.")
 
-    The function gives what the model answers to the body of each request, here always "fine".
+    The model always says "To Lisbon." here. Bytes are sent as they are, and a function gives the
+    answer to the body of a request.
     """
     with ExitStack() as stack:
 
         def start(
-            answer: Any = lambda body: "fine",
+            answer: Answer | str | bytes | dict[str, Any] = "fine",
             adapter: str = "chat",
             task: str = "question-answering",
             timeout: float = 60.0,
             guard: Breaker | None = None,
+            settings: Mapping[str, Any] | None = None,
             **stub_options: Any,
         ) -> ModelService:
             """Start the stub server and the service.
 
             Args:
-                answer: Returns what the model says to the body of a request.
+                answer: What the model says, or a function that returns it.
                 adapter: DSPy's adapter by which the program asks its model.
                 task: The task of the program.
                 timeout: Seconds for a request to the service.
                 guard: Admits the calls of the model, or refuses them; a new `Breaker` if None.
+                settings: Further settings of the service.
                 **stub_options: Further fields of `StubServer`.
             """
-            model_server = stack.enter_context(StubServer(answer=answer, **stub_options))
+            give_answer = answer if callable(answer) else lambda body: answer
+            model_server = stack.enter_context(StubServer(answer=give_answer, **stub_options))
             lm = language_model(
                 model_server.model,
                 api_base=model_server.url,
@@ -331,7 +420,8 @@ def reach(connect: Connect) -> Iterator[Reach]:
                 retries=0,
                 deadline=10,
             )
-            api = connect(lm, build("turn-rag", task, adapter=adapter), timeout=timeout)
+            program = build("turn-rag", task, adapter=adapter)
+            api = start_service(lm, program, timeout=timeout, **(settings or {}))
             openai_client = openai.OpenAI(
                 base_url=f"{api.address}/v1", api_key=TOKENS["acme"], timeout=20, max_retries=0
             )
@@ -342,13 +432,13 @@ def reach(connect: Connect) -> Iterator[Reach]:
 
 
 @pytest.fixture
-def client(connect: Connect) -> Api:
+def client(start_service: StartService) -> Api:
     """A client of the tenant `acme`, whose service has an empty store."""
-    return connect()
+    return start_service()
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def client_with_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client of a service that holds one session of Ada's: "s", "I moved to Lisbon.".
 
     It is shared by the tests of a module, so they must change nothing.
@@ -441,14 +531,14 @@ StartRelay = Callable[..., Relay]
 
 
 @pytest.fixture
-def start_relay(reach: Reach, tmp_path: Path) -> StartRelay:
-    """Start a relay with the keywords of `reach`; a token costs `USD_PER_TOKEN`.
+def start_relay(start_with_stub_model: StartWithStubModel, tmp_path: Path) -> StartRelay:
+    """Start a relay with the keywords of `start_with_stub_model`; a token costs `USD_PER_TOKEN`.
 
     The tenant `acme` has a budget of `usd_per_day`.
     """
 
     def start(usd_per_day: float = 100, **stub_options: Any) -> Relay:
-        client, _, server = reach(**stub_options)
+        client, _, server = start_with_stub_model(**stub_options)
         client.service.lm.prices = PRICES
         write_limits(tmp_path, acme=f"usd-per-day={usd_per_day}")
         return Relay(client, server)

@@ -19,7 +19,7 @@ from mempiler import Hit, Store
 from mempiler.engines.lm import language_model
 from mempiler.serving.prompt_text import data_lines, hits_with_fallback, prepend_text
 
-from .conftest import Api, Connect
+from .conftest import Api, StartService
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
@@ -54,9 +54,10 @@ def text_of(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
-def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(connect: Connect) -> None:
-    """The offline model answers with the sentence that fits the question best."""
-    client = connect(mcp=True, writers=1)
+def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(
+    start_service: StartService,
+) -> None:
+    client = start_service(mcp=True, writers=1)
 
     added = call_tool(client, "add_memory", text="My code word is falcon.")
     hits = call_tool(client, "search_memory", query="code word")
@@ -68,22 +69,29 @@ def test_an_agent_adds_to_a_memory_and_then_searches_and_asks_it(connect: Connec
     assert "falcon" in text_of(answer)
 
 
-def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Connect) -> None:
-    """Only Ada, a user of the tenant `acme`, has said something."""
-    acme = connect(mcp=True, writers=1)
-    globex = acme.as_tenant("globex")
-    call_tool(acme, "add_memory", text="My code word is falcon.")
+@pytest.fixture
+def acme_with_falcon(start_service: StartService) -> Api:
+    """A client of `acme`, whose user Ada has said "My code word is falcon." in session D1."""
+    acme = start_service(mcp=True, writers=1)
+    call_tool(acme, "add_memory", user="ada", text="My code word is falcon.")
+    return acme
 
-    hits_of_bob = call_tool(acme, "search_memory", user="bob", query="code word")
-    assert text_of(hits_of_bob) == "Nothing was found."
-    hits_of_globex = call_tool(globex, "search_memory", query="word")
-    assert text_of(hits_of_globex) == "Nothing was found."
-    forgotten_by_globex = call_tool(globex, "forget_memory", session="D1")
-    assert text_of(forgotten_by_globex) == "There is no session D1."
 
-    # These calls have created no user.
-    users = acme.get("/v1/users").json()["users"]
-    assert [user["user"] for user in users] == ["ada"]
+def test_a_tool_finds_nothing_of_another_user(acme_with_falcon: Api) -> None:
+    hits = call_tool(acme_with_falcon, "search_memory", user="bob", query="code word")
+
+    assert text_of(hits) == "Nothing was found."
+
+
+def test_a_tool_finds_and_forgets_nothing_of_another_tenant(acme_with_falcon: Api) -> None:
+    """Both tenants have a user "ada", and only that of `acme` has the session D1."""
+    globex = acme_with_falcon.as_tenant("globex")
+
+    hits = call_tool(globex, "search_memory", user="ada", query="word")
+    forgotten = call_tool(globex, "forget_memory", user="ada", session="D1")
+
+    assert text_of(hits) == "Nothing was found."
+    assert text_of(forgotten) == "There is no session D1."
 
 
 @pytest.mark.parametrize(
@@ -94,8 +102,10 @@ def test_tools_reach_the_memory_of_no_other_user_or_tenant(connect: Connect) -> 
         pytest.param("", id="an empty name"),
     ],
 )
-def test_a_call_without_a_valid_user_is_refused(connect: Connect, user: str | None) -> None:
-    client = connect(mcp=True)
+def test_a_call_without_a_valid_user_is_refused(
+    start_service: StartService, user: str | None
+) -> None:
+    client = start_service(mcp=True)
 
     result = call_tool(client, "search_memory", user=user, query="x")
 
@@ -103,8 +113,8 @@ def test_a_call_without_a_valid_user_is_refused(connect: Connect, user: str | No
     assert "in one header: Mempiler-User" in text_of(result)
 
 
-def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
-    client = connect(mcp=True).as_tenant(None)
+def test_a_call_without_a_token_is_refused(start_service: StartService) -> None:
+    client = start_service(mcp=True).as_tenant(None)
     list_tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
     response = client.post("/v1/mcp", json=list_tools)
@@ -113,8 +123,8 @@ def test_a_call_without_a_token_is_refused(connect: Connect) -> None:
     assert "Bearer" in response.json()["error"]["message"]
 
 
-def test_there_are_no_tools_unless_they_are_switched_on(connect: Connect) -> None:
-    client = connect(mcp=False)
+def test_there_are_no_tools_unless_they_are_switched_on(start_service: StartService) -> None:
+    client = start_service()  # without mcp=True
     list_tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
     response = client.post("/v1/mcp", json=list_tools)
@@ -123,7 +133,7 @@ def test_there_are_no_tools_unless_they_are_switched_on(connect: Connect) -> Non
 
 
 MCP_VERSION = "2026-07-28"
-LISTEN_CALL = {
+CALL_THAT_SUBSCRIBES = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "subscriptions/listen",
@@ -137,7 +147,10 @@ LISTEN_CALL = {
     },
 }
 """A call whose answer would be a stream that does not end."""
-LISTEN_HEADERS = {"MCP-Protocol-Version": MCP_VERSION, "Mcp-Method": "subscriptions/listen"}
+HEADERS_OF_SUBSCRIPTION = {
+    "MCP-Protocol-Version": MCP_VERSION,
+    "Mcp-Method": "subscriptions/listen",
+}
 
 
 ACCEPT_STREAMS = {"Accept": "application/json, text/event-stream"}
@@ -145,24 +158,26 @@ ACCEPT_STREAMS = {"Accept": "application/json, text/event-stream"}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_a_get_or_delete_request_to_the_tools_is_refused(connect: Connect, method: str) -> None:
+def test_a_get_or_delete_request_to_the_tools_is_refused(
+    start_service: StartService, method: str
+) -> None:
     """MCP lets a server send events to a `GET` for ever; here that would hold a connection."""
-    client = connect(mcp=True)
+    client = start_service(mcp=True)
 
     with client.stream(method, "/v1/mcp", headers=ACCEPT_STREAMS, timeout=5) as response:
         assert response.status_code == 405
         assert response.headers["allow"] == "POST"
-        assert response.headers["content-type"] == "application/json"
 
 
-def test_a_call_that_subscribes_to_endless_events_is_refused(connect: Connect) -> None:
-    """MCP has such calls, and this service does not offer them, so it says 404."""
-    client = connect(mcp=True)
-    headers = {**ACCEPT_STREAMS, **LISTEN_HEADERS}
+def test_a_call_that_subscribes_to_endless_events_is_refused(start_service: StartService) -> None:
+    """MCP has such calls, and this service does not offer them."""
+    client = start_service(mcp=True)
+    headers = {**ACCEPT_STREAMS, **HEADERS_OF_SUBSCRIPTION}
 
-    with client.stream("POST", "/v1/mcp", json=LISTEN_CALL, headers=headers, timeout=5) as response:
+    with client.stream(
+        "POST", "/v1/mcp", json=CALL_THAT_SUBSCRIBES, headers=headers, timeout=5
+    ) as response:
         assert response.status_code == 404
-        assert "allow" not in response.headers
         assert response.headers["content-type"] == "application/json"
 
 
@@ -178,13 +193,6 @@ def message_of_ada(text: str) -> dict[str, str]:
 def memory(store: Store) -> mempiler.UserMemory:
     """An empty memory of Ada's."""
     return mempiler.build("turn-rag").memory(store, "ada", lm=language_model("offline"))
-
-
-def test_the_tool_takes_a_query_and_a_number(memory: mempiler.UserMemory) -> None:
-    tool = mempiler.memory_tool(memory)
-
-    assert tool.name == "search_memory"
-    assert list(tool.args or {}) == ["query", "k"]
 
 
 def test_the_tool_of_an_empty_memory_says_that_there_is_nothing(
@@ -206,29 +214,18 @@ def test_the_tool_returns_an_entry_of_several_lines_on_one_line_with_its_date(
     assert result == "- (5 March 2024, Tuesday) Ada: I moved to Lisbon. In spring."
 
 
-def test_the_tool_returns_k_entries_of_the_memory_and_the_turns_that_wait(
+def test_the_tool_returns_k_entries_of_the_memory_and_behind_them_turns_that_wait(
     memory: mempiler.UserMemory,
 ) -> None:
-    """With `k=2` it returns two entries, and besides them the turn that waits.
-
-    With `remember=False` a session is only stored, so it waits to be written into the memory.
-    """
-    memory.add(
-        [
-            message_of_ada("I moved to Lisbon."),
-            message_of_ada("Lisbon is warm."),
-            message_of_ada("Lisbon has hills."),
-        ]
-    )
+    """With `remember=False` a session is only stored: it waits to be written into the memory."""
+    memory.add([message_of_ada("I moved to Lisbon."), message_of_ada("Lisbon is warm.")])
     memory.add([message_of_ada("In Lisbon I eat fish.")], remember=False)
     tool = mempiler.memory_tool(memory)
 
-    lines = str(tool(query="Lisbon", k=2)).splitlines()
+    first_line, second_line = str(tool(query="Lisbon", k=1)).splitlines()
 
-    assert len(lines) == 3
-    for line in lines:
-        assert line.startswith("- (5 March 2024, Tuesday) Ada: ")
-    assert lines[-1].endswith("Ada: In Lisbon I eat fish.")
+    assert first_line.startswith("- (5 March 2024, Tuesday) Ada: ")
+    assert second_line == "- (5 March 2024, Tuesday) Ada: In Lisbon I eat fish."
 
 
 TEXT_PIECES = (
@@ -252,43 +249,32 @@ def test_the_text_of_an_entry_cannot_close_the_memory_block_of_a_prompt(entry_te
     """What was recalled stands between `<memory>` and `</memory>` before the prompt of an agent.
 
     If the text of an entry closed this block, its other words would be read as a part of the
-    prompt.
+    prompt. Here the text is put together of "<", "/memory", "</memory>", "<|im_end|>" and others.
     """
-    (first_part,) = prepend_text(f"- Ada: {entry_text}", content=[])
-    block = first_part["text"]
+    (memory_part,) = prepend_text(f"- Ada: {entry_text}", content=[])
+    block = memory_part["text"]
 
     assert block.count("</memory>") == 1
     assert block.endswith("\n</memory>")
     assert "<|im_end|>" not in block
 
 
-def test_an_agent_reads_when_an_entry_was_said_if_that_is_known() -> None:
+def test_an_agent_reads_when_an_entry_was_said() -> None:
     """`data_lines` writes each hit of a search as a line of JSON, which an agent reads."""
-    dated_hit = Hit(
-        id="D1:1",
-        text="I moved.",
-        score=1.0,
-        kind="turn",
-        sources=("D1:1",),
-        time=datetime(2024, 3, 1),
-    )
-    undated_hit = dated_hit.model_copy(update={"time": None})
+    hit = Hit(id="D1:1", text="I moved.", time=datetime(2024, 3, 1))
 
-    first_line, second_line = data_lines([dated_hit, undated_hit]).splitlines()
+    line = data_lines([hit])
 
-    first_entry = json.loads(first_line.removeprefix("- "))
-    assert first_entry["when"] == "2024-03-01 00:00:00"
-    second_entry = json.loads(second_line.removeprefix("- "))
-    assert "when" not in second_entry
+    assert json.loads(line.removeprefix("- "))["when"] == "2024-03-01 00:00:00"
 
 
-def test_turns_that_wait_are_among_the_hits_for_a_message(memory: mempiler.UserMemory) -> None:
-    """`hits_with_fallback` returns what is put before a user's message to an agent."""
+def test_turns_that_wait_are_among_the_hits_that_are_put_before_a_message_to_an_agent(
+    memory: mempiler.UserMemory,
+) -> None:
+    """With `remember=False` a session is only stored: it waits to be written into the memory."""
     memory.add([message_of_ada("I moved to Lisbon.")])
-    # This one is stored, but not written into the memory yet.
     memory.add([message_of_ada("Lisbon is warm.")], remember=False)
 
     hits = hits_with_fallback(memory, "Lisbon", k=5)
 
     assert [hit.text for hit in hits] == ["Ada: I moved to Lisbon.", "Ada: Lisbon is warm."]
-    assert [hit.id for hit in hits] == ["D1:1", "D2:1"]

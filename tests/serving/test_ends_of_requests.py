@@ -7,7 +7,6 @@ work may go on for a while. A service that ends waits for that work, but not for
 import asyncio
 import gc
 import json
-import logging
 import subprocess
 import sys
 import threading
@@ -18,7 +17,6 @@ import pytest
 from mempiler.serving.http import store_call
 from mempiler.serving.http.errors import GONE
 from mempiler.serving.http.event_stream import EventStream
-from mempiler.serving.http.log_lines import JsonLines
 from mempiler.serving.http.pool import Pool
 from mempiler.serving.http.store_call import StoreCall
 
@@ -32,76 +30,65 @@ async def wait_for_ever() -> Any:
 # Pools
 
 
-def run_request(pool: Pool, work: Any) -> asyncio.Task[Any]:
-    """Start work in a pool, for a client that does not leave."""
+def begin_request(pool: Pool, work: Any) -> asyncio.Task[Any]:
+    """Let a pool begin the work of a request, whose client waits for ever."""
     return asyncio.create_task(pool.run(work, tenant="acme", receive=wait_for_ever))
 
 
 def test_a_pool_waits_for_work_whose_request_was_cancelled() -> None:
+    """The work needs a moment to end when its request, and so its deadline, is cancelled."""
     events: list[str] = []
 
     async def work(deadline: Any) -> None:
         while not deadline.passed:
             await asyncio.sleep(0.01)
-        # Some work goes on for a while after its deadline.
         await asyncio.sleep(0.1)
         events.append("the work has ended")
 
-    async def cancel_request_and_wait() -> None:
+    async def cancel_request_and_wait_for_pool() -> None:
         pool = Pool(slots=1, queue=1, timeout=20)
-        request = run_request(pool, work)
+        request = begin_request(pool, work)
         await asyncio.sleep(0.05)
-        # This ends the deadline of the work at once.
         request.cancel()
 
         await pool.wait_until_work_ends(timeout=10)
-        events.append("nobody waits any more")
+        events.append("the waiting has ended")
 
-    run_within(20, cancel_request_and_wait())
+    run_within(20, cancel_request_and_wait_for_pool())
 
-    assert events == ["the work has ended", "nobody waits any more"]
-
-
-def test_a_pool_without_work_is_not_waited_for() -> None:
-    async def wait_for_empty_pool() -> None:
-        pool = Pool(slots=1, queue=1, timeout=20)
-        await pool.wait_until_work_ends(timeout=10)
-
-    # This fails after five seconds.
-    run_within(5, wait_for_empty_pool())
+    assert events == ["the work has ended", "the waiting has ended"]
 
 
 def test_a_pool_is_waited_for_no_longer_than_the_given_time() -> None:
-    """The work of the request does not end before the test lets it."""
+    """The work hangs until the test lets it end."""
 
-    async def wait_for_hanging_work() -> bool:
+    async def is_working_after_wait() -> bool:
         pool = Pool(slots=1, queue=1, timeout=20)
         may_end = asyncio.Event()
-        request = run_request(pool, lambda deadline: may_end.wait())
+        request = begin_request(pool, lambda deadline: may_end.wait())
         await asyncio.sleep(0.05)
 
         await pool.wait_until_work_ends(timeout=0.1)
 
-        work_goes_on = not request.done()
+        is_working = not request.done()
         may_end.set()
         await request
-        return work_goes_on
+        return is_working
 
-    work_goes_on = run_within(5, wait_for_hanging_work())
-
-    assert work_goes_on
+    # This fails after five seconds.
+    assert run_within(5, is_working_after_wait())
 
 
 # Streams
 
 
-async def read_stream(work: Coroutine[Any, Any, Any], is_cut_off: bool) -> list[Any]:
-    """Return the parts of a stream: what a client gets to read of it.
+async def read_stream(work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Return the events of a stream that the server cuts off after a moment.
+
+    A server does that when the service ends.
 
     Args:
         work: The work whose answer is streamed.
-        is_cut_off: Whether the server cancels the stream after a moment, as it does when the
-            service ends.
     """
     stream = EventStream()
 
@@ -110,43 +97,49 @@ async def read_stream(work: Coroutine[Any, Any, Any], is_cut_off: bool) -> list[
         await work
 
     response: Any = await stream.response(begin_and_work())
-    parts: list[Any] = []
+    events: list[Any] = []
 
-    async def send_parts() -> None:
-        async for part in response.body_iterator:
-            parts.append(part)
+    async def send_events() -> None:
+        async for event in response.body_iterator:
+            events.append(event)
 
-    sending = asyncio.create_task(send_parts())
+    sending = asyncio.create_task(send_events())
     await asyncio.sleep(0.05)
-    if is_cut_off:
-        sending.cancel()
+    # This does nothing if the stream has ended by itself.
+    sending.cancel()
     await asyncio.wait({sending}, timeout=10)
-    return parts
+    return events
 
 
 def test_a_stream_that_is_cut_off_ends_with_an_error_event() -> None:
-    """A service that ends cuts off its streams. The client gets to know why."""
-    (event,) = run_within(20, read_stream(wait_for_ever(), is_cut_off=True))
+    """A service that ends cuts off its streams, and tells its clients why."""
+    (event,) = run_within(20, read_stream(wait_for_ever()))
 
     error = json.loads(event.removeprefix("data: "))["error"]
     assert error["code"] == 503
     assert "this service ends" in error["message"]
 
 
+async def notice_that_client_left() -> None:
+    """End the work of a request as the service does when its client has left."""
+    raise GONE()
+
+
 def test_a_client_that_leaves_a_stream_is_not_logged_as_a_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """`GONE` is the error by which the work of a request ends when its client has left."""
-
-    async def notice_that_client_left() -> None:
-        raise GONE()
-
-    run_within(20, read_stream(notice_that_client_left(), is_cut_off=False))
+    run_within(20, read_stream(notice_that_client_left()))
 
     assert caplog.records == []
 
 
 # Calls of the store
+
+
+async def wait_for_all_other_tasks() -> None:
+    """Wait until only the task is left that calls this."""
+    while len(asyncio.all_tasks()) > 1:
+        await asyncio.sleep(0.01)
 
 
 def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late(
@@ -157,8 +150,7 @@ def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late
     asyncio would log that the error "was never retrieved", as if something were wrong with the
     service.
     """
-    # The service waits two seconds otherwise.
-    monkeypatch.setattr(store_call, "WAIT", 0.01)
+    monkeypatch.setattr(store_call, "WAIT", 0.01)  # seconds
     may_fail = threading.Event()
     complaints: list[Any] = []
 
@@ -173,11 +165,9 @@ def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late
         with pytest.raises(TimeoutError):
             await call.result()
 
-        # Wait until the call has failed and only the task of this function is left.
         may_fail.set()
-        while len(asyncio.all_tasks()) > 1:
-            await asyncio.sleep(0.01)
-        # asyncio complains of a task whose error nobody looked at when the task is collected.
+        await wait_for_all_other_tasks()
+        # asyncio complains of an error that nobody looked at when its task is collected.
         del call
         gc.collect()
 
@@ -187,16 +177,6 @@ def test_asyncio_does_not_complain_about_an_error_of_a_store_that_comes_too_late
 
 
 # Lines of the log
-
-
-def test_a_line_of_uvicorn_has_no_mark_of_litellm() -> None:
-    """litellm puts an attribute on every record that it has looked at; it is no part of the log."""
-    record = logging.makeLogRecord({"name": "uvicorn.error", "msg": "Shutting down"})
-    vars(record)["litellm_redacted"] = object()
-
-    line = json.loads(JsonLines().format(record))
-
-    assert set(line) == {"time", "level", "event", "logger", "where"}
 
 
 LOG_CANCELLATIONS = """

@@ -25,12 +25,12 @@ from mempiler import (
     UserMemory,
     build,
 )
-from mempiler.memory.answers import MAX_ANSWER_LENGTH, KeptAnswer
+from mempiler.memory.answers import MAX_ANSWER_LENGTH, MAX_SOURCES, KeptAnswer
 from mempiler.memory.store.owner import Owner
 from mempiler.serving.memories.redaction import redacted_dump
 from mempiler.serving.memories.user_answers import GivenAnswer
 
-from .conftest import ADA, TOKENS, Api, Connect, Reach, write_limits
+from .conftest import ADA, TOKENS, Api, StartService, StartWithStubModel, write_limits
 
 ID = re.compile(r"ans_[0-9a-f]{32}")
 
@@ -40,9 +40,12 @@ def message(text: str) -> dict[str, str]:
     return {"role": "user", "name": "Ada", "content": text}
 
 
-def kept_answers(memory: UserMemory) -> tuple[KeptAnswer, ...]:
-    """Return the answers of a user that the store keeps, from the oldest to the newest."""
-    return memory.store.transfer.dump(memory.owner).answers
+def kept_answers(store: Store, tenant: str = "default") -> tuple[KeptAnswer, ...]:
+    """Return the answers to Ada that the store keeps, from the oldest to the newest.
+
+    A memory that is made in Python belongs to the tenant "default".
+    """
+    return store.transfer.dump(Owner("ada", tenant)).answers
 
 
 @pytest.fixture
@@ -57,16 +60,18 @@ def memory(store: Store) -> UserMemory:
 # In Python.
 
 
-def test_feedback_names_the_memory_that_the_answer_was_given_from(memory: UserMemory) -> None:
-    memory.add([message("I moved to Lisbon.")], id="s")
+def test_feedback_names_the_version_of_the_memory_that_the_answer_was_given_from(
+    memory: UserMemory,
+) -> None:
+    memory.add([message("I moved to Lisbon.")])
     version_of_answer = memory.view().snapshot.version
     answer_id = memory.ask("Where did Ada move?").answer_id
-    memory.add([message("I like tea.")])  # makes a new version of the memory
+    memory.add([message("I like tea.")])
+    assert memory.view().snapshot.version != version_of_answer
 
     feedback = memory.feedback(answer_id, right=True)
 
     assert feedback.memory_version == version_of_answer
-    assert memory.view().snapshot.version != version_of_answer
 
 
 def test_feedback_says_what_was_right_and_useful(memory: UserMemory) -> None:
@@ -79,23 +84,31 @@ def test_feedback_says_what_was_right_and_useful(memory: UserMemory) -> None:
     assert feedback.useful_entries == ("s:1",)
 
 
-def test_an_answer_is_kept_with_what_it_rests_on(memory: UserMemory) -> None:
-    """The answer rests on "s:1", the first turn of the session "s"."""
-    memory.add([message("I moved to Lisbon.")], id="s")
+def test_an_answer_is_kept_with_its_question(memory: UserMemory) -> None:
+    memory.add([message("I moved to Lisbon.")])
 
     prediction = memory.ask("Where did Ada move?")
 
-    (kept,) = kept_answers(memory)
+    (kept,) = kept_answers(memory.store)
     assert kept.id == prediction.answer_id
     assert kept.question == "Where did Ada move?"
     assert kept.answer == "I moved to Lisbon."
-    assert kept.position == 1  # of the last session that the answer can rest on
+
+
+def test_an_answer_is_kept_with_what_it_rests_on(memory: UserMemory) -> None:
+    """The entry "s:1" is the first turn of the session "s"."""
+    memory.add([message("I moved to Lisbon.")], id="s")
+
+    memory.ask("Where did Ada move?")
+
+    (kept,) = kept_answers(memory.store)
     assert [entry.id for entry in kept.entries] == ["s:1"]
     assert kept.sources == ("s:1",)
     assert not kept.rests_on_all
+    assert kept.position == 1  # of the last session that the answer can rest on
 
 
-MORE_TURNS_THAN_ARE_KEPT = tuple(str(number) for number in range(1001))
+MORE_TURNS_THAN_ARE_KEPT = tuple(str(number) for number in range(MAX_SOURCES + 1))
 
 
 @pytest.mark.parametrize(
@@ -109,31 +122,37 @@ MORE_TURNS_THAN_ARE_KEPT = tuple(str(number) for number in range(1001))
         ),
     ],
 )
-def test_an_answer_may_rest_on_any_turn_if_nothing_says_on_which(
+def test_an_answer_rests_on_all_turns_if_its_context_does_not_say_on_which(
     memory: UserMemory, context: Context
 ) -> None:
-    """`context` is what the memory showed to the model. The sources of a hit are its turns."""
+    """The context is what the model was shown for the answer. It goes if any turn is forgotten."""
     memory.add([message("I moved to Lisbon.")])
-    answer = GivenAnswer(mempiler.new_answer_id(), "Where did Ada move?", "Lisbon", context)
+    answer = GivenAnswer(
+        id=mempiler.new_answer_id(),
+        question="Where did Ada move?",
+        answer="Lisbon",
+        context=context,
+    )
 
-    assert memory.keep_answer(answer, memory.view())
+    memory.keep_answer(answer, memory.view())
 
-    (kept,) = kept_answers(memory)
+    (kept,) = kept_answers(memory.store)
     assert kept.rests_on_all
     assert kept.sources == ()
 
 
-def test_turns_of_an_open_session_count_up_to_the_question(memory: UserMemory) -> None:
-    """A chat is an open session: its turns are stored, and the last one of them is the question."""
+def test_an_answer_is_kept_with_the_number_of_turns_before_its_question_in_the_open_session(
+    memory: UserMemory,
+) -> None:
+    """A chat is an open session, in which the question is a turn as well."""
     memory.say("chat", [message("I moved to Lisbon.")])
     (question,) = memory.say("chat", [message("Where did I move?")])
 
     memory.ask("Where did I move?", asked=[question.id])
 
-    (kept,) = kept_answers(memory)
-    turns_before_the_question = 1
-    assert kept.open_turns == {"chat": turns_before_the_question}
-    # The answer goes with the session, in which the question is stored.
+    (kept,) = kept_answers(memory.store)
+    assert kept.open_turns == {"chat": 1}
+    # If the chat is forgotten, the answer goes with it.
     assert question.id in kept.sources
 
 
@@ -144,7 +163,7 @@ def test_without_opting_in_an_answer_has_an_id_and_nothing_is_kept(store: Store)
     prediction = memory.ask("Where did Ada move?")
 
     assert ID.fullmatch(prediction.answer_id)
-    assert kept_answers(memory) == ()
+    assert kept_answers(memory.store) == ()
     with pytest.raises(ConflictError, match=r"feedback=True to program\.memory"):
         memory.feedback(prediction.answer_id, right=True)
 
@@ -156,7 +175,7 @@ def test_an_awaited_answer_has_the_id_that_the_caller_gives(memory: UserMemory) 
     prediction = asyncio.run(memory.aask("Where did Ada move?", answer_id=answer_id))
 
     assert prediction.answer_id == answer_id
-    (kept,) = kept_answers(memory)
+    (kept,) = kept_answers(memory.store)
     assert kept.id == answer_id
 
 
@@ -170,7 +189,7 @@ def test_a_streamed_answer_is_kept_under_the_id_that_the_caller_gives(memory: Us
 
     answer = asyncio.run(read_stream())
 
-    (kept,) = kept_answers(memory)
+    (kept,) = kept_answers(memory.store)
     assert kept.id == answer_id
     assert kept.answer == answer
 
@@ -185,15 +204,9 @@ def test_a_streamed_answer_is_kept_under_the_id_that_the_caller_gives(memory: Us
         ({"correction": 7}, "the correction is empty"),
         ({"correction": "x" * 10_001}, "use at most 10000"),
         ({"correction": "a\0b"}, "NUL"),
-        ({"useful_entries": "s:1"}, "give a list of ids"),
-        ({"useful_entries": [7]}, "7 is no id"),
-        ({"useful_entries": ["x" * 1025]}, "is no id"),
-        ({"useful_entries": ["a\0b"]}, "NUL"),
-        ({"useful_entries": ["nobody:1"]}, "is no entry of the memory and no stored turn"),
-        ({"useful_entries": [str(number) for number in range(101)]}, "name at most 100"),
     ],
 )
-def test_feedback_that_says_nothing_sensible_is_refused(
+def test_a_malformed_judgement_is_refused(
     memory: UserMemory, arguments: dict[str, Any], message_of_error: str
 ) -> None:
     memory.add([message("I moved to Lisbon.")])
@@ -205,7 +218,30 @@ def test_feedback_that_says_nothing_sensible_is_refused(
     assert memory.store.transfer.dump(memory.owner).feedback == ()
 
 
-def test_a_correction_says_that_the_answer_was_wrong(memory: UserMemory) -> None:
+@pytest.mark.parametrize(
+    ("useful_entries", "message_of_error"),
+    [
+        ("s:1", "give a list of ids"),
+        ([7], "7 is no id"),
+        (["x" * 1025], "is no id"),
+        (["a\0b"], "NUL"),
+        (["nobody:1"], "is no entry of the memory and no stored turn"),
+        ([str(number) for number in range(101)], "name at most 100"),
+    ],
+)
+def test_malformed_useful_entries_are_refused(
+    memory: UserMemory, useful_entries: Any, message_of_error: str
+) -> None:
+    memory.add([message("I moved to Lisbon.")])
+    answer_id = memory.ask("Where did Ada move?").answer_id
+
+    with pytest.raises(UserError, match=message_of_error):
+        memory.feedback(answer_id, useful_entries=useful_entries)
+
+    assert memory.store.transfer.dump(memory.owner).feedback == ()
+
+
+def test_an_answer_that_is_corrected_counts_as_wrong(memory: UserMemory) -> None:
     memory.add([message("I moved to Lisbon.")])
     answer_id = memory.ask("Where did Ada move?").answer_id
 
@@ -227,11 +263,10 @@ def test_useful_entries_need_not_have_been_recalled(memory: UserMemory) -> None:
     assert entry.sources == ("later:1",)
 
 
-def test_a_correction_is_not_shown_if_its_useful_entry_was_deleted(memory: UserMemory) -> None:
-    """The correction may quote the entry, although the answer was made from another one.
-
-    `redacted_dump` returns what an export shows of a user.
-    """
+def test_an_export_leaves_out_a_correction_whose_useful_entry_was_deleted(
+    memory: UserMemory,
+) -> None:
+    """The correction "tea" quotes the entry "later:1", and would keep its text."""
     memory.add([message("I moved to Lisbon.")])
     answer_id = memory.ask("What does Ada drink?").answer_id
     memory.add([message("Tea for me.")], id="later")
@@ -239,9 +274,9 @@ def test_a_correction_is_not_shown_if_its_useful_entry_was_deleted(memory: UserM
 
     memory.entries.delete("later:1")
 
-    shown = redacted_dump(memory.view(), memory.store.transfer.dump(memory.owner))
-    assert shown.answers == ()
-    assert shown.feedback == ()
+    exported = redacted_dump(memory.view(), memory.store.transfer.dump(memory.owner))
+    assert exported.feedback == ()
+    assert exported.answers == ()
 
 
 def test_an_answer_of_somebody_else_cannot_be_rated(memory: UserMemory) -> None:
@@ -275,7 +310,7 @@ def test_a_question_that_cannot_be_kept_is_answered_all_the_same(
     prediction = memory.ask(question)
 
     assert ID.fullmatch(prediction.answer_id)
-    assert kept_answers(memory) == ()
+    assert kept_answers(memory.store) == ()
 
 
 def forget_user(memory: UserMemory) -> None:
@@ -292,17 +327,17 @@ def test_an_answer_is_not_kept_if_something_is_forgotten_while_the_model_works(
 ) -> None:
     """The model of this test forgets Ada, or her session "s", before it answers."""
     program = build("turn-rag")
-    other_request = program.memory(store, "ada", lm="offline")
-    other_request.add([message("I moved to Lisbon.")], id="s")
+    memory_of_other_request = program.memory(store, "ada", lm="offline")
+    memory_of_other_request.add([message("I moved to Lisbon.")], id="s")
 
     def forget_and_answer(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        forget(other_request)
+        forget(memory_of_other_request)
         return {field: "Lisbon"}
 
     memory = program.memory(store, "ada", lm=scripted(forget_and_answer), feedback=True)
 
     assert memory.ask("Where did Ada move?").answer == "Lisbon"
-    assert kept_answers(memory) == ()
+    assert kept_answers(store) == ()
 
 
 def test_an_answer_is_given_though_the_store_fails_to_keep_it(
@@ -334,55 +369,54 @@ def error_message(response: Any) -> str:
 
 
 @pytest.fixture
-def api(connect: Connect) -> Api:
+def api(start_service: StartService) -> Api:
     """A client of the tenant `acme`, whose service keeps answers; its store is empty.
 
     Each of its methods sends a request: `add` a session of one message, and `ask` a question.
     """
-    return connect(feedback=True)
+    return start_service(feedback=True)
 
 
-def test_feedback_over_http_is_stored(api: Api, store: Store) -> None:
-    api.add("I moved to Lisbon.")
-    answer_id = api.ask("Where did Ada move?").json()["answer_id"]
-
-    response = give_feedback(api, answer_id, correction="Porto")
-
-    assert response.status_code == 200
-    assert response.json()["answer_id"] == answer_id
-    assert response.json()["memory_version"]
-    (feedback,) = store.transfer.dump(ADA).feedback
-    assert feedback.answer == answer_id
-    assert feedback.correction == "Porto"
-
-
-@pytest.mark.parametrize(("tenant", "status"), [("acme", 200), ("globex", 409)])
-def test_a_tenant_opts_in_by_the_token_file(
-    connect: Connect, tmp_path: Path, tenant: str, status: int
+def test_an_answer_is_kept_for_a_tenant_that_opts_in_by_the_token_file(
+    start_service: StartService, store: Store, tmp_path: Path
 ) -> None:
-    """The service keeps no answers, but those of `acme`, whose line in the file has feedback=on."""
-    api = connect(feedback=False).as_tenant(tenant)
+    """The line of `acme` in the token file has feedback=on; the service itself keeps no answers."""
+    acme = start_service(feedback=False)
     write_limits(tmp_path, acme="feedback=on")
-    api.add("I moved to Lisbon.")
-    answer_id = api.ask("Where did Ada move?").json()["answer_id"]
+    acme.add("I moved to Lisbon.")
+    answer_id = acme.ask("Where did Ada move?").json()["answer_id"]
 
-    response = give_feedback(api, answer_id, right=True)
-
-    assert response.status_code == status
-    answers = api.service.store.transfer.dump(Owner("ada", tenant)).answers
-    assert len(answers) == (1 if tenant == "acme" else 0)
+    assert give_feedback(acme, answer_id, right=True).status_code == 200
+    assert len(kept_answers(store, "acme")) == 1
 
 
-def test_a_tenant_may_opt_out_of_what_the_service_does(connect: Connect, tmp_path: Path) -> None:
-    api = connect(feedback=True)
+def test_no_answer_is_kept_for_a_tenant_that_has_not_opted_in(
+    start_service: StartService, store: Store, tmp_path: Path
+) -> None:
+    """Only `acme` has opted in."""
+    globex = start_service(feedback=False).as_tenant("globex")
+    write_limits(tmp_path, acme="feedback=on")
+    globex.add("I moved to Lisbon.")
+    answer_id = globex.ask("Where did Ada move?").json()["answer_id"]
+
+    assert give_feedback(globex, answer_id, right=True).status_code == 409
+    assert kept_answers(store, "globex") == ()
+
+
+def test_no_answer_is_kept_for_a_tenant_that_opts_out_by_the_token_file(
+    start_service: StartService, store: Store, tmp_path: Path
+) -> None:
+    """The service keeps answers; the line of `acme` in the token file has feedback=off."""
+    acme = start_service(feedback=True)
     write_limits(tmp_path, acme="feedback=off")
-    api.add("I moved to Lisbon.")
-    answer_id = api.ask("Where did Ada move?").json()["answer_id"]
+    acme.add("I moved to Lisbon.")
+    answer_id = acme.ask("Where did Ada move?").json()["answer_id"]
 
-    response = give_feedback(api, answer_id, right=True)
+    response = give_feedback(acme, answer_id, right=True)
 
     assert response.status_code == 409
     assert "an operator sets feedback=on behind the tenant's token" in error_message(response)
+    assert kept_answers(store, "acme") == ()
 
 
 def test_feedback_on_an_unknown_answer_is_404(api: Api) -> None:
@@ -416,21 +450,21 @@ def test_malformed_feedback_is_400(api: Api, feedback: dict[str, Any]) -> None:
 # In the chat.
 
 
+SAYS_LISBON = "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]"
+"""An answer of a model in the form that a program can read."""
+WHERE_DID_ADA_MOVE: Any = {"role": "user", "content": "Where did Ada move?"}
+
+
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_in_the_chat_has_an_id_under_which_it_is_rated(
-    reach: Reach, tmp_path: Path, model: str, stream: bool
+    start_with_stub_model: StartWithStubModel, model: str, stream: bool
 ) -> None:
-    """The service has two models: the program, and the language model behind it ("-chat").
-
-    A reply of both has the id in the field `mempiler`.
-    """
-    api, client, _ = reach(lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]")
-    write_limits(tmp_path, acme="feedback=on")
-    question: Any = {"role": "user", "content": "Where did Ada move?"}
+    """The service offers its program, and the language model behind the program ("-chat")."""
+    api, client, _ = start_with_stub_model(SAYS_LISBON, settings={"feedback": True})
 
     reply = client.chat.completions.create(
-        model=model, user="ada", messages=[question], stream=stream
+        model=model, user="ada", messages=[WHERE_DID_ADA_MOVE], stream=stream
     )
     answer_id = extension_of(reply)["answer_id"]
 
@@ -439,23 +473,21 @@ def test_an_answer_in_the_chat_has_an_id_under_which_it_is_rated(
 
 @pytest.mark.parametrize("model", ["my-model", "my-model-chat"])
 def test_an_answer_in_the_chat_is_kept_with_its_question_and_sources(
-    reach: Reach, store: Store, tmp_path: Path, model: str
+    start_with_stub_model: StartWithStubModel, store: Store, model: str
 ) -> None:
-    """The chat begins a session, in which the question is the first turn."""
-    api, client, _ = reach(lambda body: "[[ ## answer ## ]]\nLisbon\n\n[[ ## completed ## ]]")
-    write_limits(tmp_path, acme="feedback=on")
-    api.add("I moved to Lisbon.", id="s")
-    question: Any = {"role": "user", "content": "Where did Ada move?"}
+    """Its sources are what was said before, and the question, the first turn of the chat."""
+    api, client, _ = start_with_stub_model(SAYS_LISBON, settings={"feedback": True})
+    api.add("I moved to Lisbon.", id="earlier")
 
-    reply = client.chat.completions.create(model=model, user="ada", messages=[question])
-    session_of_chat = extension_of(reply)["session"]
+    reply = client.chat.completions.create(model=model, user="ada", messages=[WHERE_DID_ADA_MOVE])
+    chat = extension_of(reply)["session"]
 
-    (kept,) = store.transfer.dump(ADA).answers
+    (kept,) = kept_answers(store, "acme")
     assert kept.question == "Where did Ada move?"
     assert "Lisbon" in kept.answer
+    assert set(kept.sources) == {"earlier:1", f"{chat}:1"}
     turns_before_the_question = 0
-    assert kept.open_turns == {session_of_chat: turns_before_the_question}
-    assert set(kept.sources) == {"s:1", f"{session_of_chat}:1"}
+    assert kept.open_turns == {chat: turns_before_the_question}
 
 
 def extension_of(reply: Any) -> dict[str, Any]:
@@ -479,18 +511,18 @@ def test_a_repeated_request_gets_the_id_of_the_stored_answer(api: Api) -> None:
 
 
 def test_the_answer_of_a_forgotten_chat_is_forgotten(api: Api, store: Store) -> None:
-    session = api.chat("Where did Ada move?").json()["mempiler"]["session"]
-    assert len(store.transfer.dump(ADA).answers) == 1
+    chat = api.chat("Where did Ada move?").json()["mempiler"]["session"]
+    assert len(kept_answers(store, "acme")) == 1
 
-    api.delete(f"/v1/users/ada/sessions/{session}")
+    api.delete(f"/v1/users/ada/sessions/{chat}")
 
-    assert store.transfer.dump(ADA).answers == ()
+    assert kept_answers(store, "acme") == ()
 
 
 # By clients.
 
 
-def test_clients_give_feedback(api: Api) -> None:
+def test_clients_give_feedback(api: Api, store: Store) -> None:
     with Client(api.address, TOKENS["acme"]) as client:
         memory = client.memory("ada")
         memory.add([message("I moved to Lisbon.")])
@@ -500,6 +532,9 @@ def test_clients_give_feedback(api: Api) -> None:
 
     assert feedback.right is False
     assert feedback.correction == "Porto"
+    (stored_feedback,) = store.transfer.dump(ADA).feedback
+    assert stored_feedback.answer == answer_id
+    assert stored_feedback.correction == "Porto"
 
 
 def test_clients_for_asyncio_give_feedback(api: Api) -> None:
@@ -513,14 +548,3 @@ def test_clients_for_asyncio_give_feedback(api: Api) -> None:
     feedback = asyncio.run(ask_and_rate())
 
     assert feedback.right is True
-
-
-def test_the_error_of_a_client_says_how_to_opt_in(connect: Connect) -> None:
-    api = connect(feedback=False)
-    with Client(api.address, TOKENS["acme"]) as client:
-        memory = client.memory("ada")
-        memory.add([message("I moved to Lisbon.")])
-        answer_id = memory.ask("Where did Ada move?").answer_id
-
-        with pytest.raises(ConflictError, match="feedback=on"):
-            memory.feedback(answer_id, right=True)

@@ -9,6 +9,7 @@ import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,35 +27,15 @@ from mempiler.serving.memories.transfer import export_users
 from mempiler.serving.worker.worker import Worker
 
 from ..conftest import listening
-from .conftest import ADA, Connect, HangingEmbedding, first_request_hangs_in_store, within
-
-
-class PausingModel:
-    """A model that is held up at every prompt with the word "wait".
-
-    It answers such a prompt with "late answer", and any other one with "quick answer".
-    """
-
-    def __init__(self) -> None:
-        self._is_held_up = threading.Event()
-        self._may_answer = threading.Event()
-
-    def wait_until_it_is_held_up(self) -> None:
-        assert self._is_held_up.wait(15)
-
-    def answer_late(self) -> None:
-        """Let it answer the prompt that holds it up."""
-        self._may_answer.set()
-
-    def reply(self, field: str, prompt: str, call_number: int) -> dict[str, str]:
-        answer = "quick answer"
-        if "wait" in prompt:
-            self._is_held_up.set()
-            self._may_answer.wait(15)
-            answer = "late answer"
-        if field == "reasoning":
-            return {"reasoning": answer, "answer": answer}
-        return {field: answer}
+from .conftest import (
+    ADA,
+    HangingEmbedding,
+    PausingModel,
+    StartService,
+    first_request_hangs_in_store,
+    turns_of_ada,
+    within,
+)
 
 
 @pytest.fixture
@@ -66,30 +47,49 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def model(background: ThreadPoolExecutor) -> Iterator[PausingModel]:
-    """A model that answers at the latest when the test is over, so that `background` can end."""
-    pausing_model = PausingModel()
+    """A model that is held up at every prompt with the word "wait", until `go_on` is called.
+
+    It goes on at the latest when the test is over, so that `background` can end.
+    """
+    pausing_model = PausingModel(word="wait", answer="late answer", other_answer="quick answer")
     yield pausing_model
-    pausing_model.answer_late()
+    pausing_model.go_on()
 
 
-@pytest.fixture
-def bound_requests() -> Iterator[list[str]]:
-    """The threads of all requests that are bound to the state of the store; the list grows.
+class BoundRequests:
+    """The requests that are bound to the state of the store.
 
     A request is bound when it reads how often somebody was forgotten. From then on, the store
     refuses what the request wants to store of a user who was forgotten since.
     """
-    forget_count_query = str(load_queries("sqlite")["select_forget_count"])
-    thread_names: list[str] = []
 
-    def note_thread(connection: Any, cursor: Any, statement: str, *_others: Any) -> None:
-        thread_name = threading.current_thread().name
+    def __init__(self) -> None:
+        self._query = str(load_queries("sqlite")["select_forget_count"])
+        self._count = 0
+
+    def after_statement(
+        self, connection: Any, cursor: Any, statement: str, *_arguments: Any
+    ) -> None:
+        """Note a statement that was sent to the database."""
         # The worker reads the count from time to time, for no request.
-        if statement == forget_count_query and not thread_name.startswith("mempiler-worker"):
-            thread_names.append(thread_name)
+        is_worker = threading.current_thread().name.startswith("mempiler-worker")
+        if statement == self._query and not is_worker:
+            self._count += 1
 
-    with listening("after_cursor_execute", note_thread):
-        yield thread_names
+    @contextmanager
+    def wait_for_one_more(self) -> Iterator[None]:
+        """Wait at the end of the block until a request is bound that was not before the block."""
+        count_before = self._count
+        yield
+        assert within(15, lambda: self._count > count_before)
+
+
+@pytest.fixture
+def bound_requests() -> Iterator[BoundRequests]:
+    """The requests of the test that are bound to the state of the store."""
+    requests = BoundRequests()
+    with listening("after_cursor_execute", requests.after_statement):
+        yield requests
 
 
 # Work in progress stores nothing
@@ -103,7 +103,7 @@ def bound_requests() -> Iterator[list[str]]:
     ],
 )
 def test_a_late_answer_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
-    connect: Connect,
+    start_service: StartService,
     scripted: Any,
     store: Store,
     background: ThreadPoolExecutor,
@@ -111,43 +111,37 @@ def test_a_late_answer_is_not_stored_for_a_user_who_was_forgotten_and_came_back(
     metadata: dict[str, str] | None,
 ) -> None:
     """The word "wait" holds the model up. Ada is forgotten, and comes back, in the meantime."""
-    client = connect(scripted(model.reply))
+    client = start_service(scripted(model.reply))
     old_chat = background.submit(client.chat, "wait, my PIN is 4711", metadata=metadata)
-    model.wait_until_it_is_held_up()
+    model.wait_until_it_is_asked()
+    assert turns_of_ada(store) == ["user: wait, my PIN is 4711"]
 
-    forgotten = client.delete("/v1/users/ada")
+    client.delete("/v1/users/ada")
     client.chat("hello, I am new here", metadata=metadata)
-    model.answer_late()
+    model.go_on()
 
-    # The question with the PIN was in the store before.
-    assert forgotten.json()["turns"] == 1
     # Whoever sent the old chat gets its answer, but the store has only the new chat.
-    old_completion = old_chat.result().json()
-    assert old_completion["choices"][0]["message"]["content"] == "late answer"
-    (open_session,) = store.read(ADA).open_sessions
-    turns = [turn.text for turn in open_session.turns]
-    assert turns == ["hello, I am new here", "quick answer"]
+    assert "late answer" in old_chat.result().text
+    assert turns_of_ada(store) == ["user: hello, I am new here", "assistant: quick answer"]
 
 
 def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
-    connect: Connect,
+    start_service: StartService,
     scripted: Any,
     store: Store,
     background: ThreadPoolExecutor,
     model: PausingModel,
-    bound_requests: list[str],
+    bound_requests: BoundRequests,
 ) -> None:
-    """With `threads=1` the service works on one chat at a time."""
-    client = connect(scripted(model.reply), threads=1)
-    # The word "wait" holds up Bob's chat, so Ada's chat waits for its turn.
+    """With `threads=1` Ada's chat waits for Bob's, which the word "wait" holds up at the model."""
+    client = start_service(scripted(model.reply), threads=1)
     chat_of_bob = background.submit(client.chat, "wait", user="bob")
-    model.wait_until_it_is_held_up()
-    bound_before = len(bound_requests)
-    chat_of_ada = background.submit(client.chat, "my PIN is 4711")
-    assert within(15, lambda: len(bound_requests) > bound_before)
+    model.wait_until_it_is_asked()
+    with bound_requests.wait_for_one_more():
+        chat_of_ada = background.submit(client.chat, "my PIN is 4711")
 
     store.forgetting.forget_user(ADA)
-    model.answer_late()
+    model.go_on()
 
     assert chat_of_bob.result().status_code == 200
     assert chat_of_ada.result().status_code == 200
@@ -155,22 +149,20 @@ def test_a_waiting_chat_of_a_user_who_is_forgotten_is_answered_but_not_stored(
 
 
 def test_a_waiting_session_of_a_user_who_is_forgotten_is_refused(
-    connect: Connect,
+    start_service: StartService,
     store: Store,
     background: ThreadPoolExecutor,
-    bound_requests: list[str],
+    bound_requests: BoundRequests,
 ) -> None:
-    """With `store_threads=1` the service works on one request without a model at a time."""
-    client = connect(store_threads=1)
+    """With `store_threads=1` Ada's request waits for Bob's, which hangs in the store."""
+    client = start_service(store_threads=1)
     client.add("hello", user="bob")
 
     with first_request_hangs_in_store() as hanging:
-        # Bob's request hangs, so Ada's request waits for its turn.
         request_of_bob = background.submit(client.get, "/v1/users/bob/memory")
         hanging.wait_until_it_hangs()
-        bound_before = len(bound_requests)
-        request_of_ada = background.submit(client.add, "my PIN is 4711")
-        assert within(15, lambda: len(bound_requests) > bound_before)
+        with bound_requests.wait_for_one_more():
+            request_of_ada = background.submit(client.add, "my PIN is 4711")
 
         store.forgetting.forget_user(ADA)
         hanging.go_on()
@@ -188,25 +180,21 @@ def test_a_writer_stores_nothing_after_another_process_has_forgotten_its_user(
     model: PausingModel,
     tmp_path: Path,
 ) -> None:
-    # This program asks the model when it writes a session into the memory.
+    """A model writes summaries of sessions. The word "wait" holds it up at Ada's session."""
     program = build("recursive-summary")
     memory = program.memory(store, "ada", "acme", scripted(model.reply))
     memory.add([{"role": "user", "content": "wait, my PIN is 4711"}], remember=False)
-    # The word "wait" holds up the model, and so the writing.
     writing = background.submit(memory.remember)
-    model.wait_until_it_is_held_up()
+    model.wait_until_it_is_asked()
 
     # A second `Store` over the same file has its own connections, like one of another process.
     with Store(tmp_path / "memories.sqlite") as store_of_another_process:
         assert store_of_another_process.forgetting.forget_user(ADA).erased
-    model.answer_late()
+    model.go_on()
     writing.result()
 
     assert store.users.list_all() == []
-    stored_files = list(tmp_path.iterdir())
-    assert stored_files != []
-    for path in stored_files:
-        assert b"4711" not in path.read_bytes()
+    assert files_with(b"4711", tmp_path) == []
 
 
 # No word of a forgotten user stays
@@ -255,15 +243,20 @@ def secret_texts_in_process() -> list[str]:
     return texts
 
 
-def files_with_secret(folder: Path) -> list[Path]:
-    """Return the files below a folder that contain the secret word."""
-    word = secret_word().encode()
+def files_with(word: bytes, folder: Path) -> list[Path]:
+    """Return the files below a folder that contain a word."""
     files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files != []
     return [path for path in files if word in path.read_bytes()]
 
 
-def use_memory(program: Any, store: Store, lm: Any) -> None:
-    """Let Ada's words, the secret one among them, go through everything that takes words."""
+def files_with_secret(folder: Path) -> list[Path]:
+    """Return the files below a folder that contain the secret word."""
+    return files_with(secret_word().encode(), folder)
+
+
+def say_secret_everywhere(program: Any, store: Store, lm: Any) -> None:
+    """Let Ada say the secret word to everything that takes words: the Python API and a chat."""
     memory = program.memory(store, "ada", "acme", lm, feedback=True)
     text = f"My word is {secret_word()} and I moved to Lisbon."
 
@@ -302,13 +295,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_of_a_user_who_is_forgotten_here_stays_in_the_process_or_on_disk(
     store: Store, home: Path, method: str
 ) -> None:
-    """`use_memory` lets a secret word of Ada's go through the Python API and a chat.
-
-    Before she is forgotten, the word is in files of the store and in objects of this process.
-    """
+    """The secret word is searched in all files below `home` and in all objects of this process."""
     program = build(method, embedder=embedder())
     lm = language_model("offline", cache=True)
-    use_memory(program, store, lm)
+    say_secret_everywhere(program, store, lm)
     assert files_with_secret(home) != []
     assert secret_texts_in_process() != []
 
@@ -323,15 +313,14 @@ def test_nothing_of_a_user_who_is_forgotten_here_stays_in_the_process_or_on_disk
 def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_on_disk(
     store: Store, home: Path
 ) -> None:
-    """`use_memory` lets a secret word of Ada's go through the Python API and a chat."""
+    """This process learns of it from the store, where its worker looks every two seconds."""
     program = build("memory-r2", embedder=embedder())
     lm = language_model("offline", cache=True)
     worker = Worker(Memories(program, store, lm), session_gap=30)
-    use_memory(program, store, lm)
+    say_secret_everywhere(program, store, lm)
 
     with Store(home / "memories.sqlite") as store_of_another_process:
         assert store_of_another_process.forgetting.forget_user(ADA).erased
-    # This process does not know of it yet. Its background worker looks every two seconds.
     assert secret_texts_in_process() != []
     worker.watch()
 
@@ -342,31 +331,24 @@ def test_nothing_of_a_user_whom_another_process_forgot_stays_in_the_process_or_o
 def test_a_question_that_ends_after_the_forgetting_leaves_no_embedding(
     store: Store, background: ThreadPoolExecutor, hanging_embedding: HangingEmbedding
 ) -> None:
-    """Embedders turn texts into vectors, and keep the vectors.
+    """An embedder keeps the vectors of texts. This one hangs at the question with the word "hang".
 
-    Here the embedder hangs at the question, and goes on when the user is forgotten.
+    It goes on when the user is forgotten.
     """
-    embedded_texts: list[str] = []
-
-    def embed(texts: Any) -> Any:
-        embedded_texts.extend(texts)
-        return hanging_embedding(texts)
-
-    slow_embedder = TextEmbedder("slow", embed, DIMENSION)
+    slow_embedder = TextEmbedder("slow", hanging_embedding, DIMENSION)
     program = build("memory-r2", embedder=slow_embedder)
     memory = program.memory(store, "ada", "acme", language_model("offline"))
     memory.add([{"role": "user", "content": f"The word is {secret_word()}."}])
-
     asking = background.submit(memory.ask, f"Does the word {secret_word()} hang?")
     assert within(15, lambda: hanging_embedding.hanging_texts != [])
+
     memory.forget()
     hanging_embedding.may_go_on.set()
     asking.result()
 
-    # The embedder was asked for the message and the question, and has kept neither: it has to
-    # compute both again.
-    secret_texts = sorted({text for text in embedded_texts if secret_word() in text})
-    assert len(secret_texts) == 2
-    embedded_texts.clear()
+    secret_texts = sorted({text for text in hanging_embedding.texts if secret_word() in text})
+    assert len(secret_texts) == 2  # the message and the question
+    hanging_embedding.texts.clear()
     slow_embedder.embed_prefixed(secret_texts)
-    assert sorted(embedded_texts) == secret_texts
+    # It had to compute both again, so it had kept neither.
+    assert sorted(hanging_embedding.texts) == secret_texts

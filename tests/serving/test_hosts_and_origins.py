@@ -162,9 +162,11 @@ def test_a_foreign_page_is_refused_before_its_body_is_read(
         pytest.param(["Host: x", "Origin: http://evil.example"], id="foreign origin"),
     ],
 )
-def test_a_service_with_tokens_checks_the_token_alone(filled: Api, headers: list[str]) -> None:
+def test_a_service_with_tokens_checks_the_token_alone(
+    client_with_session: Api, headers: list[str]
+) -> None:
     """A page of the web knows no token, so its `Host` and `Origin` do not matter."""
     token = f"Authorization: Bearer {TOKENS['acme']}"
 
-    assert get_users(filled, *headers) == 401
-    assert get_users(filled, *headers, token) == 200
+    assert get_users(client_with_session, *headers) == 401
+    assert get_users(client_with_session, *headers, token) == 200

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mempiler.serving.settings import Settings
 
-from .conftest import Api, Connect
+from .conftest import Api, StartService
 
 TIMEOUT = Settings().timeout
 """Seconds within which a request gets its answer, or the status 504."""
@@ -113,14 +113,11 @@ def search_meanwhile(api: Api) -> Iterator[list[float]]:
 )
 @EACH_ROUTE_THAT_TAKES_TEXT
 def test_a_large_chinese_request_ends_and_another_tenant_is_served(
-    connect: Connect, path: str, make_body: MakeBody, make_text: Callable[[], str]
+    start_service: StartService, path: str, make_body: MakeBody, make_text: Callable[[], str]
 ) -> None:
-    """Ada of the tenant `acme` sends the large text.
-
-    Ben of the tenant `globex` searches meanwhile.
-    """
-    acme = connect(max_text=CHARACTERS)
-    # Both tenants have said "I moved to Lisbon" before.
+    """A tenant sends a text of a megabyte, and a user of another tenant searches meanwhile."""
+    acme = start_service(max_text=CHARACTERS)
+    # "I moved to Lisbon."
     acme.add("我搬到了里斯本。")
     globex = acme.as_tenant("globex")
     globex.add("我搬到了里斯本。", user="ben")
@@ -133,20 +130,17 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
 
     assert status in (200, 201)
     assert seconds < TIMEOUT
-    assert search_seconds != [], "the other tenant got no answer"
+    assert search_seconds, "the other tenant got no answer"
     assert max(search_seconds) < MAX_WAIT
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make_text", [make_prose, make_random_characters])
 def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
-    connect: Connect, make_text: Callable[[], str]
+    start_service: StartService, make_text: Callable[[], str]
 ) -> None:
-    """Ada of the tenant `acme` stores the large text.
-
-    Ben of the tenant `globex` searches meanwhile.
-    """
-    acme = connect(writers=1, max_text=CHARACTERS)
+    """A tenant stores and searches it, and a user of another tenant searches meanwhile."""
+    acme = start_service(writers=1, max_text=CHARACTERS)
     globex = acme.as_tenant("globex")
     globex.add("我搬到了里斯本。", user="ben")
 
@@ -165,8 +159,10 @@ def test_a_memory_with_a_large_chinese_message_is_searched_in_time(
 def test_a_body_whose_escapes_make_it_too_large_is_refused(
     client: Api, path: str, make_body: MakeBody
 ) -> None:
-    # An escape such as \u6211 takes six bytes, the character itself three. So half of the
-    # characters would nearly fill the largest body, and a thousand more are too many.
+    """An escape such as \\u6211 takes six bytes, twice as many as the character itself.
+
+    So half of the characters that fit into a body, and some more, are too many.
+    """
     too_many_if_escaped = CHARACTERS // 2 + 1_000
     body = make_body(make_prose()[:too_many_if_escaped])
 

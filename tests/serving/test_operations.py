@@ -3,8 +3,9 @@
 The last test counts the SQL statements of a request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..conftest import listening
 from .conftest import (
+    TOKENS,
     Api,
-    Connect,
+    ModelSaying,
+    StartService,
     first_request_hangs_in_store,
     service_over,
     serving,
@@ -34,7 +37,7 @@ Scrape = Callable[[], dict[str, float]]
 
 @pytest.fixture
 def scrape(client: Api, tmp_path: Path) -> Scrape:
-    """A function that reads `/metrics` of the service of `client` with a token of the operator."""
+    """A function that reads `/metrics` with the token of the operator."""
     with (tmp_path / "tokens").open("a") as file:
         file.write(f"metrics {OPERATOR_TOKEN}\n")
 
@@ -51,9 +54,9 @@ def scrape(client: Api, tmp_path: Path) -> Scrape:
 
 def test_requests_are_counted_by_route_and_status(client: Api, scrape: Scrape) -> None:
     client.add("I moved to Lisbon.", user="ada")
-    assert client.ask("Where did Ada move?", user="ada").status_code == 200
-    assert client.ask("Where?", user="nobody").status_code == 404
-    assert client.ask("Where?", user="nobody").status_code == 404
+    client.ask("Where did Ada move?", user="ada")  # status 200
+    client.ask("Where?", user="nobody")  # status 404
+    client.ask("Where?", user="nobody")
 
     metrics = scrape()
 
@@ -63,19 +66,15 @@ def test_requests_are_counted_by_route_and_status(client: Api, scrape: Scrape) -
 
 
 def test_the_times_of_requests_are_counted_in_buckets(client: Api, scrape: Scrape) -> None:
-    """A bucket counts all requests that took no longer than its bound, so the last counts all."""
+    """The bucket of 60 seconds counts all requests that took no longer than a minute."""
     for _ in range(3):
         client.ask("Where?", user="nobody")
 
     metrics = scrape()
 
     route = 'route="/v1/users/{user}/ask"'
-    buckets = [
-        metrics[f'mempiler_request_seconds_bucket{{le="{bound}",{route}}}']
-        for bound in ("0.005", "1.0", "60.0", "+Inf")
-    ]
-    assert buckets == sorted(buckets)
-    assert buckets[-1] == 3
+    assert metrics[f'mempiler_request_seconds_bucket{{le="60.0",{route}}}'] == 3
+    assert metrics[f'mempiler_request_seconds_bucket{{le="+Inf",{route}}}'] == 3
     assert metrics[f"mempiler_request_seconds_count{{{route}}}"] == 3
     assert 0 < metrics[f"mempiler_request_seconds_sum{{{route}}}"] < 30
 
@@ -92,7 +91,8 @@ def test_calls_and_tokens_of_the_model_are_counted(client: Api, scrape: Scrape) 
 
 
 def test_users_and_waiting_sessions_are_counted(client: Api, scrape: Scrape) -> None:
-    client.add("I moved to Lisbon.")
+    """Nobody writes sessions into memories here (`writers=0`), so the one of Ada waits."""
+    client.add("I moved to Lisbon.", user="ada")
 
     metrics = scrape()
 
@@ -105,9 +105,9 @@ def test_users_and_waiting_sessions_are_counted(client: Api, scrape: Scrape) -> 
 def test_metrics_tell_neither_who_uses_the_service_nor_what_was_said(
     client: Api, scrape: Scrape
 ) -> None:
-    """The client is one of the tenant `acme`."""
-    client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
-    client.ask("Where did Ada move?", user="ada-lovelace")
+    acme = client
+    acme.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
+    acme.ask("Where did Ada move?", user="ada-lovelace")
 
     names_and_values = str(scrape())
 
@@ -115,33 +115,33 @@ def test_metrics_tell_neither_who_uses_the_service_nor_what_was_said(
         assert word not in names_and_values
 
 
-def test_only_the_operators_token_reads_the_metrics(client: Api, scrape: Scrape) -> None:
-    """The status 401 says that there is no valid token, and 403 that the token does not suffice."""
-    assert scrape() != {}
+@pytest.mark.usefixtures("scrape")
+def test_metrics_are_refused_without_a_token(client: Api) -> None:
+    response = httpx.get(f"{client.address}/metrics")
 
-    without_token = httpx.get(f"{client.address}/metrics")
-    with_token_of_a_tenant = httpx.get(f"{client.address}/metrics", headers=client.headers)
-
-    assert without_token.status_code == 401
-    assert with_token_of_a_tenant.status_code == 403
+    assert response.status_code == 401
 
 
-def test_the_operators_token_opens_nothing_else(client: Api, scrape: Scrape) -> None:
+@pytest.mark.usefixtures("scrape")
+def test_metrics_are_refused_to_a_tenant(client: Api) -> None:
+    """Only the token of the operator opens them; `client` has that of the tenant `acme`."""
+    assert client.get("/metrics").status_code == 403
+
+
+@pytest.mark.usefixtures("scrape")
+def test_the_operators_token_opens_nothing_but_the_metrics(client: Api) -> None:
     """The operator, who reads metrics, is no tenant and has no users."""
-    assert scrape() != {}
-
     response = httpx.get(f"{client.address}/v1/users", headers=OPERATOR_HEADERS)
 
     assert response.status_code == 403
 
 
+def fail_statement(*_arguments: Any) -> None:
+    raise SQLAlchemyError("the database is gone")
+
+
 def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape) -> None:
-    """Every statement that is sent to the database fails here."""
-
-    def fail(*_arguments: Any) -> None:
-        raise SQLAlchemyError("the database is gone")
-
-    with listening("before_cursor_execute", fail):
+    with listening("before_cursor_execute", fail_statement):  # at each SQL statement
         metrics = scrape()
 
     assert metrics["mempiler_store_up"] == 0
@@ -150,85 +150,96 @@ def test_while_the_store_is_down_only_its_own_metrics_are_missing(scrape: Scrape
     assert 'mempiler_requests_in_progress{pool="asking"}' in metrics
 
 
-def test_the_state_is_answered_while_requests_of_clients_must_wait(connect: Connect) -> None:
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
+def test_the_state_is_answered_while_requests_of_clients_must_wait(
+    start_service: StartService, path: str
+) -> None:
     """An operator must see the state of a service that is too busy for requests of clients.
 
     With `store_threads=1` one request of a client at a time may use the store, and here it hangs.
     """
-    client = connect(tokens=False, store_threads=1).as_tenant(None)
+    client = start_service(tokens=False, store_threads=1).as_tenant(None)
 
     with ThreadPoolExecutor() as pool, first_request_hangs_in_store() as hanging:
         pool.submit(client.get, "/v1/users")
         hanging.wait_until_it_hangs()
 
-        health = client.get("/health", timeout=5)
-        readiness = client.get("/ready", timeout=5)
-        metrics = client.get("/metrics", timeout=5)
-
-    assert health.status_code == 200
-    assert readiness.status_code == 200
-    assert metrics.status_code == 200
-    assert values(metrics.text)["mempiler_store_up"] == 1
+        assert client.get(path, timeout=5).status_code == 200
 
 
-def write_shared_metric(folder: Path, file_name: str, metric: str) -> None:
-    """Write the file in which another process of the service shares a metric; its value is 3."""
+def write_shared_metric(folder: Path, file_name: str, metric: str, value: float) -> None:
+    """Write a file in which another process of the service shares a metric."""
     shared = MmapedDict(folder / file_name)
-    shared.write_value(mmap_key(metric, metric, [], [], ""), 3.0, 0.0)
+    shared.write_value(mmap_key(metric, metric, [], [], ""), value, 0.0)
     shared.close()
 
 
+@pytest.fixture
+def shared_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the files in which the processes of a service share their metrics."""
+    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
+    return tmp_path
+
+
 def test_a_file_of_metrics_that_a_dying_process_left_empty_hides_no_other_file(
-    scrape: Scrape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scrape: Scrape, shared_metrics: Path
 ) -> None:
-    """Processes of a service share their metrics in files of prometheus-client.
+    """By itself the library prometheus-client fails at an empty file (its issue 1199)."""
+    (shared_metrics / "counter_1.db").touch()
+    write_shared_metric(shared_metrics, "counter_2.db", "requests", value=3.0)
 
-    By itself that library fails at an empty file (its issue 1199).
-    """
-    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
-    (tmp_path / "counter_1.db").touch()
-    write_shared_metric(tmp_path, "counter_2.db", "counter_2")
-
-    assert scrape()["counter_2"] == 3.0
+    assert scrape()["requests"] == 3.0
 
 
-def test_what_a_dead_process_counted_still_counts_but_not_what_it_was_doing(
-    scrape: Scrape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+DEAD_PROCESS = 99_999_999
+"""The id of a process that is not there."""
+
+
+def test_what_a_dead_process_has_counted_still_counts(scrape: Scrape, shared_metrics: Path) -> None:
+    file_name = f"counter_{DEAD_PROCESS}.db"
+    write_shared_metric(shared_metrics, file_name, "requests_of_dead_process", value=3.0)
+
+    assert scrape()["requests_of_dead_process"] == 3.0
+
+
+def test_what_a_dead_process_was_doing_does_not_count(scrape: Scrape, shared_metrics: Path) -> None:
+    """A gauge tells what is happening now, here how many requests are in progress."""
+    file_name = f"gauge_livesum_{DEAD_PROCESS}.db"
+    write_shared_metric(shared_metrics, file_name, "in_progress_of_dead_process", value=3.0)
+
+    assert "in_progress_of_dead_process" not in scrape()
+
+
+def test_methods_and_paths_that_a_client_invents_make_no_new_metrics(
+    client: Api, scrape: Scrape
 ) -> None:
-    """Counters tell what has happened, gauges what is happening now."""
-    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
-    # The number at the end of these names is the id of a process that is not there.
-    write_shared_metric(tmp_path, "counter_99999999.db", "requests_of_dead_process")
-    write_shared_metric(tmp_path, "gauge_livesum_99999999.db", "in_progress_of_dead_process")
+    """Otherwise a client could fill the memory of the service with metrics."""
+    for number in range(5):
+        client.request(f"METHOD{number}", f"/nowhere/{number}")
 
-    metrics = scrape()
+    unknown = 'mempiler_requests_total{method="other",route="none",status="404"}'
+    # A request is counted a moment after its response is sent.
+    assert within(20, lambda: scrape().get(unknown) == 5)
+    assert "METHOD" not in str(scrape())
+    assert "nowhere" not in str(scrape())
 
-    assert metrics["requests_of_dead_process"] == 3.0
-    assert "in_progress_of_dead_process" not in metrics
 
-
-def test_texts_that_clients_choose_make_no_new_metrics(
-    client: Api, scrape: Scrape, caplog: pytest.LogCaptureFixture
+def test_methods_and_paths_that_a_client_invents_are_not_logged(
+    client: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that invents methods and paths must not fill the memory with metrics of its own."""
+    """Otherwise a client could fill the disk: this method has 24,000 letters."""
 
     def request_records() -> list[dict[str, Any]]:
         return [vars(record) for record in caplog.records if record.message == "request"]
 
     with caplog.at_level("INFO", "mempiler.serving"):
-        for number in range(5):
-            long_method = f"METHOD{number}" * 4000
-            client.request(long_method, f"/nowhere/{number}")
+        client.request("METHOD" * 4_000, "/nowhere")
         # A line is written after the response is sent.
-        assert within(20, lambda: len(request_records()) == 5)
+        assert within(20, lambda: len(request_records()) == 1)
 
-    for record in request_records():
-        assert record["method"] == "other"
-        assert record["route"] is None
-    metrics = scrape()
-    assert metrics['mempiler_requests_total{method="other",route="none",status="404"}'] == 5
-    assert "METHOD" not in str(metrics)
-    assert "nowhere" not in str(metrics)
+    (record,) = request_records()
+    assert record["method"] == "other"
+    assert record["route"] is None
 
 
 # Spans
@@ -272,18 +283,17 @@ def spans() -> RecordedSpans:
 def test_a_request_and_its_call_of_the_model_continue_the_trace_of_the_client(
     store: Store, tmp_path: Path, spans: RecordedSpans
 ) -> None:
-    """The header `traceparent` names the trace of the client, and the span that sent the request.
+    """A client names its trace and its span in the header `traceparent`.
 
-    A request without it would begin a trace of its own.
+    Without it a request would begin a trace of its own.
     """
     trace_of_client = "1" * 32
     span_of_client = "2" * 16
     headers = {"traceparent": f"00-{trace_of_client}-{span_of_client}-01"}
-    service = service_over(store, tmp_path, spans=spans.provider)
+    question = {"question": "Where did Ada move?"}
 
-    with serving(service) as client:
+    with serving(service_over(store, tmp_path, spans=spans.provider)) as client:
         client.add("I moved to Lisbon.")
-        question = {"question": "Where did Ada move?"}
         client.post("/v1/users/ada/ask", json=question, headers=headers)
         request = spans.wait_for("POST /v1/users/{user}/ask")
 
@@ -294,12 +304,12 @@ def test_a_request_and_its_call_of_the_model_continue_the_trace_of_the_client(
 
 
 def test_the_spans_of_an_answered_question_have_its_status_and_its_model(
-    store: Store, tmp_path: Path, scripted: Any, spans: RecordedSpans
+    store: Store, tmp_path: Path, model_saying: ModelSaying, spans: RecordedSpans
 ) -> None:
-    lm = scripted(lambda field, prompt, call_number: {"answer": "Lisbon"})
+    lm = model_saying("Lisbon")
     with serving(service_over(store, tmp_path, lm, spans=spans.provider)) as client:
         client.add("I moved to Lisbon.")
-        assert client.ask("Where did Ada move?").status_code == 200
+        client.ask("Where did Ada move?")
         request = spans.wait_for("POST /v1/users/{user}/ask")
 
     call = spans.wait_for("call of the model")
@@ -309,17 +319,18 @@ def test_the_spans_of_an_answered_question_have_its_status_and_its_model(
     assert call.attributes["gen_ai.request.model"] == "scripted/test"
 
 
+def fail_and_quote_prompt(field: str, prompt: str, call_number: int) -> dict[str, str]:
+    raise ValueError(f"cannot answer {prompt}")
+
+
 def test_the_spans_of_a_failed_question_have_the_type_of_the_error_and_not_its_text(
     store: Store, tmp_path: Path, scripted: Any, spans: RecordedSpans
 ) -> None:
     """The text of an error, which OpenTelemetry would put into events, may quote a user."""
-
-    def fail(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        raise ValueError(f"the secret word is {prompt}")
-
-    with serving(service_over(store, tmp_path, scripted(fail), spans=spans.provider)) as client:
+    lm = scripted(fail_and_quote_prompt)
+    with serving(service_over(store, tmp_path, lm, spans=spans.provider)) as client:
         client.add("I moved to Lisbon.")
-        assert client.ask("Where did Ada move?").status_code == 502
+        client.ask("Where did Ada move?")
         request = spans.wait_for("POST /v1/users/{user}/ask")
 
     call = spans.wait_for("call of the model")
@@ -327,22 +338,22 @@ def test_the_spans_of_a_failed_question_have_the_type_of_the_error_and_not_its_t
     assert not call.status.is_ok
     assert call.attributes["error.type"] == "LMUnexpectedError"
     assert call.events == ()
-    assert "secret" not in spans.as_text()
+    assert "Lisbon" not in spans.as_text()
 
 
 def test_spans_tell_neither_who_uses_the_service_nor_what_was_said(
     store: Store, tmp_path: Path, spans: RecordedSpans
 ) -> None:
-    """Names stand in the path and in the query of requests. The tenant is `acme`."""
-    with serving(service_over(store, tmp_path, spans=spans.provider)) as client:
-        client.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
-        client.ask("Where did Ada move?", user="ada-lovelace")
-        client.get("/v1/users/ada-lovelace/entries", params={"where": '{"channel": "lovelace"}'})
-        client.get("/v1/lovelace")
+    """The name of a user stands in paths, and metadata stand in the query of an address."""
+    with serving(service_over(store, tmp_path, spans=spans.provider)) as acme:
+        acme.add("I moved to Lisbon.", user="ada-lovelace", id="chat-17")
+        acme.ask("Where did Ada move?", user="ada-lovelace")
+        acme.get("/v1/users/ada-lovelace/entries", params={"where": '{"channel": "lovelace"}'})
+        acme.get("/v1/lovelace")
         spans.wait_for("POST /v1/users/{user}/ask")
         spans.wait_for("GET /v1/users/{user}/entries")
 
-    for word in ("lovelace", "chat-17", "Lisbon", "acme"):
+    for word in ("lovelace", "chat-17", "Lisbon", "acme", TOKENS["acme"]):
         assert word not in spans.as_text()
 
 
@@ -364,6 +375,19 @@ def add_session(client: Api, number: int) -> httpx.Response:
     return client.add(f"The secret word of garden {number} is mk{number}.", user="new")
 
 
+@contextmanager
+def counted_statements() -> Iterator[list[str]]:
+    """Yield a list of all SQL statements that are sent in the block, but for transactions."""
+    statements: list[str] = []
+
+    def note_statement(connection: Any, cursor: Any, statement: str, *_others: Any) -> None:
+        if not statement.startswith(TRANSACTION_KEYWORDS):
+            statements.append(statement)
+
+    with listening("before_cursor_execute", note_statement):
+        yield statements
+
+
 @pytest.mark.parametrize(
     ("send_request", "max_statements"),
     [
@@ -373,26 +397,20 @@ def add_session(client: Api, number: int) -> httpx.Response:
     ],
 )
 def test_a_request_takes_few_sql_statements(
-    connect: Connect, send_request: Callable[[Api, int], httpx.Response], max_statements: int
+    client: Api, send_request: Callable[[Api, int], httpx.Response], max_statements: int
 ) -> None:
-    """These are the numbers of today, so that a change that needs more of them is noticed."""
-    client = connect()
-    for number in range(5):
-        client.add(
-            f"The secret word of garden {number} is mk{number:06d}, and it hangs in the harbour."
-        )
-    statements: list[str] = []
+    """These are the numbers of today, so that a change that needs more of them is noticed.
 
-    def note_statement(connection: Any, cursor: Any, statement: str, *_others: Any) -> None:
-        if not statement.startswith(TRANSACTION_KEYWORDS):
-            statements.append(statement)
+    The least of four requests counts: the first ones read more, and the worker may use the store
+    meanwhile.
+    """
+    for number in range(5):
+        client.add(f"The secret word of garden {number} is mk{number}.")
 
     statement_counts: list[int] = []
-    with listening("before_cursor_execute", note_statement):
-        for number in range(4):
-            statements.clear()
+    for number in range(4):
+        with counted_statements() as statements:
             assert send_request(client, number).status_code in (200, 201)
-            statement_counts.append(len(statements))
+        statement_counts.append(len(statements))
 
-    # The least counts: the first requests read more, and the worker may use the store meanwhile.
     assert 0 < min(statement_counts) <= max_statements

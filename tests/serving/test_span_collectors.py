@@ -7,14 +7,13 @@ operator, the collector, by OpenTelemetry.
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mempiler import Store
 
-from .conftest import TOKENS, service_over, serving
+from .conftest import service_over, serving
 
 pytest.importorskip("opentelemetry.instrumentation.fastapi")
 from opentelemetry.sdk.trace import TracerProvider
@@ -69,7 +68,7 @@ def provider(collector: Collector) -> TracerProvider:
 def test_requests_are_answered_whatever_the_collector_does(
     store: Store, tmp_path: Path, provider: TracerProvider, collector: Collector
 ) -> None:
-    """The collector hangs, refuses the connection, or fails.
+    """The collector, to which spans are sent, hangs, refuses the connection, or fails.
 
     A single request that waited for a collector that hangs would take up to a minute.
     """
@@ -83,20 +82,3 @@ def test_requests_are_answered_whatever_the_collector_does(
         collector.may_go_on.set()
 
     assert seconds < 10
-
-
-def test_spans_hold_no_token_no_tenant_and_nothing_of_a_user(
-    store: Store, tmp_path: Path, provider: TracerProvider, collector: Collector
-) -> None:
-    collector.may_go_on.set()
-    with serving(service_over(store, tmp_path, spans=provider)) as client:
-        client.add("I moved to Lisbon.", user="ada-lovelace")
-        client.ask("Is it called Lisbon?", user="ada-lovelace")
-        client.get("/v1/users/ada-lovelace/sessions")
-
-    with suppress(Exception):
-        provider.force_flush(5_000)
-    assert collector.spans, "no span came to the collector"
-    all_spans = "".join(collector.spans)
-    for secret in ("lovelace", "Lisbon", "acme", *TOKENS.values()):
-        assert secret not in all_spans

@@ -21,7 +21,7 @@ from mempiler.memory.store.database import Database
 from mempiler.memory.store.open_sessions import OpenSessions
 from mempiler.memory.store.owner import Owner
 
-from .conftest import USD_PER_TOKEN, StartRelay, within
+from .conftest import USD_PER_TOKEN, StartRelay, only_request_body, within
 
 DONE = b"data: [DONE]\n\n"
 BROKEN_OFF = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n"
@@ -56,10 +56,12 @@ def streamed_chat(max_tokens: int | None = None, **fields: Any) -> dict[str, Any
     return body
 
 
-def relay_stream(start_relay: StartRelay, answer: bytes, **fields: Any) -> httpx.Response:
-    """Relay a streamed chat to a stub that answers with these bytes, and return the response."""
-    relay = start_relay(answer=lambda body: answer)
-    body = streamed_chat(max_tokens=100, **fields)
+def relay_stream(
+    start_relay: StartRelay, answer: bytes, max_tokens: int = 100, **fields: Any
+) -> httpx.Response:
+    """Relay a streamed chat to a model that answers with these bytes, and return the response."""
+    relay = start_relay(answer=answer)
+    body = streamed_chat(max_tokens=max_tokens, **fields)
     return relay.client.post("/v1/chat/completions", json=body)
 
 
@@ -75,31 +77,27 @@ ANSWER_WITH_USAGE_OF_400_TOKENS = (
 def test_a_stream_costs_what_its_usage_says_though_the_client_did_not_ask_for_usage(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """A token costs a tenth of a cent, so 400 tokens cost 40 cents."""
-    relay = start_relay(answer=lambda body: ANSWER_WITH_USAGE_OF_400_TOKENS)
+    """The service asks the model for the usage, and keeps it from the client.
+
+    A token costs a tenth of a cent, so 400 tokens cost 40 cents.
+    """
+    relay = start_relay(answer=ANSWER_WITH_USAGE_OF_400_TOKENS)
 
     response = relay.client.post("/v1/chat/completions", json=streamed_chat(max_tokens=100))
 
-    # The service asks the model for the usage, and keeps it from the client.
-    request_body = relay.server.requests[0].body
-    assert request_body["stream_options"]["include_usage"] is True
+    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
+    assert only_request_body(relay.server)["stream_options"]["include_usage"] is True
     assert '"usage"' not in response.text
     assert response.text.endswith("data: [DONE]\n\n")
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
 
 
-def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(
-    start_relay: StartRelay, store: Store
-) -> None:
-    """By `include_usage` a client asks for it."""
+def test_a_client_that_asks_for_the_usage_of_a_stream_gets_it(start_relay: StartRelay) -> None:
     response = relay_stream(
         start_relay, ANSWER_WITH_USAGE_OF_400_TOKENS, stream_options={"include_usage": True}
     )
 
-    assert '"usage"' in response.text
+    assert '"completion_tokens": 300' in response.text
     assert response.text.endswith("data: [DONE]\n\n")
-    # A token costs a tenth of a cent.
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
 
 
 def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
@@ -107,7 +105,6 @@ def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
 ) -> None:
     """Two answers and a tool call have 400 words each. A word counts as a token at least."""
     words = "word " * 400
-    usd_of_words = 400 * USD_PER_TOKEN
     tool_call = {"index": 0, "function": {"name": "f", "arguments": json.dumps({"x": words})}}
     answer = events(
         chunk({"content": words}),
@@ -119,28 +116,24 @@ def test_a_stream_without_usage_counts_all_answers_and_tool_calls(
     relay_stream(start_relay, answer, n=3)
 
     # The tokens are estimated, so the upper bound is generous.
-    assert 3 * usd_of_words <= store.tenant_usage.spent_today("acme") < 3
+    usd_of_all_words = 3 * 400 * USD_PER_TOKEN
+    assert usd_of_all_words <= store.tenant_usage.spent_today("acme") < 3
 
 
 def test_a_stream_that_breaks_off_costs_the_dollars_that_were_reserved(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """The stub ends its stream after "Lis" of "Lisbon", without a `finish_reason` and `[DONE]`.
+    """The model sends "Lis" of "Lisbon", and then neither a `finish_reason` nor `[DONE]`.
 
-    More of the answer may have been written, so it costs as much as it may cost at most.
+    More of the answer may have been written, so it costs what was reserved for 100 tokens.
     """
-    max_tokens = 100
     first_part_of_answer = events(chunk({"content": "Lis"}, finish_reason=None))
-    relay = start_relay(answer=lambda body: first_part_of_answer)
 
-    body = streamed_chat(max_tokens=max_tokens)
-    response = relay.client.post("/v1/chat/completions", json=body)
+    response = relay_stream(start_relay, first_part_of_answer, max_tokens=100)
 
-    # The client gets an error of the endpoint.
-    assert '"code": 502' in response.text
-    # More was reserved than this, for the prompt.
-    usd_reserved_for_answer = max_tokens * USD_PER_TOKEN
-    assert store.tenant_usage.spent_today("acme") >= usd_reserved_for_answer
+    assert '"code": 502' in response.text  # an error of the endpoint
+    # Something was reserved for the prompt as well.
+    assert store.tenant_usage.spent_today("acme") >= 100 * USD_PER_TOKEN
 
 
 def test_done_ends_a_stream_also_without_a_space_before_it(start_relay: StartRelay) -> None:
@@ -152,23 +145,29 @@ def test_done_ends_a_stream_also_without_a_space_before_it(start_relay: StartRel
     assert response.text.endswith("data:[DONE]\n\n")
 
 
+class OpenConnection:
+    """Keeps the connection of a model open behind its answer, until `close`; 5 seconds at most."""
+
+    def __init__(self) -> None:
+        self._may_close = threading.Event()
+        self.was_closed_in_time: bool | None = None
+        """Whether `close` was called within the 5 seconds; None until then."""
+
+    def close(self) -> None:
+        self._may_close.set()
+
+    def before_close(self) -> None:
+        """Wait; the stub server calls this before it closes the connection."""
+        self.was_closed_in_time = self._may_close.wait(5)
+
+
 @pytest.mark.parametrize("client_leaves", [False, True])
 def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
-    start_relay: StartRelay, store: Store, client_leaves: bool
+    start_relay: StartRelay, client_leaves: bool
 ) -> None:
-    """The client may leave at `[DONE]`, or wait for the end of the stream.
-
-    The answer costs what its usage says: 400 tokens, of which each costs a tenth of a cent.
-    """
-    usage = {"prompt_tokens": 100, "completion_tokens": 300}
-    stream_has_ended = threading.Event()
-    ended_within_five_seconds: list[bool] = []
-
-    def keep_open() -> None:
-        """Keep the connection open until the stream has ended, for 5 seconds at most."""
-        ended_within_five_seconds.append(stream_has_ended.wait(5))
-
-    relay = start_relay(answer=lambda body: "Lisbon", usage=usage, before_close=keep_open)
+    """The client leaves at `[DONE]`, or waits for the end of the stream."""
+    connection = OpenConnection()
+    relay = start_relay(answer="Lisbon", before_close=connection.before_close)
 
     lines: list[str] = []
     with relay.client.stream("POST", "/v1/chat/completions", json=streamed_chat()) as response:
@@ -177,30 +176,26 @@ def test_a_stream_ends_at_done_though_the_endpoint_keeps_its_connection_open(
             if line == "data: [DONE]" and client_leaves:
                 break
     assert within(10, relay.has_no_request)
-    stream_has_ended.set()
+    connection.close()
 
-    assert within(10, lambda: ended_within_five_seconds == [True])
+    assert within(10, lambda: connection.was_closed_in_time)
     assert "data: [DONE]" in lines[-2:]
     assert "error" not in "".join(lines)
-    assert store.tenant_usage.spent_today("acme") == pytest.approx(0.40)
     assert relay.failed_calls == 0
 
 
 def test_a_client_that_leaves_between_answer_and_usage_pays_for_what_was_written(
     start_relay: StartRelay, store: Store
 ) -> None:
-    """It does not pay the dollar that was reserved for an answer of at most 1000 tokens.
-
-    The answer was complete, and its words cost much less.
-    """
+    """The answer "Lisbon" was complete, and costs much less than the dollar that was reserved."""
     may_send_usage = threading.Event()
+    number_of_usage = 3  # Events 0 to 2 are the role, the answer and its end.
 
     def wait_before_usage(event_number: int) -> None:
-        # Events 0 to 2 are the role, the answer and its end.
-        if event_number == 3:
+        if event_number == number_of_usage:
             may_send_usage.wait(20)
 
-    relay = start_relay(answer=lambda body: "Lisbon", between=wait_before_usage)
+    relay = start_relay(answer="Lisbon", between=wait_before_usage)
 
     body = streamed_chat(max_tokens=1000)
     with relay.client.stream("POST", "/v1/chat/completions", json=body) as response:
@@ -227,7 +222,7 @@ def read_two_answers_then_break_off(
     )
     may_break_off = threading.Event()
     relay = start_relay(
-        answer=lambda body: BROKEN_OFF + answers,
+        answer=BROKEN_OFF + answers,
         before_close=lambda: may_break_off.wait(20),
     )
 
@@ -303,20 +298,16 @@ def sessions_without_answers(store: Store, database: Database) -> OpenSessionsWi
 def test_an_answer_that_cannot_be_stored_is_an_error_though_the_connection_stays_open(
     start_relay: StartRelay, store: Store, answer: str | bytes
 ) -> None:
-    """The store fails for answers. The endpoint keeps its connection open after the answer.
+    """The store fails for answers (503). The endpoint keeps its connection open after the answer.
 
-    The client gets the error all the same. The answer costs what was written of it, and not the
-    dollar that was reserved.
+    The answer costs what was written of it, and not the dollar that was reserved.
     """
-    may_close = threading.Event()
-    relay = start_relay(
-        answer=lambda body: answer,
-        before_close=lambda: may_close.wait(20),
-    )
+    connection = OpenConnection()
+    relay = start_relay(answer=answer, before_close=connection.before_close)
 
     body = streamed_chat(max_tokens=1000)
     response = relay.client.post("/v1/chat/completions", json=body)
-    may_close.set()
+    connection.close()
 
     assert '"code": 503' in response.text
     assert 0 < store.tenant_usage.spent_today("acme") < 0.5
@@ -333,7 +324,7 @@ def test_an_answer_that_cannot_be_stored_is_an_error_of_the_store_though_the_end
     """
     answer = BROKEN_OFF + events(chunk({"content": "Lisbon"}, finish_reason="stop"))
     relay = start_relay(
-        answer=lambda body: answer,
+        answer=answer,
         before_close=lambda: sessions_without_answers.has_failed.wait(20),
     )
 
@@ -351,7 +342,7 @@ def test_an_answer_that_cannot_be_stored_costs_what_its_usage_says(
 ) -> None:
     """The store fails for answers. A token costs a tenth of a cent, so 400 tokens cost 40 cents."""
     usage = {"prompt_tokens": 100, "completion_tokens": 300}
-    relay = start_relay(answer=lambda body: "Lisbon", usage=usage)
+    relay = start_relay(answer="Lisbon", usage=usage)
 
     response = relay.client.chat("Hi", model="my-model-chat", stream=is_streamed, max_tokens=1000)
 

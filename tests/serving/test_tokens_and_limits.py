@@ -31,7 +31,7 @@ from mempiler.serving.client.remote_memory import RemoteEntries, RemoteMemory
 from mempiler.serving.http.token_file import TenantLimits, Tokens
 from mempiler.serving.settings import Settings
 
-from .conftest import TOKENS, Connect, service_over, serving, within
+from .conftest import TOKENS, StartService, service_over, serving, within
 
 # The token file.
 
@@ -44,20 +44,10 @@ def token_file(tmp_path: Path) -> Path:
     return tmp_path / "tokens"
 
 
-@pytest.mark.parametrize(
-    ("byte_order_mark", "line_end"),
-    [
-        pytest.param(b"", b"\n", id="unix"),
-        pytest.param(b"\xef\xbb\xbf", b"\r\n", id="windows"),
-    ],
-)
-def test_tokens_may_be_written_as_digests(
-    token_file: Path, byte_order_mark: bytes, line_end: bytes
-) -> None:
-    """So the file need not hold the tokens themselves; an editor of Windows may have written it."""
+def test_a_token_may_be_written_as_its_digest(token_file: Path) -> None:
+    """So nobody who reads the file learns the token."""
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    lines = [b"# a comment", b"", f"acme sha256:{digest}".encode(), b""]
-    token_file.write_bytes(byte_order_mark + line_end.join(lines))
+    token_file.write_text(f"acme sha256:{digest}\n")
 
     tokens = Tokens(token_file)
 
@@ -66,69 +56,96 @@ def test_tokens_may_be_written_as_digests(
     assert tokens.tenant("") is None
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(f"# a comment\n\nacme {TOKEN}\n".encode(), id="unix"),
+        pytest.param(f"\ufeff# a comment\r\n\r\nacme {TOKEN}\r\n".encode(), id="windows"),
+    ],
+)
+def test_a_token_file_may_have_comments_and_empty_lines(token_file: Path, content: bytes) -> None:
+    """An editor of Windows begins a file with a byte order mark, and ends lines with `\\r\\n`."""
+    token_file.write_bytes(content)
+
+    assert Tokens(token_file).tenant(TOKEN) == "acme"
+
+
 def test_a_line_may_limit_its_tenant(token_file: Path) -> None:
-    """A tenant may have two tokens. Both of its lines have the same limits."""
     token_file.write_text(
-        f"acme {TOKEN} usd-per-day=2.5 requests-per-minute=60\n"
-        f"globex {TOKEN}-2\n"
-        f"acme {TOKEN}-3  usd-per-day=2.5 requests-per-minute=60\n"
+        f"acme {TOKEN} usd-per-day=2.5 requests-per-minute=60\nglobex {TOKEN}-2\n"
     )
 
     tokens = Tokens(token_file)
 
-    assert tokens.tenant(f"{TOKEN}-3") == "acme"
     assert tokens.limits("acme") == TenantLimits(usd_per_day=2.5, requests_per_minute=60)
     assert tokens.limits("globex") == TenantLimits()
     assert tokens.has_budgets
 
 
-def test_limits_change_with_the_file_and_hold_while_it_is_wrong(token_file: Path) -> None:
-    """A wrong file makes every token invalid, and leaves the limits as they were."""
+def test_a_tenant_may_have_two_tokens_with_the_same_limits(token_file: Path) -> None:
+    """So a token can be replaced while clients still use the old one."""
+    token_file.write_text(f"acme {TOKEN}-old usd-per-day=1\nacme {TOKEN}-new usd-per-day=1\n")
+
+    tokens = Tokens(token_file)
+
+    assert tokens.tenant(f"{TOKEN}-old") == "acme"
+    assert tokens.tenant(f"{TOKEN}-new") == "acme"
+    assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
+
+
+def test_limits_change_with_the_file(token_file: Path) -> None:
     token_file.write_text(f"acme {TOKEN}\n")
     tokens = Tokens(token_file)
     assert not tokens.has_budgets
 
     token_file.write_text(f"acme {TOKEN} usd-per-day=1\n")
+
     assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
 
+
+def test_limits_hold_while_the_file_is_wrong(token_file: Path) -> None:
+    """All tokens are invalid meanwhile."""
+    token_file.write_text(f"acme {TOKEN} usd-per-day=1\n")
+    tokens = Tokens(token_file)
+
     token_file.write_text("nonsense\n")
+
     assert tokens.tenant(TOKEN) is None
     assert tokens.limits("acme") == TenantLimits(usd_per_day=1.0)
 
 
 def test_the_operator_who_reads_metrics_is_no_second_tenant(token_file: Path) -> None:
-    """With several tenants, failures of one tenant's calls must not stop those of the others.
+    """The name `metrics` is not that of a tenant: by its token the operator reads metrics.
 
-    A line with the name `metrics` is not of a tenant. It holds the token by which the operator
-    reads metrics.
+    With several tenants, failures of one tenant's calls must not stop those of the others.
     """
     token_file.write_text(f"acme {TOKEN}\nmetrics {TOKEN}-2\n")
+
     assert not Tokens(token_file).several
 
-    token_file.write_text(f"acme {TOKEN}\nmetrics {TOKEN}-2\nglobex {TOKEN}-3\n")
+    token_file.write_text(f"acme {TOKEN}\nglobex {TOKEN}-2\n")
     assert Tokens(token_file).several
 
 
 def test_a_token_is_withdrawn_without_a_restart(token_file: Path) -> None:
-    token_file.write_text(f"acme {TOKEN}\nglobex {TOKEN}-2\n")
+    token_file.write_text(f"acme {TOKEN}-1\nglobex {TOKEN}-2\n")
     tokens = Tokens(token_file)
 
     token_file.write_text(f"globex {TOKEN}-2\n")
 
-    assert tokens.tenant(TOKEN) is None
+    assert tokens.tenant(f"{TOKEN}-1") is None
     assert tokens.tenant(f"{TOKEN}-2") == "globex"
 
 
 def test_all_tokens_are_withdrawn_while_the_file_is_wrong_or_missing(token_file: Path) -> None:
-    token_file.write_text(f"globex {TOKEN}-2\n")
+    token_file.write_text(f"acme {TOKEN}\n")
     tokens = Tokens(token_file)
-    assert tokens.tenant(f"{TOKEN}-2") == "globex"
 
     token_file.write_text("nonsense\n")
-    assert tokens.tenant(f"{TOKEN}-2") is None
+    assert tokens.tenant(TOKEN) is None
 
     token_file.unlink()
-    assert tokens.tenant(f"{TOKEN}-2") is None
+    assert tokens.tenant(TOKEN) is None
 
     token_file.write_text(f"acme {TOKEN}\n")
     assert tokens.tenant(TOKEN) == "acme"
@@ -142,24 +159,13 @@ def test_all_tokens_are_withdrawn_while_the_file_is_wrong_or_missing(token_file:
         ("acme tooshort", "at least 16 characters"),
         ("acme requests-per-minute=60", "line 1: expected TENANT TOKEN"),
         ("acme sha256:1234567890123456", "64 hexadecimal digits"),
-        (f"acme {TOKEN} usd-per-day=five", "line 1: usd-per-day: give US dollars, e.g. usd-per"),
-        (f"acme {TOKEN} usd-per-day=", "line 1: usd-per-day: give US dollars"),
-        (f"acme {TOKEN} requests-per-minute=1.5", "line 1: requests-per-minute: give a whole"),
-        (f"acme {TOKEN} usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
-        (f"acme {TOKEN} feedback=yes", "line 1: feedback: give feedback=on or feedback=off"),
-        (f"acme {TOKEN} {TOKEN}=", "line 1: unknown limit; choose usd-per-day=..., requests-"),
-        (f"metrics {TOKEN} usd-per-day=1", "line 1: the tenant metrics only reads metrics"),
-        (
-            f"acme {TOKEN} usd-per-day=5\n\nglobex {TOKEN}-2\nacme {TOKEN}-3",
-            "line 4: other limits than in line 1, which is of tenant 'acme', too",
-        ),
         (f"acme {TOKEN}\nglobex {TOKEN}", "line 2: this token is bound to another tenant"),
     ],
 )
-def test_a_wrong_token_file_is_refused_without_showing_a_token(
+def test_a_token_file_with_a_wrong_token_is_refused_without_showing_one(
     token_file: Path, text: str, message: str
 ) -> None:
-    token_file.write_text(text, encoding="utf-8")
+    token_file.write_text(text)
 
     with pytest.raises(UserError) as raised:
         Tokens(token_file)
@@ -168,27 +174,64 @@ def test_a_wrong_token_file_is_refused_without_showing_a_token(
     assert TOKEN not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ("usd-per-day=five", "line 1: usd-per-day: give US dollars, e.g. usd-per"),
+        ("usd-per-day=", "line 1: usd-per-day: give US dollars"),
+        ("requests-per-minute=1.5", "line 1: requests-per-minute: give a whole"),
+        ("usd-per-day=1 usd-per-day=1", "line 1: usd-per-day is there twice"),
+        ("feedback=yes", "line 1: feedback: give feedback=on or feedback=off"),
+        (f"{TOKEN}=", "line 1: unknown limit; choose usd-per-day=..., requests-"),
+    ],
+)
+def test_a_token_file_with_a_wrong_limit_is_refused_without_showing_a_token(
+    token_file: Path, limits: str, message: str
+) -> None:
+    token_file.write_text(f"acme {TOKEN} {limits}")
+
+    with pytest.raises(UserError) as raised:
+        Tokens(token_file)
+
+    assert message in str(raised.value)
+    assert TOKEN not in str(raised.value)
+
+
+def test_the_token_of_the_operator_has_no_limits(token_file: Path) -> None:
+    token_file.write_text(f"metrics {TOKEN} usd-per-day=1")
+
+    with pytest.raises(UserError, match="line 1: the tenant metrics only reads metrics"):
+        Tokens(token_file)
+
+
+def test_two_lines_of_a_tenant_must_have_the_same_limits(token_file: Path) -> None:
+    token_file.write_text(f"acme {TOKEN}-1 usd-per-day=5\nacme {TOKEN}-2\n")
+
+    with pytest.raises(
+        UserError, match="line 2: other limits than in line 1, which is of tenant 'acme', too"
+    ):
+        Tokens(token_file)
+
+
 def test_a_missing_token_file_is_refused(token_file: Path) -> None:
     with pytest.raises(UserError, match=r"token file .*: no such file"):
         Tokens(token_file)
 
 
-def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(
+def test_a_token_file_that_is_rewritten_with_the_same_size_and_time_is_read_again(
     token_file: Path,
 ) -> None:
-    """A program may set the times of a file.
-
-    The system also keeps one (ctime) that nobody can set.
-    """
+    """A program may set `st_mtime`, the time of a file, but not `st_ctime`."""
     token_file.write_text(f"acme {TOKEN}-1\n")
-    first_status = token_file.stat()
+    status = token_file.stat()
     tokens = Tokens(token_file)
     assert tokens.tenant(f"{TOKEN}-1") == "acme"
 
     token_file.write_text(f"acme {TOKEN}-2\n")
-    os.utime(token_file, ns=(first_status.st_atime_ns, first_status.st_mtime_ns))
+    os.utime(token_file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert token_file.stat().st_mtime_ns == status.st_mtime_ns
+    assert token_file.stat().st_size == status.st_size
 
-    assert token_file.stat().st_size == first_status.st_size
     assert tokens.tenant(f"{TOKEN}-1") is None
     assert tokens.tenant(f"{TOKEN}-2") == "acme"
 
@@ -233,10 +276,10 @@ def test_a_second_change_within_one_tick_of_the_clock_is_read_later(
     assert tokens.tenant(f"{TOKEN}-2") == "acme"
 
 
-def test_a_token_file_that_becomes_a_pipe_refuses_all_tokens_and_blocks_nothing(
+def test_a_token_file_that_becomes_a_pipe_withdraws_all_tokens_and_blocks_nothing(
     token_file: Path,
 ) -> None:
-    """To read a pipe is to wait until somebody writes to it."""
+    """To read a pipe is to wait until somebody writes to it, so it is not read."""
     token_file.write_text(f"acme {TOKEN}\n")
     tokens = Tokens(token_file)
 
@@ -244,27 +287,25 @@ def test_a_token_file_that_becomes_a_pipe_refuses_all_tokens_and_blocks_nothing(
     os.mkfifo(token_file)
 
     assert tokens.tenant(TOKEN) is None
+
+
+def test_a_pipe_is_refused_as_token_file(token_file: Path) -> None:
+    os.mkfifo(token_file)
+
     with pytest.raises(UserError, match="it is a pipe or a device"):
         Tokens(token_file)
 
 
-def test_a_device_is_refused_as_token_file() -> None:
-    with pytest.raises(UserError, match="it is a pipe or a device"):
-        Tokens(Path("/dev/zero"))
-
-
-@pytest.mark.parametrize(("mode", "has_warning"), [(0o640, False), (0o644, True)])
-def test_a_warning_is_logged_when_everybody_can_read_the_token_file(
-    token_file: Path, caplog: pytest.LogCaptureFixture, mode: int, has_warning: bool
+def test_a_warning_is_logged_if_everybody_can_read_the_token_file(
+    token_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """0o644 lets all users of the machine read a file, and 0o640 does not."""
-    token_file.write_text("acme a-long-random-token\n")
-    token_file.chmod(mode)
+    token_file.write_text(f"acme {TOKEN}\n")
+    token_file.chmod(0o644)  # rw-r--r--
 
     with caplog.at_level("WARNING", "mempiler.serving"):
         Tokens(token_file)
 
-    assert ("chmod o-r" in caplog.text) is has_warning
+    assert "chmod o-r" in caplog.text
 
 
 # Who is let in.
@@ -282,22 +323,22 @@ def test_a_warning_is_logged_when_everybody_can_read_the_token_file(
 )
 @pytest.mark.parametrize("path", ["/v1/users/ada/memory", "/v1/models", "/v1/nothing"])
 def test_a_wrong_token_is_refused_before_anything_else(
-    filled: Any, authorization_headers: list[str], path: str
+    client_with_session: Any, authorization_headers: list[str], path: str
 ) -> None:
     """Without a token nobody learns whether a user, or a page, is there."""
     headers = [("Authorization", value) for value in authorization_headers]
 
-    response = httpx.get(filled.address + path, headers=headers)
+    response = httpx.get(client_with_session.address + path, headers=headers)
 
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert response.json()["error"]["type"] == "authentication_error"
 
 
-def add_session(client: Any, headers: dict[str, str]) -> Any:
-    """Store a session of Ada's with these headers and no others."""
+def add_session(client: Any, headers: dict[str, str]) -> int:
+    """Store a session of Ada's with these headers and no others, and return the status."""
     body = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
-    return client.post("/v1/users/ada/sessions", content=body, headers=headers)
+    return client.post("/v1/users/ada/sessions", content=body, headers=headers).status_code
 
 
 @pytest.mark.parametrize(
@@ -310,22 +351,15 @@ def add_session(client: Any, headers: dict[str, str]) -> Any:
     ],
 )
 def test_without_tokens_this_machine_is_served(
-    connect: Connect, store: Store, headers: dict[str, str]
+    start_service: StartService, headers: dict[str, str]
 ) -> None:
     """A service without tokens serves its own machine. Browsers tell in these headers who asks."""
-    client = connect(tokens=False).as_tenant(None)
+    client = start_service(tokens=False).as_tenant(None)
 
     assert client.get("/v1/users", headers=headers).status_code == 200
     assert client.get("/metrics", headers=headers).status_code == 200
     assert client.delete("/v1/users/nobody", headers=headers).status_code == 404
-    added = add_session(client, {"Content-Type": "application/json", **headers})
-    assert added.status_code == 201
-    assert [user.sessions for user in store.users.list_all()] == [1]
-
-
-def test_without_tokens_a_page_of_the_service_itself_is_served(connect: Any) -> None:
-    client = connect(tokens=False).as_tenant(None)
-    assert client.get("/v1/users", headers={"Origin": client.address}).status_code == 200
+    assert add_session(client, {"Content-Type": "application/json", **headers}) == 201
 
 
 @pytest.mark.parametrize(
@@ -338,31 +372,37 @@ def test_without_tokens_a_page_of_the_service_itself_is_served(connect: Any) -> 
     ],
 )
 def test_without_tokens_no_page_of_another_origin_is_served(
-    connect: Any, store: Store, headers: dict[str, str]
+    start_service: StartService, store: Store, headers: dict[str, str]
 ) -> None:
     """Any page that is open in a browser could otherwise read and change the memories."""
-    client = connect(tokens=False).as_tenant(None)
+    client = start_service(tokens=False).as_tenant(None)
 
     assert client.get("/v1/users", headers=headers).status_code == 403
     assert client.get("/metrics", headers=headers).status_code == 403
     assert client.delete("/v1/users/nobody", headers=headers).status_code == 403
-    # Browsers send plain text to any server, without asking it before.
-    added = add_session(client, {"Content-Type": "text/plain", **headers})
-    assert added.status_code == 403
+    # A page may send plain text to any server: browsers do not ask the server before.
+    assert add_session(client, {"Content-Type": "text/plain", **headers}) == 403
     assert store.users.list_all() == []
 
 
 # How much may be sent.
 
 
-@pytest.mark.parametrize("is_announced", [True, False])
-def test_a_body_that_is_too_large_is_refused_announced_or_not(
-    connect: Any, store: Store, is_announced: bool
+TOO_LARGE_BODY = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
+"""More than a thousand bytes."""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(TOO_LARGE_BODY, id="its length is announced"),
+        pytest.param([TOO_LARGE_BODY[:500], TOO_LARGE_BODY[500:]], id="in chunks"),
+    ],
+)
+def test_a_body_that_is_too_large_is_refused(
+    start_service: StartService, store: Store, content: bytes | list[bytes]
 ) -> None:
-    client = connect(max_body=1000)
-    body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
-    # An iterator is sent in chunks, so no header says how long it is.
-    content: Any = body if is_announced else iter([body[:500], body[500:]])
+    client = start_service(max_body=1000)
 
     response = client.post(
         "/v1/users/ada/sessions", content=content, headers={"Content-Type": "application/json"}
@@ -372,22 +412,22 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(
     assert store.users.list_all() == []
 
 
-@pytest.mark.parametrize(
-    ("path", "fields"),
-    [("/v1/users/ada/sessions", {}), ("/v1/chat/completions", {"user": "ada"})],
-)
+@pytest.mark.parametrize("path", ["/v1/users/ada/sessions", "/v1/chat/completions"])
 def test_too_many_messages_are_refused(
-    connect: Any, store: Store, path: str, fields: dict[str, str]
+    start_service: StartService, store: Store, path: str
 ) -> None:
-    """With `max_turns=3` a request may hold three messages."""
-    client = connect(max_turns=3)
+    client = start_service(max_turns=3)
     messages = [{"role": "user", "content": "hi"}] * 4
+    user = {"user": "ada"} if path == "/v1/chat/completions" else {}
 
-    response = client.post(path, json={"messages": messages, **fields})
+    response = client.post(path, json={"messages": messages, **user})
 
     assert response.status_code == 413
     assert "send at most 3" in response.text
     assert store.users.list_all() == []
+
+
+TOO_LONG = "x" * 101
 
 
 @pytest.mark.parametrize(
@@ -395,23 +435,23 @@ def test_too_many_messages_are_refused(
     [
         pytest.param(
             "/v1/users/ada/sessions",
-            {"messages": [{"role": "user", "content": "x" * 101}]},
+            {"messages": [{"role": "user", "content": TOO_LONG}]},
             id="message",
         ),
-        pytest.param("/v1/users/ada/ask", {"question": "x" * 101}, id="question"),
+        pytest.param("/v1/users/ada/ask", {"question": TOO_LONG}, id="question"),
         pytest.param(
             "/v1/users/ada/ask",
-            {"question": "Which?", "options": ["this", "x" * 101]},
+            {"question": "Which?", "options": ["this", TOO_LONG]},
             id="option of a question",
         ),
-        pytest.param("/v1/users/ada/search", {"query": "x" * 101}, id="query"),
+        pytest.param("/v1/users/ada/search", {"query": TOO_LONG}, id="query"),
         pytest.param(
             "/v1/chat/completions",
             {
                 "user": "ada",
                 "messages": [
                     {"role": "user", "content": "Hello."},
-                    {"role": "assistant", "content": "x" * 101},
+                    {"role": "assistant", "content": TOO_LONG},
                     {"role": "user", "content": "And?"},
                 ],
             },
@@ -420,10 +460,10 @@ def test_too_many_messages_are_refused(
     ],
 )
 def test_a_text_that_is_too_long_is_refused(
-    connect: Connect, store: Store, path: str, body: dict[str, Any]
+    start_service: StartService, store: Store, path: str, body: dict[str, Any]
 ) -> None:
-    """With `max_text=100` a text may have a hundred characters."""
-    client = connect(max_text=100)
+    """`TOO_LONG` has 101 characters. With `max_text=100` a text may have a hundred."""
+    client = start_service(max_text=100)
 
     response = client.post(path, json=body)
 
@@ -433,8 +473,8 @@ def test_a_text_that_is_too_long_is_refused(
     assert store.users.list_all() == []
 
 
-def test_a_text_of_the_largest_length_is_stored(connect: Connect) -> None:
-    client = connect(max_text=100)
+def test_a_text_of_the_largest_length_is_stored(start_service: StartService) -> None:
+    client = start_service(max_text=100)
 
     assert client.add("x" * 100).status_code == 201
 
@@ -503,8 +543,12 @@ def test_the_documentation_has_the_defaults_of_all_settings() -> None:
     assert Settings.model_fields.keys() - documented_options <= explained_elsewhere
 
 
+FailToServe = Callable[..., str]
+"""The type of the fixture `fail_to_serve`."""
+
+
 @pytest.fixture
-def fail_to_serve(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def fail_to_serve(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailToServe:
     """Run `mempiler serve` with options that it refuses, and return the last line of its errors.
 
     No key for OpenAI is in the environment.
@@ -523,20 +567,20 @@ def fail_to_serve(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return serve
 
 
-def test_a_port_that_is_taken_is_refused_at_the_start(fail_to_serve: Callable[..., str]) -> None:
+def test_a_port_that_is_taken_is_refused_at_the_start(fail_to_serve: FailToServe) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other_server:
         port = other_server.getsockname()[1]
         assert "cannot listen at 127.0.0.1" in fail_to_serve("--port", str(port))
 
 
-def test_a_model_without_its_key_is_refused_at_the_start(fail_to_serve: Callable[..., str]) -> None:
+def test_a_model_without_its_key_is_refused_at_the_start(fail_to_serve: FailToServe) -> None:
     """OpenAI's model needs a key, and no key is in the environment."""
     error = fail_to_serve("--port", "0", "--lm", "openai/gpt-4.1-mini")
     assert "set OPENAI_API_KEY" in error
 
 
 def test_a_budget_for_a_model_without_a_price_is_refused_at_the_start(
-    fail_to_serve: Callable[..., str],
+    fail_to_serve: FailToServe,
 ) -> None:
     """Without a price nobody knows what a call costs, so no budget could hold."""
     model = ["--lm", "openai/unknown", "--api-base", "http://127.0.0.1:9/v1"]
@@ -544,7 +588,7 @@ def test_a_budget_for_a_model_without_a_price_is_refused_at_the_start(
     assert "the price of openai/unknown is not known, so --tenant-max-usd-per-day" in error
 
 
-def test_a_negative_budget_is_refused_at_the_start(fail_to_serve: Callable[..., str]) -> None:
+def test_a_negative_budget_is_refused_at_the_start(fail_to_serve: FailToServe) -> None:
     error = fail_to_serve("--port", "0", "--tenant-max-usd-per-day", "-1")
     assert "--tenant-max-usd-per-day" in error
 
@@ -762,11 +806,12 @@ def test_all_methods_of_a_client_are_among_the_verbs() -> None:
     assert public_methods - {"entries"} <= ALL_VERBS.keys()
 
 
-def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, Client]) -> None:
-    """Both tenants have a user "cleo" with a session "s1".
+@pytest.fixture
+def cleos(clients: dict[str, Client]) -> tuple[TenantUser, TenantUser]:
+    """Two users "cleo", of `acme` and of `globex`, with the same session "s1".
 
-    All that she says to `acme` has the word "anemone", and all that she says to `globex` has
-    "gladiolus". `VERBS_THAT_SHOW_TEXTS` are the requests whose results show what she said.
+    All that the first one says has the word "anemone", and all that the other one says has
+    "gladiolus".
     """
     cleo_of_acme = TenantUser(clients["acme"], "cleo", "anemone", "s1", chosen_flower="anemone")
     cleo_of_globex = TenantUser(
@@ -774,10 +819,17 @@ def test_two_tenants_with_the_same_names_see_only_their_own(clients: dict[str, C
     )
     for cleo in (cleo_of_acme, cleo_of_globex):
         cleo.add()
-    for cleo in (cleo_of_acme, cleo_of_globex):
         cleo.add_under_the_same_id()
     for cleo in (cleo_of_acme, cleo_of_globex):
         assert within(20, lambda cleo=cleo: not cleo.memory.status().queued)
+    return cleo_of_acme, cleo_of_globex
+
+
+def test_two_tenants_with_the_same_names_see_only_their_own(
+    cleos: tuple[TenantUser, TenantUser],
+) -> None:
+    """Cleo of `acme` says only "anemone", and her namesake of `globex` only "gladiolus"."""
+    cleo_of_acme, cleo_of_globex = cleos
 
     # In the second round there are changes of entries, which the first round has made.
     for verb, send_request in 2 * list(VERBS_THAT_SHOW_TEXTS.items()):

@@ -33,6 +33,8 @@ from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.serving.memories.memories import Memories
 from mempiler.serving.memories.redaction import redacted_dump, redacted_memory
 
+WHAT_IS_THE_CODE = "What is the code of the safe in the cellar?"
+
 METHODS = [
     # The entries of these are what was said.
     "turn-rag",
@@ -124,24 +126,30 @@ def exported_text(memory: UserMemory) -> str:
 
 
 def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
-    """A page has at most `limit` entries, here a hundred, and at most a million characters."""
+    """A page has at most a hundred entries here (`limit`), and at most a million characters."""
     memory = memory_of_ada(store, "turn-rag")
-    # A page has one entry at least, however long that is.
-    add_session(memory, "D1", *[f"{number} " + "x" * 300_000 for number in range(8)])
-    add_session(memory, "D2", "y" * 1_100_000)
+    add_session(memory, "D1", *["x" * 300_000] * 5)
 
     pages = pages_of_entries(memory, limit=100)
 
-    assert [[entry.id for entry in page] for page in pages] == [
-        ["D1:1", "D1:2", "D1:3"],
-        ["D1:4", "D1:5", "D1:6"],
-        ["D1:7", "D1:8"],
-        ["D2:1"],
-    ]
+    first_page, second_page = pages
+    assert [entry.id for entry in first_page] == ["D1:1", "D1:2", "D1:3"]
+    assert [entry.id for entry in second_page] == ["D1:4", "D1:5"]
+
+
+def test_a_page_has_one_entry_at_least_however_long_that_is(store: Store) -> None:
+    """A page has at most a million characters otherwise."""
+    memory = memory_of_ada(store, "turn-rag")
+    add_session(memory, "D1", "x" * 1_100_000)
+
+    pages = pages_of_entries(memory, limit=100)
+
+    assert [[entry.id for entry in page] for page in pages] == [["D1:1"]]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, store: Store) -> None:
+    """A hit is an entry with a score."""
     memory = memory_of_ada(store, method)
     add_session(memory, "D1", "The code word of the safe is falcon.", metadata={"word": "falcon"})
     add_session(memory, "D2", "The code word of the safe is otter.", metadata={"word": "otter"})
@@ -155,7 +163,7 @@ def test_entries_that_a_search_finds_are_listed_in_every_method(method: str, sto
         assert entry.kind == hit.kind
         assert entry.turns == hit.sources
         assert memory.entries.get(hit.id) == entry
-        # An entry that rests on turns has the sessions of these.
+        # An entry that is made of turns names their sessions.
         assert bool(entry.sessions) == bool(entry.turns)
 
 
@@ -177,7 +185,7 @@ def delete_entries_with(memory: UserMemory, word: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_deleted_entry_is_gone_in_every_method_and_process(method: str, store: Store) -> None:
-    """An export, which shows all that is stored of a user, has "(deleted)" in its place."""
+    """No question may bring the code mk0123456789 to light any more."""
     memory = memory_of_ada(store, method)
     add_session(
         memory,
@@ -185,21 +193,36 @@ def test_a_deleted_entry_is_gone_in_every_method_and_process(method: str, store:
         "I walk to the bakery every morning.",
         "The code of the safe in the cellar is mk0123456789.",
     )
-    question = "What is the code of the safe in the cellar?"
-    assert "mk0123456789" in text_visible_to(memory, question)
-    assert "mk0123456789" in exported_text(memory)
+    assert "mk0123456789" in text_visible_to(memory, WHAT_IS_THE_CODE)
 
     delete_entries_with(memory, "mk0123456789")
 
     memory_of_other_process = memory_of_ada(store, method)
-    assert "mk0123456789" not in text_visible_to(memory, question)
-    assert "mk0123456789" not in text_visible_to(memory_of_other_process, question)
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
+    assert "mk0123456789" not in text_visible_to(memory_of_other_process, WHAT_IS_THE_CODE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_export_says_deleted_in_the_place_of_a_deleted_entry(method: str, store: Store) -> None:
+    """An export shows all that is stored of a user."""
+    memory = memory_of_ada(store, method)
+    add_session(
+        memory,
+        "D1",
+        "I walk to the bakery every morning.",
+        "The code of the safe in the cellar is mk0123456789.",
+    )
+    assert "mk0123456789" in exported_text(memory)
+
+    delete_entries_with(memory, "mk0123456789")
+
     assert "mk0123456789" not in exported_text(memory)
     assert "(deleted)" in exported_text(memory)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_is_deleted_but_the_entry(method: str, store: Store) -> None:
+    """Of three turns, the one with the code of a safe is deleted."""
     memory = memory_of_ada(store, method)
     add_session(
         memory,
@@ -215,9 +238,8 @@ def test_nothing_is_deleted_but_the_entry(method: str, store: Store) -> None:
     # Each deletion is stored as an amendment of the memory.
     deleted_ids = {amendment.entry for amendment in store.amendments.list_all(memory.owner)}
     assert set(entries_by_id(memory)) == ids_before - deleted_ids
-    exported = exported_text(memory)
-    assert "piano" in exported
-    assert "bakery" in exported
+    assert "piano" in exported_text(memory)
+    assert "bakery" in exported_text(memory)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -229,42 +251,48 @@ def test_a_deleted_entry_stays_gone_after_another_session_and_a_rebuild(
     add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
     add_session(memory, "D2", "My sister plays the piano on Sundays.")
     delete_entries_with(memory, "mk0123456789")
-    question = "What is the code of the safe in the cellar?"
 
-    add_session(memory, "D4", "It rained all week in the mountains.")
-    assert "mk0123456789" not in text_visible_to(memory, question)
+    add_session(memory, "D3", "It rained all week in the mountains.")
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
 
     memory.rebuild(force=True)
-    assert "mk0123456789" not in text_visible_to(memory, question)
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
     assert "mk0123456789" not in exported_text(memory)
     assert "piano" in text_visible_to(memory, "piano")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_deleted_entry_comes_back_when_its_deletion_is_undone(method: str, store: Store) -> None:
-    """Each deletion is stored beside the sessions, as an amendment, and survives a rebuild."""
+    """The memory is written anew (`rebuild`) in between, so it does not have the entry."""
     memory = memory_of_ada(store, method)
     add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
     delete_entries_with(memory, "mk0123456789")
     memory.rebuild(force=True)
-    question = "What is the code of the safe in the cellar?"
-    assert "mk0123456789" not in text_visible_to(memory, question)
 
+    # Each deletion is stored as an amendment of the memory. The last one is undone first.
     for amendment in reversed(store.amendments.list_all(memory.owner)):
         memory.entries.undo(amendment.entry)
 
-    assert "mk0123456789" in text_visible_to(memory, question)
+    assert "mk0123456789" in text_visible_to(memory, WHAT_IS_THE_CODE)
+
+
+@pytest.fixture
+def memory_with_waiting_turns(store: Store) -> UserMemory:
+    """A memory of Memory-R2, of which two turns wait: D1:1 "I bake.", and D1:2 with a code.
+
+    Turns that wait are searched as they were said. By `remember` a model makes facts of them.
+    """
+    memory = memory_of_ada(store, "memory-r2")
+    add_session(memory, "D1", "I bake.", "The code of the safe is mk4711.", remember=False)
+    return memory
 
 
 def test_a_turn_that_is_deleted_while_it_waits_is_found_neither_then_nor_later(
-    store: Store,
+    memory_with_waiting_turns: UserMemory,
 ) -> None:
-    """A turn that waits is searched as it was said. Later Memory-R2 makes facts of it."""
-    memory = memory_of_ada(store, "memory-r2")
-    add_session(memory, "D1", "I bake.", "The code of the safe is mk4711.", remember=False)
-    waiting_entry = memory.entries.get("D1:2")
-    assert waiting_entry is not None
-    assert waiting_entry.waiting
+    """The turn D1:2 "The code of the safe is mk4711." waits to be written into the memory."""
+    memory = memory_with_waiting_turns
+    assert memory.entries.get("D1:2").waiting
 
     memory.entries.delete("D1:2")
     assert memory.entries.get("D1:2") is None
@@ -276,11 +304,10 @@ def test_a_turn_that_is_deleted_while_it_waits_is_found_neither_then_nor_later(
 
 
 def test_a_turn_that_was_deleted_while_it_waited_comes_back_when_that_is_undone(
-    store: Store,
+    memory_with_waiting_turns: UserMemory,
 ) -> None:
-    """With `remember=False` a turn waits. By `remember` Memory-R2 makes facts of it, by a model."""
-    memory = memory_of_ada(store, "memory-r2")
-    add_session(memory, "D1", "I bake.", "The code of the safe is mk4711.", remember=False)
+    """The turn D1:2 "The code of the safe is mk4711." was deleted before it was written."""
+    memory = memory_with_waiting_turns
     memory.entries.delete("D1:2")
     memory.remember()
 
@@ -290,54 +317,73 @@ def test_a_turn_that_was_deleted_while_it_waited_comes_back_when_that_is_undone(
 
 
 def test_deletions_at_the_same_time_are_all_stored(store: Store) -> None:
-    """Each change of a memory gets the next number, from 1."""
+    """Four threads, as of other processes, delete the eight entries D1:1 to D1:8."""
     memory = memory_of_ada(store, "turn-rag")
-    add_session(memory, "D1", *[f"note {number}" for number in range(8)])
+    add_session(memory, "D1", *[f"note {number}" for number in range(1, 9)])
 
-    def delete_entry(number: int) -> None:
-        memory_of_other_process = memory_of_ada(store, "turn-rag")
-        memory_of_other_process.entries.delete(f"D1:{number}")
+    def delete_in_other_process(entry_id: str) -> None:
+        memory_of_ada(store, "turn-rag").entries.delete(entry_id)
 
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(delete_entry, range(1, 9)))
+        list(threads.map(delete_in_other_process, list(entries_by_id(memory))))
 
+    assert entries_by_id(memory) == {}
+    # Each change of a memory has the next number.
     numbers = [amendment.number for amendment in store.amendments.list_all(memory.owner)]
     assert numbers == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert entries_by_id(memory) == {}
 
 
 # Updating.
 
 
+def update_entries_with(memory: UserMemory, word: str, text: str) -> list[str]:
+    """Update all entries whose texts hold a word, but for whole sessions; return their ids.
+
+    The text of a session is that of its turns, and cannot be updated.
+    """
+    entries = [entry for entry in all_entries(memory) if entry.kind != "session"]
+    entry_ids = [entry.id for entry in entries if word in entry.text]
+    assert entry_ids
+    for entry_id in reversed(entry_ids):
+        # An update also reaches other entries with equal words.
+        if word in memory.entries.get(entry_id).text:
+            memory.entries.update(entry_id, text)
+    return entry_ids
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_an_entry_is_updated_and_its_update_undone_in_every_method(
+def test_the_new_text_of_an_entry_is_shown_in_the_place_of_the_old_one_in_every_method(
     method: str, store: Store
 ) -> None:
-    """Every entry with the code mk0123456789 gets a text with the code mk-new."""
+    """The code mk0123456789 becomes mk-new."""
     memory = memory_of_ada(store, method)
     add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
     add_session(memory, "D2", "My sister plays the piano on Sundays.")
-    question = "What is the code of the safe in the cellar?"
-    # The text of a session is that of its turns, and cannot be updated.
-    entries = [entry for entry in all_entries(memory) if entry.kind != "session"]
-    entry_ids = [entry.id for entry in entries if "mk0123456789" in entry.text]
 
-    for entry_id in reversed(entry_ids):
-        # An update also reaches other entries with equal words.
-        if "mk0123456789" in memory.entries.get(entry_id).text:
-            memory.entries.update(entry_id, "The code of the safe is mk-new.")
-        assert "mk-new" in memory.entries.get(entry_id).text
+    update_entries_with(memory, "mk0123456789", text="The code of the safe is mk-new.")
 
-    # The old text is not shown any more; another process shows the new one.
-    assert "mk0123456789" not in text_visible_to(memory, question)
-    assert "mk-new" in text_visible_to(memory_of_ada(store, method), question)
+    assert "mk0123456789" not in text_visible_to(memory, WHAT_IS_THE_CODE)
+    memory_of_other_process = memory_of_ada(store, method)
+    assert "mk-new" in text_visible_to(memory_of_other_process, WHAT_IS_THE_CODE)
 
-    # The old text is in the history, and comes back when the update is undone.
-    written, update = memory.entries.history(entry_ids[0])
-    assert update.what == "update"
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_old_text_of_an_entry_comes_back_when_its_update_is_undone_in_every_method(
+    method: str, store: Store
+) -> None:
+    """The code mk0123456789 becomes mk-new."""
+    memory = memory_of_ada(store, method)
+    add_session(memory, "D1", "The code of the safe in the cellar is mk0123456789.")
+    entry_id, *_ = update_entries_with(
+        memory, "mk0123456789", text="The code of the safe is mk-new."
+    )
+    written, update = memory.entries.history(entry_id)
     assert "mk0123456789" in written.text
-    assert memory.entries.undo(entry_ids[0]).what == "undo"
-    assert "mk0123456789" in memory.entries.get(entry_ids[0]).text
+    assert update.what == "update"
+
+    memory.entries.undo(entry_id)
+
+    assert "mk0123456789" in memory.entries.get(entry_id).text
 
 
 @pytest.mark.parametrize(
@@ -359,19 +405,18 @@ def test_an_entry_gets_no_text_that_a_store_could_not_hold(store: Store, text: A
         memory.entries.update("D1:1", text)
 
 
-def test_the_new_text_of_an_entry_is_one_line(store: Store) -> None:
-    """In a prompt of DSPy a line such as `[[ ## tea ## ]]` begins a field."""
+def test_the_new_text_of_an_entry_becomes_one_line(store: Store) -> None:
+    """A line such as `[[ ## tea ## ]]` would begin a field in a prompt of DSPy."""
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", "I like tea.")
 
-    change = memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]")
+    memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]")
 
-    assert change is not None
-    assert change.new == "Ada: I like [[ ## tea ## ]]"
+    assert memory.entries.get("D1:1").text == "Ada: I like [[ ## tea ## ]]"
 
 
-def test_a_session_whose_text_is_that_of_its_turns_cannot_be_updated(store: Store) -> None:
-    """An entry of this method is a whole session. Its turns can be updated."""
+def test_an_entry_that_is_a_whole_session_cannot_be_updated(store: Store) -> None:
+    """The entry D1 of session RAG has the text of its turns, which can be updated."""
     memory = memory_of_ada(store, "session-rag")
     add_session(memory, "D1", "I like tea.", "I like rum.")
 
@@ -379,16 +424,14 @@ def test_a_session_whose_text_is_that_of_its_turns_cannot_be_updated(store: Stor
         memory.entries.update("D1", "Ada likes milk")
 
 
-def test_the_entry_of_a_session_loses_the_text_of_a_deleted_turn(store: Store) -> None:
-    """An entry of this method is a whole session: here D1, with two turns."""
+def test_an_entry_that_is_a_whole_session_loses_the_text_of_a_deleted_turn(store: Store) -> None:
+    """An entry of session RAG is a whole session: here D1, with two turns."""
     memory = memory_of_ada(store, "session-rag")
     add_session(memory, "D1", "I like tea.", "I like rum.")
 
-    assert memory.entries.delete("D1:2")
-    assert memory.entries.get("D1").text == "Ada: I like tea."
+    memory.entries.delete("D1:2")
 
-    assert memory.entries.delete("D1")
-    assert entries_by_id(memory) == {}
+    assert memory.entries.get("D1").text == "Ada: I like tea."
 
 
 # Forgetting meanwhile.
@@ -408,16 +451,15 @@ def test_deleting_an_entry_stores_nothing_if_its_session_is_forgotten_meanwhile(
 ) -> None:
     """A deletion quotes its entry, so it would bring back what was forgotten.
 
-    Here the session D1 is forgotten after its entry D1:1 was read, as by another process.
+    Here the session D1 is forgotten after the memory was read, as by another process.
     """
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", "The code of the safe is mk4711.")
-    add_session(memory, "D2", "My sister plays the piano.")
     memories = MemoriesBeforeForgetting(build("turn-rag"), store, language_model("offline"))
 
-    assert UserMemory(memories, memory.owner).entries.delete("D1:1") is None
+    deletion = UserMemory(memories, memory.owner).entries.delete("D1:1")
 
-    assert [item.id for item in memory.items()] == ["D2"]
+    assert deletion is None
     assert store.amendments.list_all(memory.owner) == []
 
 
@@ -426,7 +468,7 @@ def test_an_entry_is_deleted_though_another_session_was_forgotten_meanwhile(
 ) -> None:
     """`bind_view` marks the moment at which a request comes. Then session D1 is forgotten.
 
-    The entry of D2 is read after that, so its deletion quotes nothing of D1.
+    The entry D2:1 is read after that, so its deletion quotes nothing of D1.
     """
     memory = memory_of_ada(store, "turn-rag")
     add_session(memory, "D1", "The code of the safe is mk4711.")
@@ -434,11 +476,10 @@ def test_an_entry_is_deleted_though_another_session_was_forgotten_meanwhile(
     memory_of_request = memory_of_ada(store, "turn-rag").bind_view()
     memory.forget_session("D1")
 
-    change = memory_of_request.entries.delete("D2:1")
+    memory_of_request.entries.delete("D2:1")
 
-    assert change is not None
-    assert change.what == "delete"
     (amendment,) = store.amendments.list_all(memory.owner)
+    assert amendment.action == "delete"
     assert amendment.entry == "D2:1"
 
 
@@ -446,92 +487,80 @@ def test_an_entry_is_deleted_though_another_session_was_forgotten_meanwhile(
 
 
 @pytest.fixture
-def memory_of_a_year(store: Store) -> UserMemory:
-    """A memory of twelve sessions with metadata, of which the last four wait to be written.
+def memory_of_six_notes(store: Store) -> UserMemory:
+    """A memory of six sessions with one note each, of which the last two wait to be written.
 
-    Session `D<n>` is of the month n, but `D5` and `D10` have no time. Four have a channel.
+    D1 is of January 2024, D2 of February and so on, but D5 has no time. `n` is the number of the
+    session. D1, D3 and D5 were made by phone.
     """
     memory = memory_of_ada(store, "turn-rag")
-    for number in range(1, 13):
+    for number in range(1, 7):
         turn = Turn(id=f"D{number}:1", speaker="Ada", text=f"note {number}")
-        time = None if number in (5, 10) else datetime(2024, number, 1)
-        session = Session(id=f"D{number}", time=time, turns=(turn,))
-        metadata: dict[str, Any] = {"n": number}
-        if number in (1, 4, 7, 10):
-            metadata["channel"] = "phone"
-        memory.add(session, metadata=metadata, remember=False)
-        if number == 8:
+        time = None if number == 5 else datetime(2024, number, 1)
+        channel = "phone" if number in (1, 3, 5) else "mail"
+        memory.add(
+            Session(id=f"D{number}", time=time, turns=(turn,)),
+            metadata={"n": number, "channel": channel},
+            remember=False,
+        )
+        if number == 4:
             memory.remember()
     return memory
 
 
 @pytest.mark.parametrize(
-    ("choice", "expected_ids"),
+    ("choice", "chosen_ids"),
     [
         pytest.param(
             {"where": {"channel": "phone"}},
-            ["D1:1", "D4:1", "D7:1", "D10:1"],
+            ["D1:1", "D3:1", "D5:1"],
             id="one condition",
         ),
         pytest.param(
-            {"where": {"channel": "phone", "n": {"gte": 7}}},
-            ["D7:1", "D10:1"],
+            {"where": {"channel": "phone", "n": {"gte": 3}}},
+            ["D3:1", "D5:1"],
             id="two conditions",
         ),
         pytest.param(
-            # D10 has the channel, but no time, and what has no time is in no span of time.
-            {"where": {"channel": {"in": ["phone", "fax"]}}, "since": datetime(2024, 4, 1)},
-            ["D4:1", "D7:1"],
+            {"where": {"channel": {"in": ["phone", "fax"]}}, "since": datetime(2024, 2, 1)},
+            ["D3:1"],
             id="a condition and a time",
         ),
         pytest.param(
-            # D5 has no time.
             {"since": datetime(2024, 4, 1), "until": datetime(2024, 6, 1)},
             ["D4:1"],
             id="a span of time",
         ),
-        pytest.param({"where": {"n": "7"}}, [], id="a text is no number"),
+        pytest.param({"where": {"n": "3"}}, [], id="a text is no number"),
     ],
 )
 def test_entries_are_chosen_by_metadata_and_time(
-    memory_of_a_year: UserMemory, choice: dict[str, Any], expected_ids: list[str]
+    memory_of_six_notes: UserMemory, choice: dict[str, Any], chosen_ids: list[str]
 ) -> None:
-    """Session D1 is of January 2024, D2 of February and so on, and their `n` is 1, 2 and so on.
+    """D1 is of January 2024 and has `n` 1, and so on to D6, but D5 has no time.
 
-    D1, D4, D7 and D10 have the channel "phone". D5 and D10 have no time. Each has one entry.
+    D1, D3 and D5 have the channel "phone". What has no time is in no span of time.
     """
-    page = memory_of_a_year.entries.list(limit=30, **choice)
+    page = memory_of_six_notes.entries.list(**choice)
 
-    assert [entry.id for entry in page.entries] == expected_ids
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected_page_sizes"),
-    [
-        (1, [1] * 12),
-        (5, [5, 5, 2]),
-        (30, [12]),
-    ],
-)
-def test_pages_have_all_entries_in_order(
-    memory_of_a_year: UserMemory, limit: int, expected_page_sizes: list[int]
-) -> None:
-    """Sessions D1 to D12 have one entry each. The last four sessions wait to be written."""
-    pages = pages_of_entries(memory_of_a_year, limit)
-
-    assert [len(page) for page in pages] == expected_page_sizes
-    ids = [entry.id for page in pages for entry in page]
-    assert ids == [f"D{number}:1" for number in range(1, 13)]
+    assert [entry.id for entry in page.entries] == chosen_ids
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-def test_the_pages_of_a_choice_have_all_chosen_entries(
-    memory_of_a_year: UserMemory, limit: int
-) -> None:
-    """Of the sessions D1 to D12, these four have the channel "phone"."""
-    entries = all_entries(memory_of_a_year, limit, where={"channel": "phone"})
+def test_pages_have_all_entries_in_order(memory_of_six_notes: UserMemory) -> None:
+    """The last two entries, D5:1 and D6:1, wait to be written."""
+    pages = pages_of_entries(memory_of_six_notes, limit=4)
 
-    assert [entry.id for entry in entries] == ["D1:1", "D4:1", "D7:1", "D10:1"]
+    assert [[entry.id for entry in page] for page in pages] == [
+        ["D1:1", "D2:1", "D3:1", "D4:1"],
+        ["D5:1", "D6:1"],
+    ]
+
+
+def test_the_pages_of_a_choice_have_all_chosen_entries(memory_of_six_notes: UserMemory) -> None:
+    """Of the sessions D1 to D6, three have the channel "phone"."""
+    pages = pages_of_entries(memory_of_six_notes, limit=2, where={"channel": "phone"})
+
+    assert [[entry.id for entry in page] for page in pages] == [["D1:1", "D3:1"], ["D5:1"]]
 
 
 # memory-bank forgets the older session by itself.
@@ -539,54 +568,39 @@ def test_the_pages_of_a_choice_have_all_chosen_entries(
 def test_a_condition_leaves_out_what_other_sessions_say_in_every_method(
     method: str, store: Store
 ) -> None:
-    """Searching, recalling and answering look only at sessions whose metadata meet it."""
+    """Searching, recalling, answering and listing look only at sessions that meet the condition."""
     memory = memory_of_ada(store, method)
     add_session(memory, "D1", "The code word of the safe is falcon.", metadata={"word": "falcon"})
     add_session(memory, "D2", "The code word of the safe is otter.", metadata={"word": "otter"})
     question = "What is the code word of the safe?"
 
-    # The first condition comes again, when what was chosen before is cached.
+    # "falcon" comes again, when what it has chosen before is cached.
     for word, other_word in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
-        where = {"word": word}
-        hits = memory.search("safe", k=1000, where=where).entries
-        recalled_text = memory.recall(question, where=where).text()
-        answer = memory.ask(question, where=where).answer
+        hits = memory.search("safe", k=1000, where={"word": word}).entries
+        recalled_text = memory.recall(question, where={"word": word}).text()
+        answer = memory.ask(question, where={"word": word}).answer
         visible_text = "\n".join([recalled_text, *(hit.text for hit in hits)])
         assert word in visible_text
         assert other_word not in visible_text
         assert other_word not in answer
 
-        listed_ids = {entry.id for entry in memory.entries.list(limit=1000, where=where).entries}
-        assert {hit.id for hit in hits} <= listed_ids
+        page = memory.entries.list(limit=1000, where={"word": word})
+        assert {hit.id for hit in hits} <= {entry.id for entry in page.entries}
 
 
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        pytest.param("x", r"where: .*valid dictionary", id="text"),
-        pytest.param({"a b": 1}, r"the name .*a b", id="name with a space"),
-        pytest.param({"a": {}}, r"a: .*is empty", id="empty condition"),
-        pytest.param({"a": {"$ne": 1}}, "ne: Extra inputs", id="unknown operator"),
-        pytest.param({"a": 2**60}, "no number", id="number that JSON does not keep"),
-        pytest.param({f"a{number}": 1 for number in range(33)}, "at most 32", id="33 conditions"),
-    ],
-)
-def test_malformed_conditions_and_metadata_are_refused(
-    store: Store, where: Any, message: str
-) -> None:
-    """What is no condition (`where`) is refused as metadata of a session, too."""
+def test_a_malformed_condition_is_refused_wherever_it_is_given(store: Store) -> None:
+    """The operator is called "ne", without a dollar sign."""
     memory = memory_of_ada(store, "turn-rag")
+    condition = {"channel": {"$ne": "phone"}}
 
-    with pytest.raises(UserError, match=message):
-        memory.search("boat", where=where)
-    with pytest.raises(UserError, match=message):
-        memory.recall("boat", where=where)
-    with pytest.raises(UserError, match=message):
-        memory.ask("boat", where=where)
-    with pytest.raises(UserError, match=message):
-        memory.entries.list(where=where)
-    with pytest.raises(UserError):
-        add_session(memory, "D1", "x", metadata=where)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.search("boat", where=condition)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.recall("boat", where=condition)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.ask("boat", where=condition)
+    with pytest.raises(UserError, match="ne: Extra inputs"):
+        memory.entries.list(where=condition)
 
 
 class ReaderWithoutEdits(EntryReader[TurnMemory]):
@@ -596,26 +610,36 @@ class ReaderWithoutEdits(EntryReader[TurnMemory]):
         return memory
 
 
-def test_a_method_that_ignores_changes_refuses_to_delete_and_to_update_entries(
-    store: Store,
-) -> None:
-    """The reader of a method recalls what may answer a question. This one ignores all changes.
+@pytest.fixture
+def memory_that_ignores_edits(store: Store) -> UserMemory:
+    """A memory whose method would go on showing an entry that was deleted.
 
-    It would go on showing an entry that was deleted, so nothing can be deleted or updated.
+    It has two sessions: D1 with the metadata `{"n": 1}`, and D2 with `{"n": 2}`.
     """
     method = Method(TurnWriter(), ReaderWithoutEdits(hybrid=True))
     program = MemoryProgram(method, QuestionAnswering())
     memory = program.memory(store, "ada", lm=language_model("offline"))
     add_session(memory, "D1", "boat 1", metadata={"n": 1})
     add_session(memory, "D2", "boat 2", metadata={"n": 2})
+    return memory
+
+
+def test_a_method_that_ignores_edits_refuses_to_delete_and_to_update_entries(
+    memory_that_ignores_edits: UserMemory, store: Store
+) -> None:
+    """It would go on showing an entry that was deleted."""
+    memory = memory_that_ignores_edits
 
     with pytest.raises(UserError, match="cannot be"):
         memory.entries.delete("D1:1")
     with pytest.raises(UserError, match="cannot be"):
         memory.entries.update("D1:1", text="x")
-    with pytest.raises(UserError, match="cannot be"):
-        memory.recall("D1:1", where={"n": 1})
-
-    # A search can leave hits out by itself.
-    assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["D2:1"]
     assert store.amendments.list_all(memory.owner) == []
+
+
+def test_a_method_that_ignores_edits_recalls_nothing_under_a_condition(
+    memory_that_ignores_edits: UserMemory,
+) -> None:
+    """It could not leave out the session D2, which does not meet the condition."""
+    with pytest.raises(UserError, match="cannot be"):
+        memory_that_ignores_edits.recall("boat", where={"n": 1})

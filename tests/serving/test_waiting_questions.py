@@ -16,7 +16,7 @@ from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.lm import language_model
 
 from ..async_engines import MAX_NEW_THREADS, awaited_lm, run_within
-from .conftest import TOKENS, Api, Connect, HangingEmbedding
+from .conftest import TOKENS, Api, HangingEmbedding, StartService
 
 QUESTIONS = 200
 """How many questions wait at the same time."""
@@ -92,12 +92,12 @@ def patient_engine() -> PatientEngine:
 
 
 @pytest.fixture
-def busy_api(connect: Connect, patient_engine: PatientEngine) -> Api:
+def busy_api(start_service: StartService, patient_engine: PatientEngine) -> Api:
     """A service with the engine that waits; each of four users has one session.
 
     There are as many places (`threads`) as questions, and no place to queue for them.
     """
-    api = connect(awaited_lm(patient_engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
+    api = start_service(awaited_lm(patient_engine), threads=QUESTIONS, queue=0, tenant_share=1.0)
     for number in range(USERS):
         api.add("I moved to Lisbon.", user=f"user-{number}")
     return api
@@ -113,49 +113,34 @@ def test_a_question_takes_a_place_and_no_thread_while_it_waits_for_the_model(
     async def count_new_threads() -> int:
         threads_before = threading.active_count()
         async with waiting_questions(busy_api, patient_engine):
-            assert busy_api.service.model_pool.running == QUESTIONS
+            assert busy_api.requests_in_progress() == QUESTIONS
             return threading.active_count() - threads_before
 
     new_threads = run_within(60, count_new_threads())
 
     assert new_threads <= MAX_NEW_THREADS
     # The questions have given their places back.
-    assert busy_api.service.model_pool.held.total() == 0
+    assert busy_api.requests_in_progress() == 0
 
 
-def test_other_requests_are_answered_at_once_while_questions_take_all_places(
-    busy_api: Api, patient_engine: PatientEngine
-) -> None:
-    """A further question is refused (503), and the service says that it has no room for one."""
-
-    async def send_other_requests() -> None:
-        question = {"question": "Where do I live?"}
-        async with waiting_questions(busy_api, patient_engine), async_client(busy_api) as client:
-            one_more_question = client.post("/v1/users/user-0/ask", json=question)
-            assert await seconds_until_status(one_more_question, 503) < 2
-            assert await seconds_until_status(client.get("/ready"), 503) < 2
-            assert await seconds_until_status(client.get("/health"), 200) < 2
-            assert await seconds_until_status(client.get("/v1/users"), 200) < 2
-
-    run_within(60, send_other_requests())
+def ask(client: httpx.AsyncClient, question: str) -> Awaitable[httpx.Response]:
+    """Ask a question about Ada's memory."""
+    return client.post("/v1/users/ada/ask", json={"question": question})
 
 
 def test_one_tenant_cannot_take_up_the_threads_of_all(
-    connect: Connect, hanging_embedding: HangingEmbedding
+    start_service: StartService, hanging_embedding: HangingEmbedding
 ) -> None:
-    """An embedder turns texts into vectors, by which they are found. It is called in a thread.
+    """An embedder is called in a thread. One of two tenants may have half of the threads.
 
-    Here it hangs at texts with the word "hang", which only one of the two tenants sends.
+    The embedder hangs at texts with the word "hang", which only the tenant `acme` sends.
     """
     program = build("turn-rag", embedder=TextEmbedder("stub", hanging_embedding, DIMENSION))
-    api = connect(program=program, threads=4 * MAX_THREADS)
+    api = start_service(program=program, threads=4 * MAX_THREADS)
     # So many slots for embedding that only threads are scarce.
     api.service.memories.lane = FairSemaphore(10 * MAX_THREADS)
     api.add("I moved to Lisbon.")
     api.as_tenant("globex").add("I moved to Lisbon.")
-
-    def ask(client: httpx.AsyncClient, question: str) -> Awaitable[httpx.Response]:
-        return client.post("/v1/users/ada/ask", json={"question": question})
 
     async def ask_as_both_tenants() -> None:
         async with async_client(api) as acme, async_client(api, "globex") as globex:
@@ -163,13 +148,11 @@ def test_one_tenant_cannot_take_up_the_threads_of_all(
                 asyncio.ensure_future(ask(acme, f"Does {number} hang?"))
                 for number in range(MAX_THREADS)
             ]
-            # One of two tenants may have half of the threads.
             await wait_until(lambda: len(hanging_embedding.hanging_texts) == MAX_THREADS // 2)
             assert await seconds_until_status(ask(globex, "Where do I live?"), 200) < 5
             assert len(hanging_embedding.hanging_texts) == MAX_THREADS // 2
 
             hanging_embedding.may_go_on.set()
-            responses = await asyncio.gather(*hanging_questions)
-        assert {response.status_code for response in responses} == {200}
+            await asyncio.gather(*hanging_questions)
 
     run_within(60, ask_as_both_tenants())
