@@ -704,7 +704,6 @@ def test_a_hub_that_is_down_is_a_failure_of_an_endpoint(
 def test_a_program_cannot_be_pushed_to_a_revision_of_a_repository(
     hub: FakeHub, turn_rag_folder: Path
 ) -> None:
-    """Every push makes a commit of its own, so "@main" would promise too much."""
     with pytest.raises(UserError, match="leave out @main"):
         push(turn_rag_folder, "hf://ada/memory@main")
 
