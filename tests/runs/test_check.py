@@ -262,7 +262,7 @@ def test_a_reference_that_was_compiled_offline_is_asked_with_the_first_model_of_
 
 
 def test_a_model_object_of_the_user_is_asked_in_place_of_its_name(tmp_path: Path) -> None:
-    """The reference was compiled with "openai/large"; the object knows the address of its server."""
+    """The reference was compiled with the model of this name. The object knows its server, too."""
     reference = save_compiled_with("openai/large", tmp_path / "program")
     large = dspy.LM("openai/large", api_base="http://127.0.0.1:1")
 
