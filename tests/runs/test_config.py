@@ -19,7 +19,7 @@ from mempiler.optimizers.logo_grpo.settings import Curriculum
 from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.catalog import build
 from mempiler.runs.api import make_compilation
-from mempiler.runs.config import CONFIG_FIELDS
+from mempiler.runs.config import CONFIG_FIELDS, DataConfig, RunConfig
 from mempiler.runs.config_file import config_toml, parse_config
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.options import RunOptions, make_inputs
@@ -177,15 +177,15 @@ def test_a_group_of_training_settings_is_replaced_as_a_whole() -> None:
     assert config.settings.curriculum == Curriculum(horizons=(1, 2))
 
 
-def test_an_unknown_training_setting_is_passed_to_the_trainer() -> None:
-    """`TrainingConfig` itself has no setting `beta`."""
+def test_a_setting_of_the_training_job_is_kept_for_the_job() -> None:
+    """`beta` is no setting of `TrainingConfig` itself, but of the job that changes the weights."""
     config = TrainingConfig().changed({"beta": 0.5})
 
     assert config.train_kwargs == {"beta": 0.5}
 
 
 def test_a_misspelled_setting_of_a_section_is_refused_with_the_right_name() -> None:
-    """The sections of a configuration, such as `DataConfig`, are public classes."""
+    """The classes of the sections, such as `DataConfig`, can be used without a file, too."""
     misspelled: Any = {"sead": 3}
 
     with pytest.raises(UserError, match="unknown setting 'sead'; did you mean 'seed'"):
