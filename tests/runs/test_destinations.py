@@ -335,7 +335,6 @@ SETTINGS: JsonPath = ("task.answer", "config")
         (SETTINGS, {"n": 10_000}, "saved setting 'n'"),
         (SETTINGS, {"seed": {"api_base": "x"}}, "saved setting 'seed'"),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_a_state_that_names_a_server_a_model_or_a_file_is_refused(
     path: JsonPath, value: Any, problem: str, folders: dict[str, Path], tmp_path: Path
