@@ -37,6 +37,13 @@ def test_two_equal_runs_of_100_questions_would_not_have_shown_every_loss() -> No
     assert 0.06 < loss < 0.12
 
 
+def test_more_questions_show_a_smaller_loss() -> None:
+    loss_of_100_questions = loss_of_equal_runs([1.0] * 100)
+    loss_of_400_questions = loss_of_equal_runs([1.0] * 400)
+
+    assert loss_of_400_questions < loss_of_100_questions / 3
+
+
 def test_a_loss_is_harder_to_show_if_the_answers_vary_by_chance() -> None:
     """Both runs are right on 60 of 100 questions, but 20 of these are others in each run."""
     scores = [1.0] * 60 + [0.0] * 40
