@@ -365,7 +365,7 @@ def test_settings_are_passed_to_the_library_gepa(arguments_of_gepa):
     assert arguments["max_metric_calls"] == 10
 
 
-def test_objects_of_the_library_gepa_are_passed_to_it_unchanged(arguments_of_gepa):
+def test_objects_of_the_library_gepa_are_passed_to_it(arguments_of_gepa):
     """In Python a setting may be an object of the library, such as a rule when to stop."""
     sampling_strategy = PxNSampling(2, n=3)
     stopper = NoImprovementStopper(5)
@@ -667,8 +667,8 @@ def test_a_budget_that_ends_the_scoring_leaves_the_start_program(
 ):
     """The first four calls score the start program on the dev questions.
 
-    `mipro` needs more calls than are left, so the rest is spent on test questions. `labeled` and
-    `knn` compile without a call, and the rest is spent on dev questions to their program.
+    Of six calls none is left to `mipro`, so the last two answer test questions with the start
+    program. `labeled` and `knn` need no calls, so the last two answer dev questions with theirs.
     """
     out = tmp_path / "out"
     server = stub()

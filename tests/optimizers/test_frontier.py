@@ -8,7 +8,7 @@ says by what GEPA compares candidates; all types but "instance" count tokens.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,11 @@ class LengthModel:
         return LONG.strip() in self.engine.system
 
 
-class SilentModel(LengthModel):
+class UnreadableOnValset(LengthModel):
     """A model that cannot be read after it has answered three questions with the long instruction.
 
-    So it fails on the whole valset.
+    GEPA asks three questions to try a new instruction, and then those of the valset. So the model
+    answers none of the valset.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ def candidate_with(words: str, result: CompileResult) -> FrontierPoint:
     return candidates[0]
 
 
-@pytest.mark.parametrize(
+each_frontier_type_with_tokens = pytest.mark.parametrize(
     "frontier_type",
     [
         "objective",
@@ -139,29 +140,43 @@ def candidate_with(words: str, result: CompileResult) -> FrontierPoint:
         pytest.param("cartesian", marks=pytest.mark.slow),
     ],
 )
-def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
+"""By these types, GEPA compares candidates by the tokens of their prompts, too."""
+
+
+@each_frontier_type_with_tokens
+def test_gepa_keeps_both_a_candidate_with_a_high_score_and_one_with_short_prompts(
     compile_with_gepa, frontier_type
 ):
-    """The start has a short instruction. The model proposes a long one, which scores better."""
+    """The model answers half of the questions with the short instruction of the start program.
+
+    It proposes a long instruction of about 300 tokens, with which it answers all questions.
+    """
     result = compile_with_gepa(frontier_type=frontier_type)
 
     assert result.optimizer_problems.failure is None
     start = result.frontier[0]
     long_candidate = candidate_with("every word", result)
-    assert start.number == 0
-    assert start.parents == ()
-    assert long_candidate.parents == (0,)
-
-    # GEPA scores candidates on five questions.
-    assert start.n == 5
-    assert long_candidate.n == 5
     assert start.score < 1.0
     assert long_candidate.score == 1.0
-    # Every prompt has the longer instruction, in the place of that of the start.
     assert 100 < long_candidate.prompt_tokens - start.prompt_tokens < 320
-
     assert start.on_frontier
     assert long_candidate.on_frontier
+
+
+def test_a_candidate_names_its_parents_and_how_many_questions_scored_it(compile_with_gepa):
+    """The long instruction is proposed for the start program, which is number 0.
+
+    GEPA scores candidates on the five questions of its valset.
+    """
+    result = compile_with_gepa(frontier_type="objective")
+
+    start = result.frontier[0]
+    long_candidate = candidate_with("every word", result)
+    assert start.number == 0
+    assert start.parents == ()
+    assert start.n == 5
+    assert long_candidate.parents == (0,)
+    assert long_candidate.n == 5
 
 
 @pytest.mark.parametrize(
@@ -173,16 +188,23 @@ def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
         pytest.param("cartesian", marks=pytest.mark.slow),
     ],
 )
-def test_a_candidate_without_any_answer_does_not_end_gepa(compile_with_gepa, frontier_type):
-    """`SilentModel` gives no readable answers on the valset with the long instruction."""
-    result = compile_with_gepa(SilentModel(), frontier_type=frontier_type)
+def test_gepa_goes_on_after_a_candidate_that_gave_no_readable_answer(
+    compile_with_gepa, frontier_type
+):
+    """Without any answer on the valset, the tokens of the candidate's prompts are not known."""
+    result = compile_with_gepa(UnreadableOnValset(), frontier_type=frontier_type)
 
     assert result.optimizer_problems.failure is None
-    (silent_candidate,) = [point for point in result.frontier if point.prompt_tokens is None]
-    assert silent_candidate.score == 0.0
-    assert silent_candidate.n == 5
-    assert not silent_candidate.on_frontier
-    assert "every word" in str(silent_candidate.instructions)
+    (unreadable,) = [point for point in result.frontier if point.prompt_tokens is None]
+    assert unreadable.score == 0.0
+    assert unreadable.n == 5
+    assert not unreadable.on_frontier
+    assert "every word" in str(unreadable.instructions)
+
+
+def scores_and_instructions(frontier: Sequence[FrontierPoint]) -> list[tuple[Any, ...]]:
+    """Return what a candidate is known by: its score, the tokens of its prompts, instructions."""
+    return [(point.score, point.prompt_tokens, point.instructions) for point in frontier]
 
 
 def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_fully_scored(compile_with_gepa):
@@ -192,15 +214,15 @@ def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_fully_scored(com
     limited = compile_with_gepa(max_calls=48)
 
     assert limited.stopped is not None
-    assert 0 < len(limited.frontier) < len(complete.frontier)
-    for limited_point, point in zip(limited.frontier, complete.frontier, strict=False):
-        assert limited_point.score == point.score
-        assert limited_point.prompt_tokens == point.prompt_tokens
-        assert limited_point.instructions == point.instructions
+    number_left = len(limited.frontier)
+    assert 0 < number_left < len(complete.frontier)
+    assert scores_and_instructions(limited.frontier) == scores_and_instructions(
+        complete.frontier[:number_left]
+    )
 
 
-def test_a_resumed_run_has_the_same_frontier_and_asks_nothing(compile_with_gepa):
-    """A run keeps all answers of its model."""
+def test_a_resumed_compile_has_the_same_candidates_and_asks_nothing(compile_with_gepa):
+    """A run keeps all answers of its model, so a resumed run takes them from its cache."""
     first = compile_with_gepa(frontier_type="hybrid")
 
     resumed = compile_with_gepa(frontier_type="hybrid", resume=first.run.name)
@@ -210,11 +232,9 @@ def test_a_resumed_run_has_the_same_frontier_and_asks_nothing(compile_with_gepa)
     assert resumed.frontier == first.frontier
 
 
-def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_with_gepa, tmp_path):
-    """A candidate is recorded with its number, and with the candidates that it was made of."""
-    out = tmp_path / "out"
-
-    result = compile_with_gepa(out=out)
+def test_the_candidates_of_gepa_are_recorded_in_the_run(compile_with_gepa):
+    """The start program is number 0, and the others follow."""
+    result = compile_with_gepa()
 
     record = json.loads((result.run / "run.json").read_text())
     recorded_frontier = record["result"]["frontier"]
@@ -223,6 +243,13 @@ def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_w
     numbers = [point["number"] for point in recorded_frontier]
     assert numbers == list(range(len(result.frontier)))
 
+
+def test_the_candidates_of_gepa_are_not_saved_with_the_program(compile_with_gepa, tmp_path):
+    """In a record each candidate has "parents"."""
+    out = tmp_path / "out"
+
+    compile_with_gepa(out=out)
+
     program_files = list(out.glob("*.json"))
     assert program_files
     for path in program_files:
@@ -230,45 +257,62 @@ def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_w
     assert not hasattr(load(out), "detailed_results")
 
 
-def test_the_page_draws_each_candidate_and_escapes_its_prompt(compile_with_gepa):
-    """The model proposes "Name the marker, or say <b>no idea</b>.", among others.
-
-    The page must show the tag <b> as text.
-    """
+def test_the_page_of_a_compile_draws_each_candidate_of_gepa(compile_with_gepa):
+    """Each point of the chart is a link to the instructions of a candidate."""
     result = compile_with_gepa()
 
     page = (result.run / "report.html").read_text()
-    # A point of the chart is a link to the candidate.
     drawn_numbers = re.findall(r'<a href="#candidate-(\d+)" aria-label=', page)
     assert drawn_numbers == [str(point.number) for point in result.frontier]
     for number in drawn_numbers:
         assert f'id="candidate-{number}"' in page
     assert "every word that was said" in page
+
+
+def test_the_page_of_a_compile_escapes_the_instruction_of_a_candidate(compile_with_gepa):
+    """The model proposes "Name the marker, or say <b>no idea</b>.", among others."""
+    result = compile_with_gepa()
+
+    page = (result.run / "report.html").read_text()
+    assert "&lt;b&gt;no idea" in page
     assert "<b>no idea" not in page
 
 
-def test_the_words_of_the_memory_are_an_objective_if_writing_is_tuned(
-    scripted, fact_replies, make_history
-):
-    """A longer memory costs more. Only a compile of the stage "write" can make it shorter."""
-    examples = questions_about(make_history(2), 6)
-    program = mempiler.build("memory-r2", embedder=embedder())
+@pytest.fixture
+def objectives_of_gepa(scripted, fact_replies, make_history) -> Callable[[Any], dict[str, float]]:
+    """A function that returns what GEPA maximizes when it compiles a stage of Memory-R2.
+
+    The memory has twelve facts such as "I saw Oslo with 3 friends", and says by whom.
+    """
 
     def objectives_of(stage: Any) -> dict[str, float]:
-        job = plan_job(program, locomo(examples), examples, CompileConfig("gepa", stage))
-        prediction = job.student(**examples[0].inputs())
-        return job.metric_views.feedback(examples[0], prediction).objective_scores
+        examples = questions_about(make_history(2), 6)
+        program = mempiler.build("memory-r2", embedder=embedder())
+        with dspy.context(lm=scripted(fact_replies)):
+            job = plan_job(program, locomo(examples), examples, CompileConfig("gepa", stage))
+            prediction = job.student(**examples[0].inputs())
+            return job.metric_views.feedback(examples[0], prediction).objective_scores
 
-    with dspy.context(lm=scripted(fact_replies)):
-        writing = objectives_of("write")
-        reading = objectives_of("read")
+    return objectives_of
 
-    # GEPA takes more for better, so what costs is negative. The memory has twelve facts such as
-    # "I saw Oslo with 3 friends", and says by whom.
-    assert writing["stored_words"] <= -12 * 6
-    assert set(reading) == {"score", "prompt_tokens"}
-    assert reading["prompt_tokens"] < 0
-    assert writing["prompt_tokens"] == reading["prompt_tokens"]
+
+def test_the_words_of_the_memory_are_an_objective_if_writing_is_compiled(objectives_of_gepa):
+    """A longer memory costs more, and GEPA maximizes: so the words count as negative.
+
+    Each of twelve facts has six words and more.
+    """
+    objectives = objectives_of_gepa("write")
+
+    assert objectives["stored_words"] <= -12 * 6
+    assert objectives["prompt_tokens"] < 0
+
+
+def test_the_words_of_the_memory_are_no_objective_if_reading_is_compiled(objectives_of_gepa):
+    """Only a compile of the stage "write" can make a memory shorter."""
+    objectives = objectives_of_gepa("read")
+
+    assert set(objectives) == {"score", "prompt_tokens"}
+    assert objectives["prompt_tokens"] < 0
 
 
 def candidate(number: int, score: float, tokens: float | None) -> FrontierPoint:
@@ -282,6 +326,7 @@ def frontier_of(*candidates: FrontierPoint) -> list[int]:
 
 
 def test_a_better_candidate_with_longer_prompts_is_on_the_frontier_beside_a_short_one():
+    """Nobody can say which of the two is to be preferred."""
     short = candidate(0, score=0.5, tokens=100)
     better = candidate(1, score=0.9, tokens=300)
 
