@@ -31,11 +31,6 @@ from mempiler.runs.manifest import read_manifest
 from ..runs.evaluations import locomo
 from .conftest import PLACES, SMALL_SETTINGS, question_about, setting_options
 
-WRITING_PROMPTS = {"method.writer.extract_facts", "method.writer.manage"}
-"""The predictors of Memory-R2 that write memories."""
-ANSWERING_PROMPT = "task.answer"
-"""The predictor of Memory-R2 that answers."""
-
 
 def new_memory_r2() -> MemoryProgram:
     """Return Memory-R2, which writes each session of six turns in two chunks."""
@@ -357,24 +352,19 @@ def arguments_of_gepa(
 
 
 def test_settings_are_passed_to_the_library_gepa(arguments_of_gepa):
-    arguments = arguments_of_gepa(reflection_minibatch_size=2, use_merge=False)
+    """In Python a setting may be an object of the library, such as a rule when to stop."""
+    arguments = arguments_of_gepa(
+        reflection_minibatch_size=2,
+        sampling_strategy=PxNSampling(2, n=3),
+        stop_callbacks=[NoImprovementStopper(5)],
+    )
 
     assert arguments["reflection_minibatch_size"] == 2
-    assert arguments["use_merge"] is False
-    # The default of a setting that is not given.
-    assert arguments["max_metric_calls"] == 10
-
-
-def test_objects_of_the_library_gepa_are_passed_to_it(arguments_of_gepa):
-    """In Python a setting may be an object of the library, such as a rule when to stop."""
-    sampling_strategy = PxNSampling(2, n=3)
-    stopper = NoImprovementStopper(5)
-
-    arguments = arguments_of_gepa(sampling_strategy=sampling_strategy, stop_callbacks=[stopper])
-
     assert arguments["sampling_strategy"].p == 2
     assert arguments["sampling_strategy"].n == 3
     assert isinstance(arguments["stop_callbacks"][0], NoImprovementStopper)
+    # The default of a setting that is not given.
+    assert arguments["max_metric_calls"] == 10
 
 
 @pytest.fixture
@@ -463,23 +453,12 @@ def test_the_user_is_not_warned_if_the_budget_of_gepa_is_just_enough_for_two_pro
     assert warnings_of_gepa(max_metric_calls, max_calls) == []
 
 
-def test_a_compiled_program_keeps_no_model_with_its_key_and_no_other_programs(make_history):
-    """An optimizer of DSPy's may leave a model in a program, and all programs that it has tried."""
+def test_what_an_optimizer_of_dspy_leaves_in_a_program_is_removed(make_history):
+    """It may leave a model with its key, all programs that it has tried, and whole histories."""
     program = new_memory_r2()
     compiled = program.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
     compiled.candidate_programs = ["left by an optimizer"]
-
-    cleaned = clean_program(compiled, program)
-
-    assert not hasattr(cleaned, "candidate_programs")
-    assert [predictor.lm for predictor in cleaned.all_predictors().values()] == [None] * 3
-
-
-def test_a_compiled_program_keeps_no_demo_with_a_whole_history(make_history):
-    """An optimizer of DSPy's may take a training question as it is for a demo."""
-    program = new_memory_r2()
-    compiled = program.staged("read")
     compiled.task.answer.demos = [
         dspy.Example(question="What?", answer="this"),
         dspy.Example(history=make_history(1)),
@@ -487,19 +466,12 @@ def test_a_compiled_program_keeps_no_demo_with_a_whole_history(make_history):
 
     cleaned = clean_program(compiled, program)
 
+    assert [predictor.lm for predictor in cleaned.all_predictors().values()] == [None] * 3
+    assert not hasattr(cleaned, "candidate_programs")
     assert [demo.question for demo in cleaned.task.answer.demos] == ["What?"]
-
-
-def test_a_compiled_program_has_the_prompts_of_all_stages():
-    """For a compile of the stage "read", only the prompt that answers can be seen."""
-    program = new_memory_r2()
-    compiled = program.staged("read")
-    assert {name for name, _ in compiled.named_predictors()} == {ANSWERING_PROMPT}
-
-    cleaned = clean_program(compiled, program)
-
+    # While the stage "read" was compiled, only the prompt that answers could be seen.
     names = {name for name, _ in cleaned.named_predictors()}
-    assert names == {*WRITING_PROMPTS, ANSWERING_PROMPT}
+    assert names == {"method.writer.extract_facts", "method.writer.manage", "task.answer"}
 
 
 FAST_OPTIMIZERS = ("bootstrap", "gepa")

@@ -20,7 +20,7 @@ from mempiler import Context, History, Hit, Session, Turn
 from mempiler.data.catalog import benchmark
 from mempiler.data.jsonl import JsonlBenchmark
 from mempiler.optimizers.metric_views import MetricViews
-from mempiler.programs.evidence import evidence_steps, turns_in_inputs
+from mempiler.programs.evidence import turns_in_inputs
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
@@ -101,25 +101,6 @@ def trace_of_writer(turn_id: str) -> list[tuple[Any, dict[str, str], Any]]:
 
 
 @pytest.mark.parametrize(
-    ("is_stored", "is_recalled", "step"),
-    [
-        (False, False, "never stored"),
-        (True, False, "stored but not recalled"),
-        (True, True, "recalled"),
-    ],
-)
-def test_evidence_steps_say_how_far_the_evidence_of_a_question_got(
-    question, is_stored, is_recalled, step
-):
-    """The evidence is one turn. A program stores it in a memory, and recalls it for the prompt."""
-    prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
-
-    steps = evidence_steps(question.evidence_ids, prediction.memory, prediction.context)
-
-    assert steps == {question.evidence_ids[0]: step}
-
-
-@pytest.mark.parametrize(
     ("is_stored", "is_recalled", "advice"),
     [
         (False, False, "nothing of it was stored"),
@@ -187,17 +168,6 @@ def test_a_right_answer_has_the_score_1_whatever_became_of_the_evidence(
     assert views.score(question, prediction) == 1.0
     assert views.feedback(question, prediction).score == 1.0
     assert views.passed(question, prediction) is True
-
-
-@each_fate_of_the_evidence
-def test_a_wrong_answer_does_not_pass_whatever_became_of_the_evidence(
-    views, question, is_stored, is_recalled
-):
-    prediction = prediction_for(
-        question, "entirely wrong", is_stored=is_stored, is_recalled=is_recalled
-    )
-
-    assert views.passed(question, prediction) is False
 
 
 class AnsweringPredictor:

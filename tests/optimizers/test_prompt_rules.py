@@ -106,18 +106,6 @@ def test_a_proposal_that_copies_a_training_question_is_asked_for_again(
     assert problems.unreadable_answers == 0
 
 
-def test_a_result_says_how_many_proposals_were_refused_as_copies(compile_turn_rag):
-    """The first proposal copies a training question, so it is asked for again."""
-    model = BadProposer(COPY, bad_proposals=1)
-
-    result = compile_turn_rag(model, "gepa")
-
-    refused_copies = result.optimizer_problems.refused_copies
-    assert refused_copies > 0
-    assert result.to_dict()["optimizer"]["refused_copies"] == refused_copies
-    assert "refused for repeating training questions or answers" in str(result)
-
-
 @each_proposing_optimizer
 def test_proposals_that_are_all_copies_of_a_training_question_are_given_up(
     compile_turn_rag, optimizer
@@ -201,39 +189,23 @@ class ScoringOptimizer(mempiler.optimizers.Optimizer):
         return job.student
 
 
-def test_a_candidate_with_a_copy_costs_no_call_and_is_counted_once(compile_turn_rag):
+@pytest.mark.parametrize(
+    ("instruction", "refused_copies", "refused_long"),
+    [pytest.param(LONG, 0, 1, id="too long"), pytest.param(COPY, 1, 0, id="a copy")],
+)
+def test_a_refused_candidate_costs_no_call_and_is_counted_once(
+    compile_turn_rag, instruction, refused_copies, refused_long
+):
     """The optimizer scores the same candidate twice: on all training questions, and on two."""
-    model = BadProposer(COPY, bad_proposals=0)
+    model = BadProposer(instruction, bad_proposals=0)
+    optimizer = ScoringOptimizer(instruction=instruction)
 
-    result = compile_turn_rag(model, ScoringOptimizer(instruction=COPY))
+    result = compile_turn_rag(model, optimizer, max_prompt_growth=1.5)
 
-    assert result.optimizer_problems.refused_copies == 1
+    assert result.optimizer_problems.refused_copies == refused_copies
+    assert result.optimizer_problems.refused_long == refused_long
     assert model.answers_with_bad_instruction == 0
     assert len(result.candidates) == 0
-
-
-def test_a_candidate_that_is_too_long_costs_no_call_and_is_counted_once(compile_turn_rag):
-    """The optimizer scores the same candidate twice: on all training questions, and on two."""
-    model = BadProposer(LONG, bad_proposals=0)
-
-    result = compile_turn_rag(model, ScoringOptimizer(instruction=LONG), max_prompt_growth=1.5)
-
-    assert result.optimizer_problems.refused_long == 1
-    assert model.answers_with_bad_instruction == 0
-    assert len(result.candidates) == 0
-
-
-def test_a_candidate_that_breaks_no_rule_is_scored(compile_turn_rag):
-    """The optimizer scores it twice: on the 16 training questions, and on two of them."""
-    model = BadProposer(BETTER, bad_proposals=0)
-
-    result = compile_turn_rag(model, ScoringOptimizer(instruction=BETTER), max_prompt_growth=1.5)
-
-    assert result.optimizer_problems.refused_copies == 0
-    assert result.optimizer_problems.refused_long == 0
-    # `BETTER` stands in the place of a bad instruction here.
-    assert model.answers_with_bad_instruction == 16 + 2
-    assert [candidate.score for candidate in result.candidates] == [1.0, 1.0]
 
 
 class FixedInstruction(dspy.teleprompt.Teleprompter):
@@ -315,15 +287,12 @@ def test_words_that_the_prompt_had_before_may_stay_although_a_training_question_
     assert rules.refuse_proposal(f"Begin. {instruction_before}") is None
 
 
-def test_seven_words_in_a_row_of_a_training_question_are_no_copy():
-    rules = rules_for(dspy.Example(question="One two three four five six seven?", answer="Yes."))
+def test_eight_words_in_a_row_of_a_training_question_or_answer_are_a_copy_and_seven_are_not():
+    rules = rules_for(
+        dspy.Example(question="One two three four five six seven?", answer="1 2 3 4 5 6 7 8")
+    )
 
     assert rules.refuse_proposal("One, two, three, four, five, six, seven.") is None
-
-
-def test_eight_words_in_a_row_of_a_training_answer_are_a_copy():
-    rules = rules_for(dspy.Example(question="Which?", answer="1 2 3 4 5 6 7 8"))
-
     assert rules.refuse_proposal("Say: 1 2 3 4 5 6 7 8") == "copy"
     assert rules.copies == 1
 
@@ -477,17 +446,6 @@ def test_a_configuration_file_limits_the_growth_and_the_run_records_it(
     assert "demos fit --max-prompt-growth 3" in notes
     _, recorded_config, _ = cli("show", result["run"], "--config")
     assert "max_prompt_growth = 3.0" in recorded_config
-
-
-def test_an_option_that_is_out_of_range_is_refused_although_a_configuration_file_has_a_right_one(
-    cli, config_file_with_growth_3
-):
-    exit_code, _, stderr = cli(
-        "compile", "turn-rag", "--config", config_file_with_growth_3, "--max-prompt-growth", "0.5"
-    )
-
-    assert exit_code == 2
-    assert "0.5 is not in the range x>=1" in stderr
 
 
 @pytest.mark.parametrize(

@@ -59,19 +59,6 @@ def test_an_optimizer_finds_the_better_instruction_although_some_proposals_are_u
     assert result.optimizer_problems.unreadable_answers >= model.unreadable_proposals - 1
 
 
-def test_a_result_says_that_unreadable_proposals_neither_ended_nor_rescued_the_optimizer(
-    compile_turn_rag,
-):
-    result = compile_turn_rag(MarkerModel(unreadable_in_ten=3), "gepa")
-
-    problems = result.to_dict()["optimizer"]
-    assert problems["optimizer"] == "gepa"
-    assert problems["unreadable"] > 0
-    assert problems["ended"] is None
-    assert problems["rescued"] is False
-    assert problems["notes"] == []
-
-
 @each_proposing_optimizer
 def test_a_compile_with_some_unreadable_proposals_is_resumed_without_a_call(
     compile_turn_rag, tmp_path, optimizer

@@ -82,22 +82,15 @@ def collect_batch(
 
 
 def test_there_are_groups_for_each_prompt_that_writes_and_for_each_session(make_world) -> None:
-    """Global groups compare rollouts of a whole history, and local ones reruns of one session.
+    """A global group compares all rollouts of a history, and a local one all reruns of a session.
 
     The prompt `extract_facts` finds facts in a session, and `manage` decides what to store.
     """
-    batch = collect_batch(make_world(people=1), horizon=3)
+    batch = collect_batch(make_world(people=1), horizon=3, num_rollouts=4, local_n=3)
 
     keys = [group.key for group in batch.groups]
-    assert {key.kind for key in keys} == {"global", "local"}
     assert {key.role for key in keys} == {"extract_facts", "manage"}
     assert {key.session for key in keys} == {"D1", "D2", "D3"}
-
-
-def test_a_global_group_compares_all_rollouts_and_a_local_one_all_reruns(make_world) -> None:
-    """The history is written `num_rollouts` times, and each session is rerun `local_n` times."""
-    batch = collect_batch(make_world(people=1), num_rollouts=4, local_n=3)
-
     sizes = {(group.key.kind, len(group.members)) for group in batch.groups}
     assert sizes == {("global", 4), ("local", 3)}
 
@@ -292,16 +285,6 @@ def test_the_stages_of_a_training_are_cut_to_the_longest_conversation(
 ) -> None:
     """By default a training has three stages: they write 8, 16 and 32 sessions."""
     assert Curriculum().stages(longest_conversation) == stages
-
-
-def test_a_stage_ends_after_its_number_of_steps() -> None:
-    curriculum = Curriculum(horizons=(1, 2), steps=3)
-
-    def first_stage_has_ended(steps: int) -> bool:
-        return curriculum.stage_has_ended(0, 2, steps=steps, generated_tokens=0)
-
-    assert not first_stage_has_ended(steps=2)
-    assert first_stage_has_ended(steps=3)
 
 
 def test_a_stage_ends_when_its_share_of_the_tokens_is_generated() -> None:

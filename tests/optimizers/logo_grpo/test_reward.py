@@ -65,26 +65,12 @@ def test_the_reward_is_the_mean_score_less_a_penalty_for_a_long_memory(make_hist
     assert reward == pytest.approx(mean_score - 0.3 * 0.1)
 
 
-def test_with_a_compression_of_0_the_reward_of_a_long_memory_is_the_mean_score(
-    make_history,
-) -> None:
-    rollout = rollout_with_memory(make_history, words=24)
-
-    reward = rollout_reward(scores_of_answers(1.0, 0.5), rollout, RewardSettings(compression=0.0))
-
-    assert reward == 0.75
-
-
 def test_without_questions_the_reward_is_0(make_history) -> None:
     rollout = rollout_with_memory(make_history, words=1)
 
     reward = rollout_reward(scores_of_answers(), rollout, RewardSettings(compression=0.0))
 
     assert reward == 0.0
-
-
-def test_the_penalty_for_a_long_memory_is_0_3_by_default() -> None:
-    assert RewardSettings().compression == 0.3
 
 
 @pytest.mark.parametrize(
@@ -153,10 +139,13 @@ def test_a_completion_after_which_the_model_was_asked_again_counts_as_unreadable
     assert fault_penalty(call, is_last=False, settings=PENALTIES) == pytest.approx(0.5)
 
 
-def test_by_default_faults_have_no_penalty() -> None:
+def test_by_default_a_long_memory_has_a_penalty_and_faults_have_none() -> None:
+    """The released scripts of the paper have a compression of 0.2 and 0.3."""
+    default = RewardSettings()
     call = completion(is_readable=False, refused_operations=1)
 
-    assert fault_penalty(call, True, RewardSettings()) == 0.0
+    assert default.compression == 0.3
+    assert fault_penalty(call, True, default) == 0.0
 
 
 def test_the_same_seed_chooses_the_same_questions_in_their_order() -> None:

@@ -103,7 +103,7 @@ def rerun_four_times(
     session=st.integers(0, 2),
     threads=st.sampled_from([1, 4]),
 )
-def test_reruns_of_a_session_begin_with_the_memory_before_it(
+def test_reruns_of_a_session_begin_with_the_memory_before_it_and_change_no_rollout(
     make_world, seed: int, session: int, threads: int
 ) -> None:
     """A rerun writes one session of a rollout once more, from the same memory and first prompt.
@@ -111,32 +111,15 @@ def test_reruns_of_a_session_begin_with_the_memory_before_it(
     The policy `reckless` inserts, changes and deletes at random.
     """
     world = make_world(reckless)
-    rollout = roll_out_three(world, seed, threads)[0]
-
-    reruns = rerun_four_times(world, rollout, session, seed, threads)
-
-    memory_before = as_bytes(rollout.sessions[session].memory_before)
-    assert {as_bytes(rerun.sessions[0].memory_before) for rerun in reruns} == {memory_before}
-    first_prompts = {json.dumps(rerun.calls[0].completions[0].messages) for rerun in reruns}
-    assert len(first_prompts) == 1
-
-
-@settings(max_examples=4)
-@given(
-    seed=st.integers(0, 10_000),
-    session=st.integers(0, 2),
-    threads=st.sampled_from([1, 4]),
-)
-def test_reruns_change_no_memory_of_a_rollout(
-    make_world, seed: int, session: int, threads: int
-) -> None:
-    """The policy `reckless` inserts, changes and deletes at random."""
-    world = make_world(reckless)
     rollouts = roll_out_three(world, seed, threads)
     memories_before = [all_memories(rollout) for rollout in rollouts]
 
-    rerun_four_times(world, rollouts[0], session, seed, threads)
+    reruns = rerun_four_times(world, rollouts[0], session, seed, threads)
 
+    memory_before = as_bytes(rollouts[0].sessions[session].memory_before)
+    assert {as_bytes(rerun.sessions[0].memory_before) for rerun in reruns} == {memory_before}
+    first_prompts = {json.dumps(rerun.calls[0].completions[0].messages) for rerun in reruns}
+    assert len(first_prompts) == 1
     assert [all_memories(rollout) for rollout in rollouts] == memories_before
 
 

@@ -9,7 +9,6 @@ A policy may learn to write nothing readable: its format collapses.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,18 +83,6 @@ def test_each_stage_trains_at_its_horizon_and_validates_after_every_step(make_wo
     assert list(validation_scores(world)) == [0, 1, 2, 3, 4]
     assert teleprompter.progress.done
     assert world.trainer.has_ended
-
-
-@pytest.mark.slow
-def test_a_validation_writes_histories_twice_by_sampling_and_once_greedily(make_world) -> None:
-    """To sample is to ask with temperature 1, and greedily is with temperature 0."""
-    world = make_world()
-
-    world.run_training(short_training(), valset=world.dev)
-
-    calls_by_temperature = Counter(call.temperature for call in validation_calls(world))
-    assert calls_by_temperature[0.0] > 0
-    assert calls_by_temperature[1.0] == 2 * calls_by_temperature[0.0]
 
 
 def test_a_validation_writes_whole_histories_although_the_stage_trains_on_one_session(
@@ -273,19 +260,6 @@ def test_the_start_is_kept_if_no_step_of_the_only_stage_is_better(make_world) ->
     assert progress.best.step == 0
     assert world.engine.weight == 0
     assert "the start: its weights were kept" in progress.notes[-1]
-
-
-def test_each_stage_has_its_own_number_of_steps(make_world) -> None:
-    """Stage one has two steps, and stage two one. The last number holds for stage three, too.
-
-    The stages write one, two and three sessions.
-    """
-    world = make_world()
-    settings = short_training(horizons=(1, 2, 3), steps=(2, 1))
-
-    world.run_training(settings)
-
-    assert horizons_of_steps(world) == {1: 1, 2: 1, 3: 2, 4: 3}
 
 
 def collapse_after_two_updates(call: PolicyCall) -> str:
