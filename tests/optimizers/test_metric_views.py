@@ -157,19 +157,6 @@ def test_feedback_for_the_answering_prompt_says_whether_it_saw_the_evidence(
     assert sentence in feedback
 
 
-@each_fate_of_the_evidence
-def test_a_right_answer_has_the_score_1_whatever_became_of_the_evidence(
-    views, question, is_stored, is_recalled
-):
-    prediction = prediction_for(
-        question, question.answer, is_stored=is_stored, is_recalled=is_recalled
-    )
-
-    assert views.score(question, prediction) == 1.0
-    assert views.feedback(question, prediction).score == 1.0
-    assert views.passed(question, prediction) is True
-
-
 class AnsweringPredictor:
     """Stands for the answering predictor in a trace, which names predictors by their path."""
 

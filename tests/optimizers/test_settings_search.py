@@ -134,16 +134,6 @@ def test_by_default_no_more_is_recalled_than_with_the_starting_settings() -> Non
     assert tuned.config["k"] == 1
 
 
-def test_max_context_tokens_lets_more_be_recalled() -> None:
-    """The start recalls one turn. Two turns take about thirty tokens, and 200 are allowed."""
-    program = build("turn-rag", **{"k": 1, "search.speaker": 0})
-    optimizer = tuning_of_speaker(names=["k"], max_context_tokens=200)
-
-    tuned = compile_settings(program, optimizer)
-
-    assert set(recalled_ids(tuned, QUESTIONS[0])) == {"ann", "bob"}
-
-
 def test_starting_settings_that_recall_more_than_max_context_tokens_are_replaced() -> None:
     """The start recalls two turns of about fifteen tokens each, and 20 tokens are allowed."""
     program = build("turn-rag", k=2)

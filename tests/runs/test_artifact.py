@@ -109,29 +109,6 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
     assert prompts_of(loaded, adapter_name) != prompts_of(build_program(method), adapter_name)
 
 
-def test_a_loaded_program_has_the_demos_of_each_of_its_prompts(
-    tmp_path: Path, scripted: Any, fact_replies: Any, make_history: Any
-) -> None:
-    """Memory-R2 has three prompts: one extracts facts, one decides what to store, one answers.
-
-    Each has a demo of its own call. The prompt that answers shows a training question as well; the
-    two others lack the fields of a question.
-    """
-    program = compiled_by_hand("memory-r2", scripted, fact_replies, make_history)
-
-    save(program, tmp_path / "program")
-    predictors = load(tmp_path / "program").all_predictors()
-
-    assert predictors.keys() == {
-        "method.writer.extract_facts",
-        "method.writer.manage",
-        "task.answer",
-    }
-    assert predictors["method.writer.extract_facts"].demos
-    assert predictors["method.writer.manage"].demos
-    assert len(predictors["task.answer"].demos) == 2
-
-
 def test_the_manifest_says_what_was_saved(turn_rag_folder: Path) -> None:
     manifest = read_manifest(turn_rag_folder)
 

@@ -93,13 +93,6 @@ def test_a_program_that_lost_half_of_the_questions_fails() -> None:
     assert decisive_row.problems[0].startswith("worse: -0.500 [")
 
 
-def test_a_better_program_passes() -> None:
-    result = check(knows_all, against=knows_half)
-
-    assert result.passed
-    assert result.decisive_rows[0].verdict == "better"
-
-
 def test_a_check_that_passed_says_which_loss_it_would_have_noticed() -> None:
     """The program loses two of 24 questions. To be called worse, it would have to lose six."""
     result = check(knows_all_but_two, against=knows_all, count=24)
@@ -136,11 +129,13 @@ def test_a_program_below_a_floor_fails_although_it_is_not_worse() -> None:
     assert problem.endswith("below the floor 0.6")
 
 
-def test_the_reference_may_be_below_the_floor() -> None:
+def test_a_better_program_passes_although_the_reference_is_below_the_floor() -> None:
     """The reference answers half of the questions rightly, so its score is 0.5."""
     result = check(knows_all, against=knows_half, floors={"score": 0.6})
 
     assert result.passed
+    (decisive_row,) = result.decisive_rows
+    assert decisive_row.verdict == "better"
 
 
 def test_a_program_that_answers_no_question_does_not_pass() -> None:
@@ -365,14 +360,6 @@ def check_with_scores(*, old: list[float], new: list[float], program: str = "new
             compare_with_reference(decisive_row, reference, {"score": 0.9}),
         ),
     )
-
-
-def test_the_first_line_says_whether_the_check_passed() -> None:
-    passed = check_with_scores(old=ALL_RIGHT, new=ALL_RIGHT)
-    failed = check_with_scores(old=ALL_RIGHT, new=HALF_RIGHT)
-
-    assert str(passed).startswith("check passed: new against old on locomo\n")
-    assert str(failed).startswith("check failed: new against old on locomo\n")
 
 
 def test_json_has_a_row_for_each_program_with_its_problems() -> None:

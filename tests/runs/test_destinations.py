@@ -401,18 +401,13 @@ def turn_rag_with_secrets() -> Any:
 
 
 def test_no_file_of_a_saved_program_holds_a_key_of_the_user(tmp_path: Path) -> None:
+    """What is no secret is kept: a temperature, and a demo with a question and an answer."""
     save(turn_rag_with_secrets(), tmp_path / "program")
 
     saved_files = list((tmp_path / "program").iterdir())
     assert len(saved_files) == 2
     for path in saved_files:
         assert SECRET not in path.read_text()
-
-
-def test_what_is_no_secret_is_saved_although_there_are_secrets_beside_it(tmp_path: Path) -> None:
-    """The settings have a temperature, and the demo has a question and an answer."""
-    save(turn_rag_with_secrets(), tmp_path / "program")
-
     loaded: Any = load(tmp_path / "program")
     assert loaded.task.answer.config == {"temperature": 0.3}
     assert loaded.task.answer.fields == {}
@@ -492,20 +487,13 @@ def test_a_remote_embedder_of_a_saved_program_is_not_used_unless_the_user_names_
     assert choose_embedder(folder_with_remote_embedder, embedder="openai/another") is None
 
 
-def test_a_remote_embedder_of_a_saved_program_is_used_if_the_user_names_it(
-    folder_with_remote_embedder: Path, servers: Servers
+@pytest.mark.parametrize("option", ["embedder", "embedder_api_base"])
+def test_a_remote_embedder_of_a_saved_program_is_used_if_the_user_gives_its_name_or_address(
+    folder_with_remote_embedder: Path, servers: Servers, option: str
 ) -> None:
-    chosen = choose_embedder(folder_with_remote_embedder, embedder=REMOTE_EMBEDDER)
+    values = {"embedder": REMOTE_EMBEDDER, "embedder_api_base": servers.operators.url}
 
-    assert chosen is not None
-    loaded = load(folder_with_remote_embedder, embedder=chosen)
-    assert loaded.method.embedder.name == REMOTE_EMBEDDER
-
-
-def test_a_remote_embedder_of_a_saved_program_is_used_if_the_user_gives_its_address(
-    folder_with_remote_embedder: Path, servers: Servers
-) -> None:
-    chosen = choose_embedder(folder_with_remote_embedder, embedder_api_base=servers.operators.url)
+    chosen = choose_embedder(folder_with_remote_embedder, **{option: values[option]})
 
     assert chosen is not None
     loaded = load(folder_with_remote_embedder, embedder=chosen)

@@ -57,11 +57,6 @@ def answer_if_there_are_demos(kind: str, prompt: str, call_number: int) -> dict[
     return {"answer": f"marker {fact_number}"}
 
 
-def always_wrong(kind: str, prompt: str, call_number: int) -> dict[str, Any]:
-    """Give a wrong answer, whatever the prompt shows."""
-    return {"answer": "no idea"}
-
-
 def scripted_inputs(data: str, **options: Any) -> RunInputs:
     """Return what a run on a data file is started with; its model has to be scripted.
 
@@ -159,32 +154,6 @@ def test_a_compile_logs_its_settings_and_scores_in_mlflow(
     assert run.data.metrics["after.score"] == 1.0
 
 
-def test_a_compile_logs_in_mlflow_what_its_gain_costs_in_tokens(
-    compiled_with_gain: GainfulCompile,
-) -> None:
-    """The gain comes from eight demos in every prompt, which make the prompts longer."""
-    summary = compiled_with_gain.result.to_dict()
-    metrics = client().get_run(compiled_with_gain.result.run_id).data.metrics
-
-    tokens_before = summary["before"]["prompt_tokens"]
-    tokens_after = summary["after"]["prompt_tokens"]
-    assert 0 < 2 * tokens_before < tokens_after
-    assert metrics["before.prompt_tokens"] == tokens_before
-    assert metrics["after.prompt_tokens"] == tokens_after
-
-
-def test_a_compile_logs_in_mlflow_how_long_searches_took(
-    compiled_with_gain: GainfulCompile,
-) -> None:
-    search_times = compiled_with_gain.result.to_dict()["after"]["search_ms"]
-    metrics = client().get_run(compiled_with_gain.result.run_id).data.metrics
-
-    assert 0 < search_times["p50"] <= search_times["p95"]
-    assert search_times["cpu"] > 0
-    assert metrics["after.search_ms_p95"] == search_times["p95"]
-    assert metrics["after.search_ms_cpu"] == search_times["cpu"]
-
-
 def test_a_compile_logs_its_rows_its_page_and_its_program_in_mlflow(
     compiled_with_gain: GainfulCompile,
 ) -> None:
@@ -246,17 +215,6 @@ def test_the_page_of_a_compile_shows_every_test_question_and_both_scores(
     assert shown_ids == [row.id for row in result.after.rows]
 
 
-def test_the_page_of_a_compile_shows_the_recalled_entries_and_the_prompt_of_a_question(
-    page: Page,
-) -> None:
-    """The prompt of a question has a line for each entry that was recalled for it."""
-    trace = page.questions[0].last.trace
-
-    assert trace is not None
-    prompt = "\n".join(text for _, text in trace.calls[-1].messages)
-    assert trace.entries[0].line in prompt
-
-
 def test_the_file_of_rows_does_not_repeat_the_long_traces(
     compiled_with_gain: GainfulCompile,
 ) -> None:
@@ -265,33 +223,6 @@ def test_the_file_of_rows_does_not_repeat_the_long_traces(
     first_line = rows_file.read_text().splitlines()[0]
 
     assert "trace" not in json.loads(first_line)
-
-
-def test_a_compile_without_a_gain_saves_the_start_program(
-    tmp_path: Path, inputs_with_replies: Any
-) -> None:
-    """The model is always wrong, so eight demos gain nothing. The start program has no demos."""
-    inputs = inputs_with_replies(always_wrong)
-
-    result = run_compile("turn-rag", inputs, LABELED, KeepOptions(tmp_path / "out"))
-
-    assert not result.promoted
-    assert load(tmp_path / "out").task.answer.demos == []
-    assert not read_manifest(tmp_path / "out").optimizer
-
-
-def test_a_program_without_a_gain_is_saved_by_force(
-    tmp_path: Path, inputs_with_replies: Any
-) -> None:
-    """The model is always wrong, so the eight demos of the compiled program gain nothing."""
-    inputs = inputs_with_replies(always_wrong)
-    keep = KeepOptions(tmp_path / "out", force=True)
-
-    result = run_compile("turn-rag", inputs, LABELED, keep)
-
-    assert result.promoted
-    assert len(load(tmp_path / "out").task.answer.demos) == 8
-    assert read_manifest(tmp_path / "out").optimizer
 
 
 @pytest.mark.usefixtures("mlflow_tracking")
@@ -368,7 +299,7 @@ def test_a_compile_with_wrong_options_makes_no_call_and_no_run(
     message: str,
 ) -> None:
     """There is one earlier run, so that MLflow has a newest run before and after the compile."""
-    run_evaluate("no-memory", inputs_with_replies(always_wrong, test=1))
+    run_evaluate("no-memory", inputs_with_replies(answer_if_there_are_demos, test=1))
     newest_run_before = last_mlflow_run().info.run_id
     inputs = inputs_with_replies(raise_when_called(AssertionError("a call was made")))
 
@@ -516,31 +447,23 @@ def inputs_of_dialogues(against: str, **options: Any) -> RunInputs:
 def test_a_program_is_judged_by_its_conversations_against_those_of_a_rival() -> None:
     """The program and its rival, one without a memory, reply to each line of a simulated user.
 
-    The judge is asked twelve times for each of two conversations: six times for two qualities.
+    The judge is asked twelve times for each of two conversations: six times for two qualities. The
+    aggregate counts the conversations by the requirements that they met.
     """
     inputs = inputs_of_dialogues(against="no-memory", test=2, threads=1)
 
     evaluation = run_evaluate("turn-rag", inputs)
 
     assert [row.failure for row in evaluation.rows] == [None, None]
-    for row in evaluation.rows:
-        assert row.answer.startswith("user: ")
     replies_of_program = sum(row.answer.count("assistant: ") for row in evaluation.rows)
     assert replies_of_program > 0
     assert evaluation.calls["task"] == 2 * replies_of_program
     assert evaluation.calls["prompt"] == 2 * replies_of_program
     assert evaluation.calls["judge"] == 2 * 12
-
-
-def test_the_judged_conversations_are_counted_by_how_many_requirements_they_met() -> None:
-    inputs = inputs_of_dialogues(against="no-memory", test=2, threads=1)
-
-    evaluation = run_evaluate("turn-rag", inputs)
-
-    requirement_counts = [
-        value for name, value in evaluation.aggregate.items() if name.startswith("requirement")
+    counts = [
+        count for name, count in evaluation.aggregate.items() if name.startswith("requirement")
     ]
-    assert sum(requirement_counts) == 2
+    assert sum(counts) == 2
 
 
 def test_the_plan_of_two_conversations_has_the_calls_of_both_sides() -> None:
@@ -628,19 +551,15 @@ def test_the_plan_of_an_evaluation_has_its_calls_and_tokens() -> None:
     assert plan.tokens.low <= sum(evaluation.tokens.values()) <= plan.tokens.high
 
 
-def test_a_plan_has_minutes_if_an_endpoint_is_asked() -> None:
-    """Ten calls of an endpoint take between some seconds and a few minutes."""
-    inputs = with_options(SMALL, lm="openai/gpt-4.1-mini", test=10)
+def test_a_plan_has_minutes_only_if_an_endpoint_is_asked() -> None:
+    """Ten calls of an endpoint take between some seconds and a few minutes.
 
-    minutes = plan_evaluate("turn-rag", inputs).minutes
+    The offline engine answers by rules, which takes no time to speak of.
+    """
+    offline = plan_evaluate("turn-rag", with_options(SMALL, lm="offline", test=10))
+    at_endpoint = plan_evaluate("turn-rag", with_options(SMALL, lm="openai/gpt-4.1-mini", test=10))
 
-    assert minutes is not None
-    assert 0 < minutes.low < 1
-    assert minutes.high > 0.1
-
-
-def test_a_plan_with_the_offline_engine_has_no_minutes() -> None:
-    """The engine answers by rules, which takes no time to speak of."""
-    inputs = with_options(SMALL, lm="offline")
-
-    assert plan_evaluate("turn-rag", inputs).minutes is None
+    assert offline.minutes is None
+    assert at_endpoint.minutes is not None
+    assert 0 < at_endpoint.minutes.low < 1
+    assert at_endpoint.minutes.high > 0.1

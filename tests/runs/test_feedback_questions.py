@@ -163,19 +163,6 @@ def test_what_was_said_after_a_question_is_not_exported_with_it(
     assert texts_of_past(row) == ["I moved to Lisbon."]
 
 
-def test_everything_that_was_said_before_a_question_is_exported_with_it(
-    ada: UserMemory, export_rows: Any
-) -> None:
-    say(ada, "I moved to Lisbon.", session="a")
-    say(ada, "I moved to Porto.", session="b")
-    answer_id = ada.ask("Where does Ada live?").answer_id
-    ada.feedback(answer_id, correction="Porto")
-
-    (row,) = export_rows()
-
-    assert texts_of_past(row) == ["I moved to Lisbon.", "I moved to Porto."]
-
-
 def test_questions_are_exported_in_the_order_in_which_they_were_asked(
     ada: UserMemory, export_rows: Any
 ) -> None:
@@ -415,27 +402,6 @@ def test_an_export_overwrites_an_earlier_export(
     export_questions(store, path)
 
     assert len(read_rows(path)) == 1
-
-
-def test_an_export_does_not_overwrite_a_file_of_the_users(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text('{"question": "mine"}\n')
-
-    with pytest.raises(UserError, match="was not written by Mempiler"):
-        export_questions(store, path)
-
-    assert path.read_text() == '{"question": "mine"}\n'
-
-
-def test_an_export_overwrites_a_file_of_the_users_if_the_user_allows_it(
-    store: Store, tmp_path: Path
-) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text('{"question": "mine"}\n')
-
-    export_questions(store, path, overwrite=True)
-
-    assert read_rows(path) == []
 
 
 def test_only_the_owner_of_an_exported_file_may_read_it(store: Store, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
-from mempiler.runs.halving import HalvingResult, count_rounds, first_round_size, halve
+from mempiler.runs.halving import HalvingResult, count_rounds, halve
 
 NO_VERDICTS = 10_000
 """A `min_n` that is never reached, so no candidate is ever found to be clearly behind."""
@@ -123,29 +123,6 @@ def test_a_candidate_that_is_clearly_behind_leaves_although_it_is_in_the_better_
     assert second.dropout.reason == "clearly behind"
 
 
-def test_nobody_is_asked_more_when_all_others_are_clearly_behind() -> None:
-    """Of 4 x 200 answers, 240 may be asked for: 120 in each of two rounds.
-
-    The first round asks four candidates 30 questions each. After it the leader is alone.
-    """
-    scores = Scores([equal_scores(score, 200) for score in (1.0, 0.5, 0.4, 0.3)])
-
-    result = run_halving(scores, share=0.3, min_n=20)
-
-    assert result.answers == 4 * 30
-    assert result.rounds == 1
-    assert result.difference.verdict == "better"
-
-
-def test_two_equally_good_candidates_both_stay() -> None:
-    scores = Scores([equal_scores(0.5, 200), equal_scores(0.5, 200)])
-
-    result = run_halving(scores, min_n=20)
-
-    assert result.difference.verdict == "not told apart"
-    assert [standing.dropout for standing in result.standings] == [None, None]
-
-
 def test_of_equally_good_candidates_the_first_one_leads() -> None:
     scores = Scores([equal_scores(0.5)] * 6)
 
@@ -232,23 +209,9 @@ def test_if_a_limit_ends_a_round_candidates_are_compared_on_the_questions_that_b
     assert result.difference.mean == pytest.approx(1.0 - 0.5)
 
 
-def test_without_any_answer_there_is_no_verdict() -> None:
-    scores = Scores([equal_scores(0.2), equal_scores(0.4)], limit=0)
-
-    result = run_halving(scores)
-
-    assert result.difference.verdict == "too few to tell"
-    assert result.answers == 0
-
-
 @pytest.mark.parametrize(("candidates", "rounds"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)])
 def test_half_of_the_candidates_leave_after_each_round_until_two_are_left(
     candidates: int, rounds: int
 ) -> None:
     """The last round asks the two that are left."""
     assert count_rounds(candidates) == rounds
-
-
-def test_the_size_of_the_first_round_is_known_before_it_begins() -> None:
-    """Of 8 x 100 answers, 240 may be asked for: 80 in each of three rounds, 10 per candidate."""
-    assert first_round_size(candidate_count=8, question_count=100, share=0.3) == 10

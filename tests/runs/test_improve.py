@@ -189,18 +189,6 @@ def test_a_better_program_is_registered_as_a_new_version_that_the_alias_names(
     assert find_version(address).tags["mempiler.gate"].startswith("improve: dev 1.000 (n = ")
 
 
-def test_gepa_finds_an_instruction_that_explains_the_users_new_words(
-    improve: Round, address: str, questions_in_new_words: Path
-) -> None:
-    """An explanation is "town means city", for example. The scripted model proposes some."""
-    improvement = improve(
-        address, questions_in_new_words, optimizer="gepa", optimizer_set={"max_metric_calls": 60}
-    )
-
-    assert improvement.outcome == "promoted"
-    assert " means " in instruction_of(address)
-
-
 def write_blue_questions(file: Path) -> Path:
     """Write two questions to each of twenty users, whose right answer is "blue"."""
     lines: list[str] = []
@@ -678,18 +666,18 @@ def test_a_round_with_a_store_without_feedback_lacks_all_questions(
     assert len(exported) == 1
 
 
-def test_a_round_without_questions_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match="give one of --store and --data"):
-        mempiler.improve(address, progress=False)
-
-
-def test_a_round_with_questions_from_both_a_store_and_a_file_is_refused(
-    address: str, questions_in_new_words: Path
+@pytest.mark.parametrize(
+    "sources",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({"data": "questions.jsonl", "store": "memories.sqlite"}, id="both"),
+    ],
+)
+def test_a_round_takes_its_questions_from_either_a_store_or_a_file(
+    address: str, sources: dict[str, str]
 ) -> None:
     with pytest.raises(UserError, match="give one of --store and --data"):
-        mempiler.improve(
-            address, data=questions_in_new_words, store="memories.sqlite", progress=False
-        )
+        mempiler.improve(address, **sources, progress=False)
 
 
 @pytest.mark.slow
@@ -740,35 +728,3 @@ def test_of_a_hundred_programs_that_are_no_better_at_most_five_are_promoted_by_c
     promoted = [seed for seed in range(100) if is_promoted_by_chance(seed)]
 
     assert len(promoted) <= 5
-
-
-class ChanceModel(DriftingModel):
-    """Answers half of the questions rightly, whatever the instruction is.
-
-    Which ones depends on the whole prompt. So any two programs are equally good, and differ.
-    """
-
-    def __call__(self, kind: str, text: str, number: int) -> dict[str, Any]:
-        is_right = random.Random(self.engine.system + text).random() < 0.5
-        return {kind: self._answer(text) if is_right else "no idea"}
-
-
-@pytest.mark.slow
-def test_of_twenty_whole_rounds_with_equally_good_programs_at_most_one_promotes(
-    improve: Round, address: str, scripted: Any, tmp_path: Path
-) -> None:
-    """The model answers half of the questions rightly, by chance, whatever its instruction is.
-
-    Each round has a new instruction, and the questions of twelve more users.
-    """
-    lm = asking(ChanceModel(), scripted)
-    file = tmp_path / "questions.jsonl"
-
-    outcomes: list[str] = []
-    for number in range(20):
-        questions = write_questions(file, range(12 * number, 12 * (number + 1)))
-        optimizer = WriteInstruction(instruction=f"Answer in manner {number}.")
-        outcomes.append(improve(address, questions, lm=lm, optimizer=optimizer).outcome)
-
-    assert outcomes.count("too few questions") == 0
-    assert outcomes.count("promoted") <= 1

@@ -371,20 +371,6 @@ def test_a_killed_training_that_is_resumed_ends_with_the_same_weights_as_an_unin
     assert resumed.tokens == uninterrupted.tokens
 
 
-@pytest.mark.slow
-def test_a_finished_training_is_not_done_again(make_world, tmp_path: Path) -> None:
-    """The second training has the folder of the first, and so its weights and its journal."""
-    first_world = make_world()
-    first_world.run_training(short_training(), valset=first_world.dev, folder=tmp_path)
-
-    second_world = make_world()
-    second_world.run_training(short_training(), valset=second_world.dev, folder=tmp_path)
-
-    assert second_world.rows == []
-    assert second_world.engine.calls == []
-    assert second_world.engine.weight == first_world.engine.weight
-
-
 @pytest.fixture
 def one_step() -> TrainingSettings:
     """Settings of a training of a single step."""

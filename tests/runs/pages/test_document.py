@@ -116,22 +116,23 @@ def test_an_answer_with_at_least_half_of_the_score_counts_as_right(score: float)
 
 
 @pytest.mark.parametrize(
-    ("recall", "reason"),
+    ("recall", "extent", "reason"),
     [
-        pytest.param({"shown": 0.0}, "missed", id="no evidence in the prompt"),
-        pytest.param({"shown": 0.5}, "part", id="half of the evidence in the prompt"),
-        pytest.param({"shown": 1.0}, "read", id="all evidence in the prompt"),
-        pytest.param({"recall@20": 1.0}, "read", id="all evidence among 20 hits"),
-        pytest.param({}, "wrong", id="a question without evidence"),
+        pytest.param({"shown": 0.0}, "none", "missed", id="no evidence in the prompt"),
+        pytest.param({"shown": 0.5}, "part", "part", id="half of the evidence in the prompt"),
+        pytest.param({"shown": 1.0}, "all", "read", id="all evidence in the prompt"),
+        pytest.param({"recall@20": 1.0}, "all", "read", id="all evidence among 20 hits"),
+        pytest.param({}, "", "wrong", id="a question without evidence"),
     ],
 )
 def test_the_reason_of_a_wrong_answer_says_how_much_of_the_evidence_was_recalled(
-    recall: dict[str, float], reason: str
+    recall: dict[str, float], extent: str, reason: str
 ) -> None:
     """Evidence are the turns that hold the answer. "read": the model saw them, and read wrongly."""
     question = row(score=0.49, recall=recall)
 
     assert not question.right
+    assert question.recall_extent == extent
     assert question.reason == reason
 
 
@@ -159,23 +160,6 @@ def test_the_reason_of_a_question_that_failed_is_the_failure() -> None:
     assert not failed.right
 
 
-@pytest.mark.parametrize(
-    ("recall", "extent"),
-    [
-        ({"shown": 0.0}, "none"),
-        ({"shown": 0.5}, "part"),
-        ({"shown": 1.0}, "all"),
-        ({"recall@20": 1.0}, "all"),
-        ({}, ""),
-    ],
-)
-def test_a_question_says_how_much_of_its_evidence_was_recalled(
-    recall: dict[str, float], extent: str
-) -> None:
-    """ "shown" is the share in the prompt, and "recall@20" that among 20 hits of a search."""
-    assert row(recall=recall).recall_extent == extent
-
-
 class Shown:
     """What the script of a page reads about the questions of an evaluation."""
 
@@ -197,12 +181,6 @@ class Shown:
     def recalled_evidence(self, question: int = 0) -> list[str]:
         """Return the ids of the evidence that was recalled."""
         return self._phase(question)["found"]
-
-    def prompt_lines(self, question: int = 0) -> list[int]:
-        """Return the numbers of the lines of the only prompt of a question."""
-        (call,) = self._phase(question)["calls"]
-        (message,) = call["messages"]
-        return message["content"]
 
     def _phase(self, question: int) -> dict[str, Any]:
         # A page of an evaluation has one phase; that of a compile has one before and one after.
@@ -240,50 +218,31 @@ def test_recalled_evidence_is_marked() -> None:
     assert shown.recalled_evidence() == ["D1:1"]
 
 
-def test_an_entry_that_stands_in_a_prompt_is_in_the_page_once() -> None:
-    call = LMCall(
-        predictor="task.answer",
-        outcome="ok",
-        messages=(("user", "What?\n[D1:2] Bob: Yes."),),
-        answer="A",
-    )
-    entry = Entry(line="[D1:2] Bob: Yes.", kind="turn", sources=("D1:2",))
-
-    shown = Shown(plain_row(trace=QuestionTrace(entries=(entry,), calls=(call,))))
-
-    question_line, entry_line = shown.prompt_lines()
-    assert shown.lines[question_line] == "What?"
-    assert shown.lines[entry_line] == "[D1:2] Bob: Yes."
-    (recalled,) = shown.entries()
-    assert recalled["line"] == entry_line
-
-
 def test_a_changed_prompt_is_shown_as_a_diff() -> None:
-    before = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
-    after = PredictorState(
+    """Of two prompts of a program, the second one stays as it is."""
+    short = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
+    long = PredictorState(
         instructions="Answer.\nLong.", fields=[], demos=[], config={"temperature": 0.5}
     )
 
-    (change,) = prompt_changes({"p": before}, {"p": after})
+    changed, unchanged = prompt_changes(
+        before={"first": short, "second": short}, after={"first": long, "second": short}
+    )
 
-    assert change.changed is True
-    marked_lines = [line for line in change.diff if line.startswith(("+", "-"))]
+    marked_lines = [line for line in changed.diff if line.startswith(("+", "-"))]
     assert marked_lines == ["-Short.", "+Long.", "+", "+Settings: temperature = 0.5"]
-
-
-def test_an_unchanged_prompt_is_shown_without_marks() -> None:
-    prompt = PredictorState(instructions="Answer.\nShort.", fields=[], demos=[])
-
-    (change,) = prompt_changes({"p": prompt}, {"p": prompt})
-
-    assert change.changed is False
-    assert " Answer." in change.diff
-    assert " Short." in change.diff
+    assert changed.changed is True
+    assert unchanged.changed is False
+    assert " Answer." in unchanged.diff
+    assert " Short." in unchanged.diff
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_text_cannot_add_a_script_to_a_page(text: str, tmp_path: Path) -> None:
-    """The text is the question, the answer, the category, a fact and a note of the page."""
+def test_a_hostile_text_cannot_add_a_script_to_a_page_or_fill_it(text: str, tmp_path: Path) -> None:
+    """The text is the question, the answer, the category, a fact and a note of the page.
+
+    Some texts are scripts, and one has 100,000 characters.
+    """
     # A category is a name in the settings of the data, which has to be valid text.
     category = text[:80].encode("utf-8", "replace").decode()
     scored = evaluation(row(text=text, answer=text, category=category))
@@ -299,13 +258,8 @@ def test_a_hostile_text_cannot_add_a_script_to_a_page(text: str, tmp_path: Path)
     assert html.count("<script") == 2
     assert html.count("</script>") == 2
     assert "onerror=alert(1)>" not in html
-    assert open_page(RunFolder(tmp_path)).name == "run"
-
-
-def test_a_text_of_100_000_characters_is_cut_on_a_page() -> None:
-    html = page_html(row(text="long " * 20_000))
-
     assert len(html) < 150_000
+    assert open_page(RunFolder(tmp_path)).name == "run"
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
@@ -356,12 +310,6 @@ def shown_messages(contents: list[str]) -> list[str]:
     trace = make_question_trace(example, None, [call], "", Clock())
     (shown_call,) = trace.calls
     return [text for _, text in shown_call.messages]
-
-
-def test_a_short_prompt_is_shown_whole() -> None:
-    contents = ["i" * 1000, "q" * 2000]
-
-    assert shown_messages(contents) == contents
 
 
 def test_the_middle_of_a_long_question_is_left_out_and_the_instructions_are_shown() -> None:
