@@ -289,12 +289,14 @@ def test_a_better_candidate_with_longer_prompts_is_on_the_frontier_beside_a_shor
     ],
 )
 def test_a_candidate_with_no_advantage_is_not_on_the_frontier(worse):
+    """On the frontier are candidates that no other one surpasses in score or tokens."""
     first = candidate(0, score=0.5, tokens=100)
 
     assert frontier_of(first, candidate(1, **worse)) == [0]
 
 
 def test_equal_candidates_are_both_on_the_frontier():
+    """On the frontier are candidates that no other one surpasses in score or tokens."""
     first = candidate(0, score=0.5, tokens=100)
     equal = candidate(1, score=0.5, tokens=100)
 

@@ -137,7 +137,10 @@ def context_in_prompt(program: MemoryProgram, example: dspy.Example) -> str:
 
 
 def test_a_demo_has_the_context_that_the_prompt_of_its_question_would_have(examples):
-    """Here a prompt shows the three turns that are most like the question: `k` is 3."""
+    """A demo is an example in a prompt: a question, what is recalled for it, and its answer.
+
+    Here a prompt shows the three turns that are most like the question: `k` is 3.
+    """
     examples_by_question = {example.question: example for example in examples}
 
     compiled = compile_with("labeled", build("turn-rag", k=3), examples)
@@ -249,9 +252,10 @@ def strategies_of_simba(examples, monkeypatch) -> Callable[[int], list[Any]]:
 
 @pytest.mark.parametrize(("max_demos", "expected"), [(0, []), (2, ["append_a_demo_"])])
 def test_simba_shortens_only_the_calls_that_become_demos(strategies_of_simba, max_demos, expected):
-    """SIMBA, an optimizer of DSPy, has strategies to change a program. One makes a call a demo.
+    """SIMBA is an optimizer of DSPy. Its strategy `append_a_demo_` makes a call a demo.
 
-    The call may have a long context, so it is shortened. Other strategies see whole calls.
+    The call may have a long context, so it is shortened. Other strategies see whole calls. Without
+    demos, nothing is shortened.
     """
     strategies = strategies_of_simba(max_demos)
 
@@ -373,7 +377,10 @@ def test_dates_that_are_added_to_the_context_of_a_demo_count_toward_its_token_li
 
 
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
-    """The window is the number of tokens that a model can read. Eight demos need more of them."""
+    """The window is the number of tokens that a model can read, and demos are examples in a prompt.
+
+    Eight demos have more than 2,560 tokens.
+    """
     lm = language_model(meter=Meter())
     lm.window = 2560
 
@@ -389,7 +396,10 @@ def test_a_model_with_a_small_window_gets_fewer_demos(examples):
 def test_if_no_question_is_recalled_with_all_of_its_evidence_half_of_it_is_enough_for_a_demo(
     make_history,
 ):
-    """There is no session D9, so turns such as D9:1 cannot be recalled."""
+    """A demo shows a question with what is recalled for it, which should hold the evidence.
+
+    There is no session D9, so turns such as D9:1 cannot be recalled.
+    """
     history = make_history(4)
     half_recalled = question_about(history, "D1:1", evidence_ids=("D1:1", "D9:1"))
     also_half_recalled = question_about(history, "D2:1", evidence_ids=("D2:1", "D9:1"))
@@ -408,7 +418,10 @@ def test_if_no_question_is_recalled_with_all_of_its_evidence_half_of_it_is_enoug
 def test_if_a_question_is_recalled_with_all_of_its_evidence_those_with_half_of_it_are_left_out(
     make_history,
 ):
-    """There is no session D9, so the turn D9:1 cannot be recalled."""
+    """A demo shows a question with what is recalled for it, which should hold the evidence.
+
+    There is no session D9, so the turn D9:1 cannot be recalled.
+    """
     history = make_history(4)
     half_recalled = question_about(history, "D1:1", evidence_ids=("D1:1", "D9:1"))
     all_recalled = question_about(history, "D3:3", evidence_ids=("D3:3",))
@@ -430,7 +443,7 @@ class ReaderThatFailsForOslo(EntryReader):
 
 
 def test_a_question_for_which_recalling_fails_does_not_become_a_demo(examples):
-    """Some questions are about Oslo, for which the program cannot recall anything."""
+    """The program raises an error when it recalls for a question about Oslo."""
     assert any("Oslo" in example.question for example in examples)
     reader = ReaderThatFailsForOslo(10, min_score=ANY_COSINE, hybrid=True)
     program = MemoryProgram(Method(TurnWriter(), reader), QuestionAnswering())

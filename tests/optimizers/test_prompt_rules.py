@@ -392,6 +392,7 @@ def test_a_prompt_that_chooses_its_demos_keeps_none_if_none_fits():
 
 
 def test_demos_that_a_prompt_does_not_show_do_not_count_for_its_length():
+    """A demo of another prompt has none of the fields of this one, so DSPy leaves it out."""
     program = program_with_demos(6)
     tokens = prompt_tokens(program)
 
@@ -456,6 +457,7 @@ def test_a_configuration_file_limits_the_growth_and_the_run_records_it(
     ],
 )
 def test_an_infinite_growth_is_refused_by_the_command_line(cli, tmp_path, monkeypatch, options):
+    """`max_prompt_growth` is how many times as long prompts may become as they were."""
     monkeypatch.chdir(tmp_path)
     Path("run.toml").write_text("[optimizer]\nmax_prompt_growth = inf\n")
 
@@ -469,6 +471,7 @@ def test_an_infinite_growth_is_refused_by_the_command_line(cli, tmp_path, monkey
 
 @pytest.mark.parametrize("growth", [0.5, float("nan"), float("inf"), 10**400, "2", True])
 def test_a_growth_that_is_no_finite_number_of_one_or_more_is_refused(compile_turn_rag, growth):
+    """`max_prompt_growth` is how many times as long prompts may become as they were."""
     model = MarkerModel()
 
     with pytest.raises(

@@ -541,6 +541,7 @@ def test_objects_among_the_settings_are_recorded_with_their_arguments() -> None:
 
 
 def test_a_model_among_the_settings_is_recorded_without_its_key() -> None:
+    """A setting of the optimizer may be a model that the user has made with a key."""
     lm = dspy.LM("openai/x", api_key="a-secret-key")
 
     recorded = recorded_gepa_settings(reflection_lm=lm)

@@ -167,6 +167,7 @@ def test_a_value_that_is_no_path_is_refused(folder: Any) -> None:
 def test_an_altered_manifest_is_refused(
     turn_rag_folder: Path, changes: dict[str, Any], problem: str
 ) -> None:
+    """The file manifest.json holds a digest of itself, which no longer fits after these changes."""
     alter_manifest(turn_rag_folder, **changes)
 
     message = refusal(load, turn_rag_folder)
@@ -232,6 +233,7 @@ def test_a_malformed_state_is_refused_although_its_digest_is_right(
 def test_a_folder_that_lacks_a_file_is_refused(
     turn_rag_folder: Path, missing_file: str, problem: str
 ) -> None:
+    """A saved program consists of the two files state.json and manifest.json."""
     (turn_rag_folder / missing_file).unlink()
 
     assert problem in refusal(load, turn_rag_folder)
@@ -240,6 +242,7 @@ def test_a_folder_that_lacks_a_file_is_refused(
 def test_a_link_to_a_file_outside_the_folder_is_refused(
     turn_rag_folder: Path, tmp_path: Path
 ) -> None:
+    """Otherwise a program that somebody else has made could name any file of this machine."""
     (turn_rag_folder / "state.json").rename(tmp_path / "state.json")
     (turn_rag_folder / "state.json").symlink_to(tmp_path / "state.json")
 
@@ -551,6 +554,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHub:
 
 
 def test_a_program_is_published_to_the_hub(hub: FakeHub, turn_rag_folder: Path, cli: Any) -> None:
+    """A program is published as a commit of two files in a repository of the Hugging Face hub."""
     _, output, _ = cli("publish", turn_rag_folder, "hf://ada/memory", "--json")
 
     (commit,) = hub.repositories["ada/memory"]

@@ -84,6 +84,7 @@ def check(program: object, against: object, count: int = 24, **options: Any) -> 
 
 
 def test_a_program_that_lost_half_of_the_questions_fails() -> None:
+    """Of the 24 questions, the program in use answers all rightly, and the new one half."""
     result = check(knows_half, against=knows_all)
 
     (decisive_row,) = result.decisive_rows
@@ -114,6 +115,7 @@ def test_a_check_with_too_few_questions_for_a_verdict_fails() -> None:
 
 
 def test_the_user_may_allow_a_check_with_few_questions() -> None:
+    """`min_n` is the least number of questions for a verdict."""
     result = check(knows_all, against=knows_all, count=10, min_n=10)
 
     assert result.passed

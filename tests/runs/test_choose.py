@@ -222,6 +222,7 @@ class ConstantAgent(dspy.Module):
 
 
 def test_two_objects_of_one_class_are_named_with_a_number() -> None:
+    """The second of the two agents knows the right answer, "42"."""
     choice = choose(ConstantAgent("no idea"), ConstantAgent("42"))
 
     assert choice.leader.endswith("ConstantAgent #2")
@@ -367,6 +368,7 @@ def test_a_limit_of_calls_holds_for_all_methods_together_and_the_choice_can_be_r
 
 
 def test_a_method_that_always_fails_does_not_win_although_no_other_is_better() -> None:
+    """The other method answers every question, but always wrongly."""
     choice = choose(always_fails, knows_nothing)
 
     assert choice.winner is None

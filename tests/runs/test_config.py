@@ -364,6 +364,7 @@ def test_a_run_on_questions_that_are_python_objects_has_no_configuration_file() 
 def test_a_run_with_a_program_and_a_model_that_are_python_objects_has_no_configuration_file() -> (
     None
 ):
+    """A file can only name programs and models. Nevertheless the run can be resumed in Python."""
     program = build("turn-rag", k=3)
     lm = dspy.LM("own/model", engine=OfflineEngine())
     evaluation = mempiler.evaluate(program, benchmark="locomo", test=2, lm=lm, progress=False)
@@ -402,6 +403,7 @@ class OwnGepa(mempiler.optimizers.Gepa):
 def test_only_an_optimizer_with_plain_settings_can_be_written_into_a_file(
     optimizer: Any, has_python_objects: bool
 ) -> None:
+    """A file can hold the name of an optimizer and its settings, but no objects of Python."""
     assert make_compilation(optimizer).has_python_objects is has_python_objects
 
 

@@ -367,7 +367,7 @@ FEWER_ROUNDS = {"pramem": {"rounds": 2}}
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "no-memory"])
 def test_every_method_goes_on_if_the_model_refuses_some_of_its_prompts(method: str) -> None:
-    """Models refuse some prompts, for what they say or for their length.
+    """Models refuse some prompts, for what they say or for their length; so does `StrictEngine`.
 
     Each of these calls is counted as lost, and the method continues without its answer.
     """
@@ -548,6 +548,7 @@ def test_the_calls_of_an_embedder_count_towards_the_costs_of_a_run(priced_server
 
 
 def test_a_limit_of_calls_holds_for_the_embedder_of_a_users_program(stub: Any) -> None:
+    """The embedder belongs to the program, and every request to its server counts as a call."""
     server = stub()
     program = build("turn-rag", embedder=embedder(server.model, server.url))
 
@@ -560,6 +561,7 @@ def test_a_limit_of_calls_holds_for_the_embedder_of_a_users_program(stub: Any) -
 def test_the_embedder_of_a_users_program_is_counted_during_a_run_and_not_after_it(
     stub: Any,
 ) -> None:
+    """The embedder belongs to the user, who may go on using it."""
     server = stub()
     users_embedder = embedder(server.model, server.url)
     program = build("turn-rag", embedder=users_embedder)

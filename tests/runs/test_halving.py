@@ -99,6 +99,7 @@ def test_a_candidate_that_left_in_a_later_round_is_ranked_above_those_that_left_
 
 
 def test_the_reason_of_a_candidate_in_the_worse_half_is_given() -> None:
+    """After round 1, candidates 0 and 3 leave. Candidate 0 is the worst."""
     scores = Scores([equal_scores(0.1), equal_scores(0.9), equal_scores(0.8), equal_scores(0.2)])
 
     result = run_halving(scores)
@@ -169,6 +170,7 @@ def test_no_more_than_the_share_of_all_answers_is_asked_for(
 
 
 def test_with_a_share_of_1_two_candidates_are_asked_every_question_once() -> None:
+    """The share of all answers that may be asked for is 1, and there is a single round."""
     scores = Scores([equal_scores(0.2, 100), equal_scores(0.4, 100)])
 
     result = run_halving(scores, share=1.0)

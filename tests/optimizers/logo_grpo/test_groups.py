@@ -109,7 +109,10 @@ def test_a_group_compares_completions_of_the_same_prompt(make_world) -> None:
 def test_the_objectives_grpo_and_local_have_groups_of_one_kind_only(
     make_world, objective: str, kind: str
 ) -> None:
-    """By default, the objective has groups of both kinds."""
+    """A global group compares rollouts of a whole history, and a local one reruns of one session.
+
+    By default, the objective has groups of both kinds.
+    """
     batch = collect_batch(make_world(people=1), objective=objective)
 
     assert {group.key.kind for group in batch.groups} == {kind}
@@ -118,10 +121,11 @@ def test_the_objectives_grpo_and_local_have_groups_of_one_kind_only(
 def test_a_rerun_is_rewarded_by_the_questions_about_its_session_and_those_before(
     make_world,
 ) -> None:
-    """There is one question about each of the three sessions D1, D2 and D3.
+    """A rollout writes a whole history, and a rerun writes one of its sessions once more.
 
-    After the one rollout all three are asked. Then each session is rerun three times: after D1 one
-    question is asked, after D2 two are, and after D3 three.
+    There is one question about each of the three sessions D1, D2 and D3. After the one rollout all
+    three are asked. Then each session is rerun three times: after D1 one question is asked, after
+    D2 two are, and after D3 three.
     """
     metric = RecordingMetric()
 
@@ -142,7 +146,10 @@ def test_a_rerun_is_rewarded_by_the_questions_about_its_session_and_those_before
 
 
 def test_all_rollouts_are_rewarded_by_the_same_questions(make_world) -> None:
-    """There are six questions, of which two may be asked after each of the four rollouts."""
+    """A history is written four times, in four rollouts. There are six questions about it.
+
+    After each rollout, two of them may be asked.
+    """
     metric = RecordingMetric()
 
     collect_batch(
@@ -160,7 +167,7 @@ def test_all_rollouts_are_rewarded_by_the_same_questions(make_world) -> None:
 
 
 def test_groups_whose_rewards_are_all_equal_are_dropped_and_counted(make_world) -> None:
-    """Nothing can be learned from them. Here all completions are unreadable.
+    """A training learns from differences between the rewards of a group. Here nothing is readable.
 
     There would be one global and one local group for each of three sessions.
     """
@@ -187,7 +194,7 @@ NO_COMPLETION = Completion((), "")
     ],
 )
 def test_a_group_varies_if_its_rewards_differ(rewards: list[float], varies: bool) -> None:
-    """Only a group that varies can be learned from."""
+    """A training can only learn from a group that varies."""
     members = tuple(Member(NO_COMPLETION, reward) for reward in rewards)
 
     assert Group(KEY, members).varies is varies
@@ -260,7 +267,7 @@ WITHOUT_FAULT = {"unreadable": 0.0, "refused": 0.0}
 def test_a_bad_completion_is_trained_on_with_its_fault_beside_its_reward(
     make_world, bad_completion: str, expected_faults: dict[str, float]
 ) -> None:
-    """About half of the completions are bad.
+    """About half of the completions of the model that is trained are bad.
 
     The trainer subtracts the penalty for a fault itself, so a reward stays between 0 and 1.
     """
@@ -288,7 +295,7 @@ def test_the_stages_of_a_training_are_cut_to_the_longest_conversation(
 
 
 def test_a_stage_ends_when_its_share_of_the_tokens_is_generated() -> None:
-    """Two stages share 100 tokens. The tokens of the first stage are counted in the second, too."""
+    """The two stages of a training share 100 tokens. The second counts those of the first, too."""
     curriculum = Curriculum(horizons=(1, 2), steps=None, tokens=100)
 
     def has_ended(stage: int, tokens: int) -> bool:

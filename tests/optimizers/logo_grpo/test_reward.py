@@ -66,6 +66,7 @@ def test_the_reward_is_the_mean_score_less_a_penalty_for_a_long_memory(make_hist
 
 
 def test_without_questions_the_reward_is_0(make_history) -> None:
+    """There is no mean score then."""
     rollout = rollout_with_memory(make_history, words=1)
 
     reward = rollout_reward(scores_of_answers(), rollout, RewardSettings(compression=0.0))
@@ -87,10 +88,10 @@ def test_without_questions_the_reward_is_0(make_history) -> None:
 def test_a_session_is_rewarded_for_its_own_questions_or_also_for_others(
     make_history, kind: Any, reward_of_first: float, reward_of_second: float
 ) -> None:
-    """One question is about the first session, and its answer has the score 1.0.
+    """A model writes two sessions into a memory, and is rewarded for the answers.
 
-    Two are about the second session, with the scores 0.0 and 0.5. A question without evidence
-    counts for the last session.
+    One question is about the first session, and its answer has the score 1.0. Two are about the
+    second session, with the scores 0.0 and 0.5. A question without evidence is about the last one.
     """
     history = make_history(2, turns=1)
     sessions = [SimpleNamespace(item=item) for item in history.items]
@@ -129,11 +130,12 @@ def completion(*, is_readable: bool = True, refused_operations: int = 0) -> Pred
 def test_a_completion_has_a_penalty_for_each_kind_of_fault(
     call: PredictorCall, penalty: float
 ) -> None:
+    """A completion that cannot be read costs 0.5, and operations on unknown ids cost 0.2."""
     assert fault_penalty(call, True, PENALTIES) == pytest.approx(penalty)
 
 
 def test_a_completion_after_which_the_model_was_asked_again_counts_as_unreadable() -> None:
-    """The unknown ids in it cost nothing then."""
+    """It costs 0.5 then. The unknown ids in it, which would cost 0.2, do not count."""
     call = completion(refused_operations=3)
 
     assert fault_penalty(call, is_last=False, settings=PENALTIES) == pytest.approx(0.5)
@@ -149,6 +151,7 @@ def test_by_default_a_long_memory_has_a_penalty_and_faults_have_none() -> None:
 
 
 def test_the_same_seed_chooses_the_same_questions_in_their_order() -> None:
+    """Of forty questions, five are chosen by the seed "a"."""
     examples = [dspy.Example(id=number) for number in range(40)]
 
     chosen = sample_questions(examples, 5, "a")

@@ -128,9 +128,10 @@ def test_reruns_of_a_session_begin_with_the_memory_before_it_and_change_no_rollo
 def test_a_rollout_among_others_writes_what_it_would_write_alone(
     make_world, seed: int, threads: int
 ) -> None:
-    """The second of three rollouts has the seed SEED/1.
+    """In a rollout, the model that is trained (the policy) writes a history into a memory.
 
-    The policy `reckless` inserts, changes and deletes at random, by the seed.
+    The policy `reckless` inserts, changes and deletes at random, by the seed. The second of three
+    rollouts has the seed SEED/1.
     """
     world = make_world(reckless)
 
@@ -144,7 +145,10 @@ def test_a_rollout_among_others_writes_what_it_would_write_alone(
 def test_every_session_of_a_rollout_begins_with_the_memory_of_the_session_before(
     make_world,
 ) -> None:
-    """The policy `reckless` inserts, changes and deletes at random."""
+    """In a rollout, the model that is trained (the policy) writes the sessions of a history.
+
+    The policy `reckless` inserts, changes and deletes at random.
+    """
     world = make_world(reckless, sessions=3)
 
     with sampling(world):
@@ -204,9 +208,9 @@ def test_prompts_of_a_rollout_show_a_date_behind_words_like_last_friday(
 
 
 def test_a_rollout_does_not_ask_again_for_a_completion_that_cannot_be_read(make_world) -> None:
-    """Outside of trainings it would be asked for once more.
+    """In a training the model has to learn from it. Elsewhere the model would be asked once more.
 
-    Here the writer makes one call for each of three sessions, and none can be read.
+    The writer makes one call for each of three sessions.
     """
     world = make_world(lambda call: "unreadable", sessions=3, parts=1)
 
@@ -296,7 +300,10 @@ def test_a_replay_writes_the_same_memory_from_the_same_prompts(sampled: SampledR
 def test_the_reward_of_a_replay_is_that_of_its_rollout_less_the_mean_penalty(
     sampled: SampledRollout,
 ) -> None:
-    """Each call has a penalty: 0.5 if it could not be read, 0.2 for unknown memories, or none."""
+    """A replay repeats a rollout with given completions, and asks no model.
+
+    Each call has a penalty: 0.5 if it could not be read, 0.2 for unknown memories, or none.
+    """
     world = sampled.world
     rollout = sampled.rollout
     history = world.first_history

@@ -149,7 +149,7 @@ def test_a_training_whose_rewards_are_all_equal_says_that_nothing_was_learned(ma
 
 
 def test_a_training_without_a_group_to_compare_says_that_nothing_was_learned(make_world) -> None:
-    """The objective "local" compares reruns of a session, each of which is rerun by chance.
+    """The objective "local" compares reruns of a session, and it is left to chance which are rerun.
 
     Here the chance is almost 0.
     """
@@ -212,7 +212,7 @@ def world_with_best_step(make_world: Any, best_step: int) -> World:
 def test_a_stage_begins_with_the_best_checkpoint_of_the_stage_before(
     make_world, best_step: int
 ) -> None:
-    """Stage one has the steps 1 and 2. The start and both steps are validated.
+    """Stage one of the training has the steps 1 and 2. The start and both steps are validated.
 
     Stage two is trained relative to the weights that it begins with, the reference.
     """
@@ -297,7 +297,7 @@ def collapse_after_step_3(call: PolicyCall) -> str:
 def test_a_stage_that_collapses_before_its_first_validation_returns_to_its_start(
     make_world,
 ) -> None:
-    """Stage one has the steps 1 and 2. After step 3, in stage two, nothing can be read any more.
+    """Stage one has the steps 1 and 2. After step 3 the model writes nothing readable.
 
     Step 4 notices it, and the first validation would be after step 5.
     """
@@ -317,7 +317,10 @@ def test_a_stage_that_collapses_before_its_first_validation_returns_to_its_start
 def test_a_training_without_validation_that_collapses_returns_to_its_last_checkpoint(
     make_world,
 ) -> None:
-    """After step 3 nothing can be read, which step 4 notices. Every second step is saved."""
+    """After step 3 the model writes nothing readable, which step 4 notices.
+
+    Every second step is saved.
+    """
     world = make_world(collapse_after_step_3, trainer_class=IdleTrainer)
     settings = short_training(horizons=(3,), steps=9, window=1, validate_every=2)
 
@@ -441,6 +444,7 @@ def test_a_model_that_cannot_be_trained_is_refused(make_world) -> None:
 
 
 def test_a_training_without_questions_is_refused(make_world) -> None:
+    """Without questions there are no answers to reward."""
     message = refuse_training(make_world(), trainset=[])
 
     assert message.startswith("there is no training history with a session")

@@ -225,7 +225,7 @@ def test_a_filter_shows_only_its_questions_until_it_is_reset(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_readers_with_disabilities_can_use_the_page(opened_compile: Browser, scheme: str) -> None:
-    """The checker axe-core finds what they lack, such as names of buttons and enough contrast."""
+    """The checker axe-core finds faults such as buttons without names and too little contrast."""
     opened_compile.media(prefers_color_scheme=scheme)
     opened_compile.evaluate(
         "document.querySelectorAll('details').forEach((part) => { part.open = true; })"

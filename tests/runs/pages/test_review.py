@@ -167,7 +167,7 @@ def test_hostile_texts_are_shown_as_text_and_do_not_run(browser: Browser, tmp_pa
 def test_readers_with_disabilities_can_use_the_review_page(
     browser: Browser, tmp_path: Path
 ) -> None:
-    """The checker axe-core finds what they lack, such as names of buttons."""
+    """The checker axe-core finds faults such as buttons without names."""
     open_review_page(browser, tmp_path, question(0), question(1))
 
     assert serious_faults(browser) == []
