@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import mempiler
@@ -494,6 +494,30 @@ def write_moving_things(path: Path, users: int = 10) -> None:
     path.write_text("\n".join(lines))
 
 
+class FullEvaluation(NamedTuple):
+    """The scores of methods on all questions, and how many calls that took."""
+
+    scores: dict[str, float]
+    calls: int
+
+    @property
+    def best_first(self) -> list[str]:
+        """The methods, the best one first."""
+        return sorted(self.scores, key=lambda method: -self.scores[method])
+
+
+def evaluate_on_all_questions(methods: list[str], **options: Any) -> FullEvaluation:
+    """Evaluate methods one after the other, without choosing between them."""
+    scores: dict[str, float] = {}
+    calls = 0
+    for method in methods:
+        evaluation = mempiler.evaluate(method, progress=False, **options)
+        assert evaluation.score is not None
+        scores[method] = evaluation.score
+        calls += evaluation.calls["task"]
+    return FullEvaluation(scores, calls)
+
+
 @pytest.mark.slow
 def test_of_six_methods_the_best_is_found_with_three_tenths_of_the_calls(tmp_path: Path) -> None:
     """To know which method is the best, all are also evaluated on every question."""
@@ -508,17 +532,11 @@ def test_of_six_methods_the_best_is_found_with_three_tenths_of_the_calls(tmp_pat
     data = tmp_path / "moving.jsonl"
     write_moving_things(data)
     options: dict[str, Any] = {"benchmark": "jsonl", "data": data, "lm": "offline"}
-    scores: dict[str, float] = {}
-    calls_for_all_questions = 0
-    for method in methods:
-        evaluation = mempiler.evaluate(method, progress=False, **options)
-        assert evaluation.score is not None
-        scores[method] = evaluation.score
-        calls_for_all_questions += evaluation.calls["task"]
-    best, second = sorted(scores, key=lambda method: -scores[method])[:2]
 
+    full_evaluation = evaluate_on_all_questions(methods, **options)
     choice = mempiler.choose(methods, progress=False, **options)
 
-    assert scores[best] > scores[second]
+    best, second = full_evaluation.best_first[:2]
+    assert full_evaluation.scores[best] > full_evaluation.scores[second]
     assert choice.winner == best
-    assert choice.usage["calls"]["task"] <= 0.3 * calls_for_all_questions
+    assert choice.usage["calls"]["task"] <= 0.3 * full_evaluation.calls

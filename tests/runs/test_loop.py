@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import mempiler
@@ -320,45 +320,61 @@ def test_the_page_names_the_limits_that_the_code_has() -> None:
     assert f"and {MIN_TRAIN} of other users" in LOOP.text
 
 
+class ResultsOfPage(NamedTuple):
+    """What the commands of the page have printed, and an answer of the program in the end."""
+
+    evaluation: dict[str, Any]
+    improvement: dict[str, Any]
+    check: dict[str, Any]
+    answer: str
+
+
+def run_page(folder: Path) -> ResultsOfPage:
+    """Run the commands of the page in their order, in a folder with the files of the page.
+
+    In between, a person reviews questions in a browser; `review` takes the place of the person.
+    """
+    first, publish, serve, use, export, evaluate, show, improve, check, serve_again = LOOP.commands
+    assert serve == serve_again
+    port = free_port()
+    LOOP.write(folder)
+    users = folder / "users.py"
+    users.write_text(users.read_text().replace("localhost:8000", f"localhost:{port}"))
+
+    LOOP.run([first, publish], folder)
+    with served(serve, folder, port):
+        LOOP.run([use], folder)
+    LOOP.run([export], folder)
+    review(folder / "review.html", folder / "questions.jsonl")
+    results = LOOP.run([evaluate, show, improve, check], folder)
+    with served(serve_again, folder, port) as address, mempiler.Client(address) as client:
+        answer = client.memory("user-0").ask("Where do I live?").answer
+    return ResultsOfPage(results[evaluate], results[improve], results[check], answer)
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_page_lead_from_a_served_program_to_a_better_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page is docs/production/loop.md. Its commands are run in their order.
+    """The page is docs/production/loop.md. The better program answers with city and country.
 
-    In between, a person reviews questions in a browser, which the test does. In the end, the
-    program answers with city and country, and the command to roll back names version 1 again.
+    In the end, a command of the page lets the alias name version 1 again.
     """
     assert LOOP.untested() == []
-    first, publish, serve, use, export, evaluate, show, improve, check, serve_again = LOOP.commands
-    assert serve == serve_again
-    assert ROLLBACK is not None
-    roll_back = ROLLBACK.group(1)
-
-    port = free_port()
-    LOOP.write(tmp_path)
-    users = tmp_path / "users.py"
-    users.write_text(users.read_text().replace("localhost:8000", f"localhost:{port}"))
-
+    assert len(LOOP.commands) == 10
     with StubServer(answer=answer_with_country) as server:
         monkeypatch.setenv("MEMPILER_LM", server.model)
         monkeypatch.setenv("MEMPILER_API_BASE", server.url)
         monkeypatch.setitem(litellm_module().model_cost, server.model, PRICES)
 
-        LOOP.run([first, publish], tmp_path)
-        with served(serve, tmp_path, port):
-            LOOP.run([use], tmp_path)
-        LOOP.run([export], tmp_path)
-        review(tmp_path / "review.html", tmp_path / "questions.jsonl")
-        results = LOOP.run([evaluate, show, improve, check], tmp_path)
-        with served(serve_again, tmp_path, port) as address, mempiler.Client(address) as client:
-            answer = client.memory("user-0").ask("Where do I live?").answer
-    rolled_back = LOOP.run([roll_back], tmp_path)[roll_back]
+        results = run_page(tmp_path)
 
-    assert results[evaluate]["n"] == 48
-    assert results[evaluate]["score"] < 1
-    assert results[improve]["outcome"] == "promoted", results[improve]["reason"]
-    assert results[improve]["version_after"] == "2"
-    assert results[check]["passed"]
-    assert answer == "Lisbon, Portugal"
-    assert rolled_back["version"] == "1"
+    assert results.evaluation["n"] == 48
+    assert results.evaluation["score"] < 1
+    assert results.improvement["outcome"] == "promoted", results.improvement["reason"]
+    assert results.improvement["version_after"] == "2"
+    assert results.check["passed"]
+    assert results.answer == "Lisbon, Portugal"
+    assert ROLLBACK is not None
+    roll_back = ROLLBACK.group(1)
+    assert LOOP.run([roll_back], tmp_path)[roll_back]["version"] == "1"
