@@ -304,7 +304,10 @@ ABOUT_COW = dspy.Example(question=f"{SHARED_WORDS} cow of the neighbour's aunt i
 
 
 def test_words_that_three_training_questions_share_may_be_copied():
-    """Such words probably say what the task is, and give no answer away."""
+    """Words of three questions probably say what the task is, and give no answer away.
+
+    The rest of a question, e.g. about the dog, must still not be copied.
+    """
     rules = rules_for(ABOUT_DOG, ABOUT_CAT, ABOUT_COW)
 
     assert rules.refuse_proposal(f"You are asked: {SHARED_WORDS} one thing or the other?") is None
@@ -312,14 +315,14 @@ def test_words_that_three_training_questions_share_may_be_copied():
 
 
 def test_words_that_only_two_training_questions_share_may_not_be_copied():
-    """Two questions may have the same words by chance."""
+    """Two questions may share some words by chance."""
     rules = rules_for(ABOUT_DOG, ABOUT_CAT)
 
     assert rules.refuse_proposal(SHARED_WORDS) == "copy"
 
 
 def test_a_result_says_how_often_its_optimizer_met_each_problem():
-    """One line each for unreadable answers, copies, long prompts, and proposals given up."""
+    """The problems are unreadable answers, copies, long prompts, and proposals that were given up."""
     problems = OptimizerProblems(
         "gepa", unreadable_answers=1, abandoned_proposals=1, refused_copies=2, refused_long=3
     )
@@ -363,7 +366,7 @@ DEMO_OF_ANOTHER_PROMPT = dspy.Example(dialogue="Hi.", facts="None.")
 
 
 def test_a_prompt_that_chooses_its_demos_keeps_all_of_them_and_shows_fewer():
-    """It has twelve demos, and shows the eight that are most like the question.
+    """The prompt has twelve demos, and shows the eight that are most like the question.
 
     With a growth of 4, prompts may be four times as long as those of the start without demos.
     """

@@ -242,7 +242,7 @@ def test_a_folder_that_lacks_a_file_is_refused(
 def test_a_link_to_a_file_outside_the_folder_is_refused(
     turn_rag_folder: Path, tmp_path: Path
 ) -> None:
-    """Otherwise a program that somebody else has made could name any file of this machine."""
+    """A program that somebody else has made could name any file of this machine by a link."""
     (turn_rag_folder / "state.json").rename(tmp_path / "state.json")
     (turn_rag_folder / "state.json").symlink_to(tmp_path / "state.json")
 

@@ -297,7 +297,7 @@ def test_a_wrong_argument_of_a_check_is_refused(options: dict[str, Any], message
 
 
 def test_prompts_that_both_programs_have_in_common_are_paid_for_once(stub: Any) -> None:
-    """Both programs are turn RAG with its default `k`, 10, so all three prompts are equal."""
+    """Both programs are turn RAG with `k` = 10, its default, so all three prompts are equal."""
     server = stub()
 
     check(

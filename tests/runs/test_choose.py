@@ -103,7 +103,7 @@ def test_the_method_that_answers_best_wins(choice_won_by_knows_everything: mempi
 def test_all_methods_are_asked_the_same_questions_first(
     choice_won_by_knows_everything: mempiler.Choice,
 ) -> None:
-    """Otherwise a method could win because its questions were easier."""
+    """If methods got different questions, one could win because its questions were easier."""
     questions_by_method: list[list[str]] = []
     for method in choice_won_by_knows_everything.rows:
         assert method.evaluation is not None

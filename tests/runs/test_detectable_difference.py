@@ -57,7 +57,7 @@ def test_a_loss_is_harder_to_show_if_the_answers_vary_by_chance() -> None:
 
 
 def test_a_lost_question_costs_what_it_scored() -> None:
-    """So with scores of at most 0.5 the detectable loss is half of that with scores of 1."""
+    """In one run every second answer scores 1, and in the other 0.5. The rest score 0."""
     loss_of_full_points = loss_of_equal_runs([1.0, 0.0] * 50)
     loss_of_half_points = loss_of_equal_runs([0.5, 0.0] * 50)
 

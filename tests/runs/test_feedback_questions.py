@@ -152,7 +152,7 @@ def test_exported_questions_can_be_evaluated_as_a_benchmark(
 def test_what_was_said_after_a_question_is_not_exported_with_it(
     ada: UserMemory, export_rows: Any
 ) -> None:
-    """Otherwise "Lisbon" would be a wrong answer to the exported question."""
+    """The right answer was "Lisbon" when the user asked, and "Porto" later."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where does Ada live?").answer_id
     say(ada, "I moved to Porto.", session="b")
@@ -279,7 +279,7 @@ def test_an_answer_is_not_exported_after_a_turn_that_it_rests_on_was_deleted(
 def test_a_correction_is_not_exported_after_a_turn_that_it_may_repeat_was_deleted(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
-    """Otherwise "Lisbon", which the user wanted to be gone, would be exported."""
+    """The user wanted "Lisbon" to be gone, and the correction repeats it. Another turn is left."""
     say(ada, "I moved to Lisbon.", session="a")
     say(ada, "I like tea.", session="b")
     answer_id = ada.ask("Where did Ada move?").answer_id
@@ -296,7 +296,7 @@ def test_a_correction_is_not_exported_after_a_turn_that_it_may_repeat_was_delete
 def test_a_correction_is_not_exported_after_a_turn_that_it_may_repeat_was_reworded(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
-    """Otherwise "Lisbon", which the user has replaced by "Porto", would be exported."""
+    """The user has replaced "Lisbon" by "Porto", and the correction repeats "Lisbon"."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.feedback(answer_id, correction="Lisbon")

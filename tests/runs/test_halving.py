@@ -161,7 +161,7 @@ def test_a_dropout_is_compared_with_the_leader_on_the_questions_that_it_was_aske
 def test_no_more_than_the_share_of_all_answers_is_asked_for(
     candidate_count: int, share: float
 ) -> None:
-    """There are 100 questions to each candidate."""
+    """Each candidate could be asked 100 questions."""
     scores = Scores([equal_scores(number / 10, 100) for number in range(candidate_count)])
 
     result = run_halving(scores, share)

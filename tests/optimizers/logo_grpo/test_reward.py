@@ -66,7 +66,7 @@ def test_the_reward_is_the_mean_score_less_a_penalty_for_a_long_memory(make_hist
 
 
 def test_without_questions_the_reward_is_0(make_history) -> None:
-    """There is no mean score then."""
+    """Without questions there are no scores whose mean could be the reward."""
     rollout = rollout_with_memory(make_history, words=1)
 
     reward = rollout_reward(scores_of_answers(), rollout, RewardSettings(compression=0.0))
@@ -135,7 +135,7 @@ def test_a_completion_has_a_penalty_for_each_kind_of_fault(
 
 
 def test_a_completion_after_which_the_model_was_asked_again_counts_as_unreadable() -> None:
-    """It costs 0.5 then. The unknown ids in it, which would cost 0.2, do not count."""
+    """An unreadable completion costs 0.5. Unknown ids, which would cost 0.2, do not count then."""
     call = completion(refused_operations=3)
 
     assert fault_penalty(call, is_last=False, settings=PENALTIES) == pytest.approx(0.5)
