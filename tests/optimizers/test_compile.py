@@ -454,7 +454,7 @@ def test_the_user_is_not_warned_if_the_budget_of_gepa_is_just_enough_for_two_pro
 
 
 def test_what_an_optimizer_of_dspy_leaves_in_a_program_is_removed(make_history):
-    """An optimizer may leave a model with its key, the programs that it has tried, whole histories."""
+    """An optimizer may leave a model with its key, other programs, and whole histories."""
     program = new_memory_r2()
     compiled = program.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))

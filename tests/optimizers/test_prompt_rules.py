@@ -322,7 +322,7 @@ def test_words_that_only_two_training_questions_share_may_not_be_copied():
 
 
 def test_a_result_says_how_often_its_optimizer_met_each_problem():
-    """The problems are unreadable answers, copies, long prompts, and proposals that were given up."""
+    """The problems are unreadable answers, copies, long prompts, and abandoned proposals."""
     problems = OptimizerProblems(
         "gepa", unreadable_answers=1, abandoned_proposals=1, refused_copies=2, refused_long=3
     )

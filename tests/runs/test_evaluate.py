@@ -298,7 +298,7 @@ def test_a_compile_with_wrong_options_makes_no_call_and_no_run(
     out: str,
     message: str,
 ) -> None:
-    """An earlier evaluation is the newest run in MLflow before the compile, and must be so after it."""
+    """An earlier evaluation is the newest run in MLflow before the compile, and also after it."""
     run_evaluate("no-memory", inputs_with_replies(answer_if_there_are_demos, test=1))
     newest_run_before = last_mlflow_run().info.run_id
     inputs = inputs_with_replies(raise_when_called(AssertionError("a call was made")))
