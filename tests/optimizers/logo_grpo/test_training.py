@@ -359,7 +359,7 @@ def without_times(rows: Any) -> list[dict[str, Any]]:
 def test_a_killed_training_that_is_resumed_ends_with_the_same_weights_as_an_uninterrupted_one(
     make_world, tmp_path: Path
 ) -> None:
-    """The training is killed after step 3. The last checkpoint is of step 2, so step 3 is repeated."""
+    """The training is killed after step 3, and its last checkpoint is of step 2."""
     uninterrupted_world = make_world()
     uninterrupted = train_in_folder(uninterrupted_world, tmp_path / "uninterrupted")
 
