@@ -272,12 +272,18 @@ def frontier_of(*candidates: FrontierPoint) -> list[int]:
     return [point.number for point in mark_frontier(candidates) if point.on_frontier]
 
 
-def test_a_better_candidate_with_longer_prompts_is_on_the_frontier_beside_a_short_one():
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"score": 0.9, "tokens": 300}, id="a higher score, but more tokens"),
+        pytest.param({"score": 0.5, "tokens": 100}, id="the same score and the same tokens"),
+    ],
+)
+def test_two_candidates_of_which_none_surpasses_the_other_are_both_on_the_frontier(other):
     """Nobody can say which of the two is to be preferred."""
-    short = candidate(0, score=0.5, tokens=100)
-    better = candidate(1, score=0.9, tokens=300)
+    first = candidate(0, score=0.5, tokens=100)
 
-    assert frontier_of(short, better) == [0, 1]
+    assert frontier_of(first, candidate(1, **other)) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -293,11 +299,3 @@ def test_a_candidate_with_no_advantage_is_not_on_the_frontier(worse):
     first = candidate(0, score=0.5, tokens=100)
 
     assert frontier_of(first, candidate(1, **worse)) == [0]
-
-
-def test_equal_candidates_are_both_on_the_frontier():
-    """On the frontier are candidates that no other one surpasses in score or tokens."""
-    first = candidate(0, score=0.5, tokens=100)
-    equal = candidate(1, score=0.5, tokens=100)
-
-    assert frontier_of(first, equal) == [0, 1]

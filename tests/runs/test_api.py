@@ -265,20 +265,19 @@ def test_a_script_in_the_users_data_is_escaped_in_the_html_of_a_result() -> None
     assert "<script>" not in html
 
 
-def test_progress_is_written_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    mempiler.evaluate(Agent(), make_examples(2), lm="offline")
-    captured = capsys.readouterr()
-
-    assert captured.out == ""
-    assert "2 questions" in captured.err
-
-
-def test_nothing_is_written_without_progress(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_written_to_standard_error_or_not_at_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Standard output is for what the user's own code prints."""
+    mempiler.evaluate(Agent(), make_examples(2), lm="offline", progress=True)
+    with_progress = capsys.readouterr()
     mempiler.evaluate(Agent(), make_examples(2), lm="offline", progress=False)
-    captured = capsys.readouterr()
+    without_progress = capsys.readouterr()
 
-    assert captured.out == ""
-    assert captured.err == ""
+    assert with_progress.out == ""
+    assert "2 questions" in with_progress.err
+    assert without_progress.out == ""
+    assert without_progress.err == ""
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def test_the_security_policy_of_a_page_allows_only_its_own_scripts_and_styles() 
 
 
 def test_a_page_has_no_addresses_and_no_code_in_its_elements() -> None:
-    """A page loads nothing from the network, and its security policy allows only its own scripts."""
+    """A page loads nothing from the network, and its security policy allows only its scripts."""
     html = page_html(row())
     # The only "http" is in the name of an attribute.
     without_attribute = html.replace("<meta http-equiv", "<meta").replace('"http-equiv', "")
