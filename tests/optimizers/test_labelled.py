@@ -317,10 +317,11 @@ def questions_about_first_turns(history: History, count: int) -> list[dspy.Examp
 def test_the_long_context_of_a_demo_is_cut_around_the_evidence(optimizer):
     """`full-context` recalls all forty turns, 3,400 tokens, and a demo may have 300 of them.
 
-    With a threshold of 0, `bootstrap` makes a demo of every answer, right or wrong.
+    All demos of a prompt together may have 2,000 tokens. With a threshold of 0, `bootstrap` makes a
+    demo of every answer, right or wrong.
     """
     questions = questions_about_first_turns(history_of_forty_turns(LONG_TEXT), 12)
-    settings = {**SETTINGS[optimizer], "demo_context_tokens": 300}
+    settings = {**SETTINGS[optimizer], "demo_context_tokens": 300, "max_demo_tokens": 2000}
 
     compiled = compile_with(
         optimizer, build("full-context"), questions, settings=settings, threshold=0.0

@@ -155,11 +155,14 @@ GOLD_ANSWER = "Singing in a choir, celestial navigation, playing the accordion"
 
 
 def test_results_for_amb_have_the_answers_with_their_questions(tmp_path: Path) -> None:
-    run = finished_run(load_benchmark("locomo"), answers=[GOLD_ANSWER, "It is in Madrid."])
+    """The answers are right, wrong, and half right: LoCoMo's third answer is eyelid and wrist."""
+    run = finished_run(
+        load_benchmark("locomo"), answers=[GOLD_ANSWER, "It is in Madrid.", "Eyelid"]
+    )
 
     (path,) = write_harness_results(run, "amb", tmp_path / "amb.json")
 
-    right, wrong = json.loads(path.read_text())["results"]
+    right, wrong, half_right = json.loads(path.read_text())["results"]
     assert right["query"] == "Which pastimes does Ingrid have besides her boat?"
     assert right["query_id"] == "sample-1_q0"
     assert right["meta"] == {"sample_id": "sample-1", "category": "single-hop"}
@@ -169,8 +172,8 @@ def test_results_for_amb_have_the_answers_with_their_questions(tmp_path: Path) -
     assert right["correct"] is True
     # Mempiler has nothing for this field.
     assert right["raw_response"] is None
-    assert wrong["answer"] == "It is in Madrid."
     assert wrong["correct"] is False
+    assert 0 < half_right["score"] < 1
 
 
 def test_results_for_amb_say_why_an_answer_is_missing(tmp_path: Path) -> None:
