@@ -29,7 +29,7 @@ from .marker_model import MarkerModel
 TRAIN_TOPICS = ("jazz", "bread", "chess", "Lisbon", "tulips", "whales", "clocks", "kites")
 DEV_TOPICS = ("soups", "trains", "novels", "rivers", "candles", "maps", "shoes", "owls")
 
-ONE_TURN_OF_ANY_SPEAKER = {"k": 1, "search.speaker": 0}
+ONE_TURN_OF_ANY_SPEAKER: dict[str, Any] = {"k": 1, "search.speaker": 0}
 """Settings with which a search recalls one turn, Bob's: the weight of the speaker is 0."""
 
 

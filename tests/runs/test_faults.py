@@ -361,7 +361,7 @@ class StrictEngine(OfflineEngine):
 
 OTHER_BENCHMARKS = {"pramem": "movielens", "h2memory": "palbench.restate"}
 """The benchmarks of the methods that cannot answer the questions of LoCoMo."""
-FEWER_ROUNDS = {"pramem": {"rounds": 2}}
+FEWER_ROUNDS: dict[str, dict[str, Any]] = {"pramem": {"rounds": 2}}
 """A method that by default makes many rounds of calls."""
 
 

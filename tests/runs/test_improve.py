@@ -674,7 +674,7 @@ def test_a_round_with_a_store_without_feedback_lacks_all_questions(
     ],
 )
 def test_a_round_takes_its_questions_from_either_a_store_or_a_file(
-    address: str, sources: dict[str, str]
+    address: str, sources: dict[str, Any]
 ) -> None:
     with pytest.raises(UserError, match="give one of --store and --data"):
         mempiler.improve(address, **sources, progress=False)
