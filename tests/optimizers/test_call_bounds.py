@@ -34,19 +34,33 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def test_the_bounds_of_every_optimizer_but_finetune_are_tested() -> None:
-    """`SETTINGS` has the optimizers that the test below goes through."""
+    """`SETTINGS` has the optimizers whose calls are counted in this file."""
     assert set(SETTINGS) == set(OPTIMIZERS) - {"finetune"}
 
 
-# With a threshold of 0 every answer becomes a demo at once; with 0.5 more have to be tried.
-@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def headline_questions(locomo: Any, count: int) -> list[dspy.Example]:
+    """Return the first questions of LoCoMo that count for its score."""
+    counted = [example for example in locomo.examples if locomo.in_headline(example)]
+    return counted[:count]
+
+
+@pytest.mark.parametrize(
+    "threshold",
+    [
+        pytest.param(0.0, id="every answer becomes a demo"),
+        pytest.param(0.5, id="only right answers become demos"),
+    ],
+)
 @pytest.mark.parametrize("optimizer", SETTINGS)
-def test_calls_lie_within_the_bounds(optimizer: str, threshold: float) -> None:
-    """Calls either answer questions, or propose instructions; each kind has bounds of its own."""
+def test_an_optimizer_makes_no_more_and_no_fewer_calls_than_its_bounds_say(
+    optimizer: str, threshold: float
+) -> None:
+    """Calls either answer questions ("task") or propose instructions ("prompt").
+
+    Turn RAG writes and recalls without a model, and makes one call to answer a question.
+    """
     locomo = benchmark("locomo")
-    headline_examples = [example for example in locomo.examples if locomo.in_headline(example)]
-    questions = headline_examples[:12]
-    # This method writes and recalls without a model, and answers with one call.
+    questions = headline_questions(locomo, 12)
     program = build("turn-rag", embedder=embedder())
     config = CompileConfig(optimizer, settings=SETTINGS[optimizer], threads=2, threshold=threshold)
     meter = Meter()

@@ -31,10 +31,6 @@ from mempiler.runs.manifest import read_manifest
 from ..runs.evaluations import locomo
 from .conftest import PLACES, SMALL_SETTINGS, question_about, setting_options
 
-WRITERS = {"method.writer.extract_facts", "method.writer.manage"}
-"""The writing predictors of Memory-R2."""
-READERS = {"task.answer"}
-
 
 def new_memory_r2() -> MemoryProgram:
     """Return Memory-R2, which writes each session of six turns in two chunks."""
@@ -77,7 +73,7 @@ def compile_on(
 
 @pytest.fixture
 def always_right(fact_replies: Any) -> Callable[[str, str, int], dict[str, Any]]:
-    """A scripted model that stores every turn as a fact, and answers every question rightly."""
+    """A scripted model that stores every turn as a fact, and answers "the marker": rightly."""
 
     def reply(kind: str, text: str, n: int) -> dict[str, Any]:
         if kind == "facts":
@@ -99,6 +95,11 @@ def predictor_states(program: MemoryProgram) -> dict[str, Any]:
     }
 
 
+def changed_prompts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """Return the names of the predictors whose states differ."""
+    return {name for name in before if before[name] != after[name]}
+
+
 def bootstrapped_demos(program: MemoryProgram, name: str) -> list[Any]:
     """Return the demos of a predictor that come from its own calls."""
     return [demo for demo in program.all_predictors()[name].demos if demo.get("augmented")]
@@ -113,27 +114,28 @@ def bootstrapped_demos(program: MemoryProgram, name: str) -> list[Any]:
     ],
     ids=["write", "read", "all"],
 )
-def test_a_stage_changes_its_predictors_and_no_other(
+def test_a_compile_of_a_stage_changes_only_the_prompts_of_this_stage(
     scripted, always_right, make_history, stage, expected
 ):
-    """Memory-R2 has three predictors: two write memories, and one answers."""
+    """Memory-R2 has three prompts: two write memories, and one reads them to answer."""
     program = new_memory_r2()
     states_before = predictor_states(program)
     examples = questions_on_turns(make_history(4), ["D1:2", "D2:5", "D4:1"])
 
     compiled = compile_on(scripted(always_right), program, examples, stage=stage)
 
-    states_after = predictor_states(compiled)
-    changed = {name for name in states_before if states_before[name] != states_after[name]}
-    assert changed == expected
+    assert changed_prompts(states_before, predictor_states(compiled)) == expected
     # `compiled` is a copy: the program itself is not changed.
     assert predictor_states(program) == states_before
 
 
-def test_writing_demos_come_from_the_sessions_of_the_answered_facts(
+def test_the_demos_of_writing_prompts_show_sessions_with_the_evidence_of_a_question(
     scripted, always_right, make_history
 ):
-    """The history has eight sessions, D1 to D8; the questions are about turns of D2, D4 and D7."""
+    """The history has eight sessions. The evidence of the questions is in D2, D4 and D7.
+
+    A demo of a prompt that writes is one of its calls. Calls about other sessions helped nobody.
+    """
     evidence = ["D2:5", "D4:1", "D7:3"]
     examples = questions_on_turns(make_history(8), evidence)
 
@@ -151,50 +153,59 @@ def test_writing_demos_come_from_the_sessions_of_the_answered_facts(
         assert turns_of_facts.intersection(evidence)
 
 
+class RightTheSecondTime:
+    """A model that answers each question wrongly the first time, and rightly the second time."""
+
+    def __init__(self, fact_replies: Any) -> None:
+        self.fact_replies = fact_replies
+        self.answered_questions: list[str] = []
+
+    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any]:
+        reply = self.fact_replies(kind, text, n)
+        if kind in ("facts", "operations"):
+            return reply
+
+        question = text.rsplit("question-", 1)[1][:3]
+        self.answered_questions.append(question)
+        is_second_time = self.answered_questions.count(question) > 1
+        return {**reply, "answer": "the marker" if is_second_time else "wrong"}
+
+
 @pytest.mark.parametrize(
-    ("rounds", "demo_count", "write_calls"),
+    ("rounds", "demo_count", "writings"),
     [
-        # A memory takes two calls of the manager, one for each chunk.
-        pytest.param(1, 0, 2, id="one round"),
-        pytest.param(2, 2, 4, id="two rounds"),
+        pytest.param(1, 0, 1, id="one round"),
+        pytest.param(2, 2, 2, id="two rounds"),
     ],
 )
-def test_a_second_round_writes_the_memory_anew_and_tries_again(
-    scripted, fact_replies, make_history, rounds, demo_count, write_calls
+def test_a_second_round_writes_the_memory_anew_and_asks_questions_again(
+    scripted, fact_replies, make_history, rounds, demo_count, writings
 ):
-    """The model answers each question wrongly the first time, and rightly the second time.
+    """A call becomes a demo only if the answer is right, which needs a second round here.
 
-    A call becomes a demo only if the answer is right.
+    To write the memory takes two calls for operations, one for each half of the only session.
     """
-    answered_questions: list[str] = []
-
-    def reply_rightly_the_second_time(kind: str, text: str, n: int) -> dict[str, Any]:
-        if kind in ("facts", "operations"):
-            return fact_replies(kind, text, n)
-        question = text.rsplit("question-", 1)[1][:3]
-        answered_questions.append(question)
-        is_second_time = answered_questions.count(question) > 1
-        answer = "the marker" if is_second_time else "wrong"
-        return {**fact_replies(kind, text, n), "answer": answer}
-
-    lm = scripted(reply_rightly_the_second_time)
+    lm = scripted(RightTheSecondTime(fact_replies))
     examples = questions_on_turns(make_history(1), ["D1:2", "D1:5"])
     settings = {"max_rounds": rounds, "max_labeled_demos": 0}
 
     compiled = compile_on(lm, new_memory_r2(), examples, settings=settings)
 
     assert len(bootstrapped_demos(compiled, "task.answer")) == demo_count
-    assert lm.engine.calls["operations"] == write_calls
+    assert lm.engine.calls["operations"] == 2 * writings
 
 
-def test_adversarial_questions_are_not_trained_on(scripted, always_right, make_history):
-    """Questions of LoCoMo's category 5 have no answer in the history, and do not count."""
+def test_unanswerable_questions_are_not_trained_on(scripted, always_right, make_history):
+    """LoCoMo's questions of category 5 have no answer in the history, and its score omits them.
+
+    Every question names its category, as in "question-5-0".
+    """
     history = make_history(1)
     answerable = questions_on_turns(history, ["D1:1"] * 2, category="4")
-    adversarial = questions_on_turns(history, ["D1:1"] * 6, category="5")
+    unanswerable = questions_on_turns(history, ["D1:1"] * 6, category="5")
     lm = scripted(always_right)
 
-    compiled = compile_on(lm, new_turn_rag(), [*answerable, *adversarial])
+    compiled = compile_on(lm, new_turn_rag(), [*answerable, *unanswerable])
 
     assert len(lm.engine.prompts) > 0
     for _, prompt in lm.engine.prompts:
@@ -203,73 +214,108 @@ def test_adversarial_questions_are_not_trained_on(scripted, always_right, make_h
         assert "question-5" not in demo.question
 
 
-def test_adversarial_questions_alone_are_refused(scripted, always_right, make_history):
-    """Adversarial questions have category 5. They do not count for the score of LoCoMo."""
-    adversarial = questions_on_turns(make_history(1), ["D1:1"] * 3, category="5")
+def test_a_compile_on_unanswerable_questions_alone_is_refused(scripted, always_right, make_history):
+    """LoCoMo's questions of category 5 have no answer in the history, and its score omits them."""
+    unanswerable = questions_on_turns(make_history(1), ["D1:1"] * 3, category="5")
 
     with pytest.raises(UserError, match="training questions that count for the score, there are 0"):
-        compile_on(scripted(always_right), new_turn_rag(), adversarial)
+        compile_on(scripted(always_right), new_turn_rag(), unanswerable)
 
 
-def test_answers_below_the_threshold_become_no_demos(scripted, make_history):
-    """A call becomes a demo if its answer is right, which is "the marker" for every question.
+def answer_only_question_1(kind: str, text: str, n: int) -> dict[str, str]:
+    """Script a model that is right about question 4-1 alone."""
+    question = text.rsplit("## question", 1)[1]
+    return {"answer": "the marker" if "question-4-1" in question else "a stone"}
 
-    Of the questions 4-0 to 4-3 the model answers only 4-1 rightly.
-    """
 
-    def answer_only_question_1(kind: str, text: str, n: int) -> dict[str, str]:
-        question = text.rsplit("## question", 1)[1]
-        return {"answer": "the marker" if "question-4-1" in question else "a stone"}
-
+def test_a_call_with_a_wrong_answer_does_not_become_a_demo(scripted, make_history):
+    """The right answer to all four questions is "the marker". The model knows it for 4-1 alone."""
     lm = scripted(answer_only_question_1)
     examples = questions_on_turns(make_history(1), ["D1:1"] * 4)
-    only_from_calls = {"max_labeled_demos": 0}
+    only_demos_of_calls = {"max_labeled_demos": 0}
 
-    compiled = compile_on(lm, new_turn_rag(), examples, settings=only_from_calls)
+    compiled = compile_on(lm, new_turn_rag(), examples, settings=only_demos_of_calls)
 
     (demo,) = compiled.task.answer.demos
     assert demo.question == "Who saw Oslo with 1, of question-4-1?"
 
 
-def gepa(**settings: Any) -> dict[str, Any]:
-    """Return the fields of a CompileConfig for GEPA with some settings."""
-    return {"optimizer": "gepa", "settings": settings}
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        pytest.param({"auto": "huge"}, "auto = 'huge': Input should be 'light'", id="a word"),
+        pytest.param({"use_merge": "no"}, "use_merge = 'no'", id="a text for a boolean"),
+        pytest.param(
+            {"sampling_strategy": "PxNSampling(2, 3)"},
+            r"it takes an object in Python, .*Gepa\(extra=",
+            id="a text for an object",
+        ),
+        pytest.param(
+            {"stop_callbacks": ["NoImprovementStopper(5)"]},
+            r"it takes an object in Python, .*Gepa\(extra=",
+            id="a text for an object in a list",
+        ),
+        pytest.param(
+            {"acceptance_criterion": "any"},
+            "or 'strict_improvement', or 'improvement_or_equal'",
+            id="a word for a rule",
+        ),
+        pytest.param(
+            {"max_metric_calls": "many"},
+            "max_metric_calls = 'many': Input should be a valid integer",
+            id="a text for a number",
+        ),
+        pytest.param(
+            {"max_metric_calls": 0}, "max_metric_calls = 0: it is 1 or more", id="no calls"
+        ),
+        pytest.param(
+            {"max_metric_calls": 9, "auto": "light"},
+            "takes one of auto, max_metric_calls",
+            id="two budgets",
+        ),
+        pytest.param({"use_wandb": True}, "no setting 'use_wandb'", id="an unknown name"),
+    ],
+)
+def test_a_wrong_setting_of_gepa_is_refused_before_any_call(
+    scripted, always_right, make_history, settings, problem
+):
+    """GEPA is an optimizer of another library, which would notice some of this only later."""
+    lm = scripted(always_right)
+    examples = questions_on_turns(make_history(1), ["D1:1"] * 6)
+
+    with pytest.raises(UserError, match=problem):
+        compile_on(lm, new_turn_rag(), examples, optimizer="gepa", settings=settings)
+
+    assert lm.engine.prompts == []
 
 
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"settings": {"max_rounds": True}}, "max_rounds = True: Input should be"),
-        (gepa(auto="huge"), "auto = 'huge': Input should be 'light'"),
-        (gepa(use_merge="no"), "use_merge = 'no'"),
-        (
-            gepa(sampling_strategy="PxNSampling(2, 3)"),
-            r"it takes an object in Python, .*Gepa\(extra=",
+        pytest.param(
+            {"optimizer": "bootstrap", "settings": {"max_rounds": True}},
+            "max_rounds = True: Input should be",
+            id="a boolean for a number",
         ),
-        (
-            gepa(stop_callbacks=["NoImprovementStopper(5)"]),
-            r"it takes an object in Python, .*Gepa\(extra=",
+        pytest.param(
+            {"optimizer": "better-together", "settings": {"strategy": "knn -> nothing"}},
+            "nothing",
+            id="a sequence with an unknown optimizer",
         ),
-        (gepa(acceptance_criterion="any"), "or 'strict_improvement', or 'improvement_or_equal'"),
-        (
-            gepa(max_metric_calls="many"),
-            "max_metric_calls = 'many': Input should be a valid integer",
-        ),
-        (gepa(max_metric_calls=0), "max_metric_calls = 0: it is 1 or more"),
-        (gepa(max_metric_calls=9, auto="light"), "takes one of auto, max_metric_calls"),
-        ({"optimizer": "better-together", "settings": {"strategy": "knn -> nothing"}}, "nothing"),
-        (gepa(use_wandb=True), "no setting 'use_wandb'"),
-        ({"optimizer": "finetune"}, "cannot fine-tune"),
-        (
+        pytest.param(
             {"optimizer": "better-together", "settings": {"strategy": "knn -> better-together"}},
             "cannot hold itself",
+            id="a sequence within itself",
+        ),
+        pytest.param(
+            {"optimizer": "finetune"}, "cannot fine-tune", id="a model that cannot be trained"
         ),
     ],
 )
-def test_a_wrong_request_is_refused_before_any_call(
+def test_an_optimizer_that_cannot_work_is_refused_before_any_call(
     scripted, always_right, make_history, config, problem
 ):
-    """Most cases have a wrong setting of GEPA, an optimizer of another library."""
+    """The optimizer `better-together` runs a sequence of others, as its setting says."""
     lm = scripted(always_right)
     examples = questions_on_turns(make_history(1), ["D1:1"] * 6)
 
@@ -296,58 +342,55 @@ def arguments_of_gepa(
             raise UserError("arguments are noted")
 
         monkeypatch.setattr(gepa_package, "optimize", note_arguments)
+        lm = scripted(always_right)
         examples = questions_on_turns(make_history(4), ["D1:1"] * 6)
         with pytest.raises(UserError, match="arguments are noted"):
-            compile_on(scripted(always_right), new_turn_rag(), examples, **gepa(**settings))
+            compile_on(lm, new_turn_rag(), examples, optimizer="gepa", settings=settings)
         return arguments
 
     return compile_with_gepa
 
 
-def test_settings_reach_gepa(arguments_of_gepa):
-    """GEPA is an optimizer of another library."""
-    arguments = arguments_of_gepa(reflection_minibatch_size=2, use_merge=False)
+def test_settings_are_passed_to_the_library_gepa(arguments_of_gepa):
+    """In Python a setting may be an object of the library, such as a rule when to stop."""
+    arguments = arguments_of_gepa(
+        reflection_minibatch_size=2,
+        sampling_strategy=PxNSampling(2, n=3),
+        stop_callbacks=[NoImprovementStopper(5)],
+    )
 
     assert arguments["reflection_minibatch_size"] == 2
-    assert arguments["use_merge"] is False
-    # The default of the setting that is not given.
+    assert arguments["sampling_strategy"].p == 2
+    assert arguments["sampling_strategy"].n == 3
+    assert isinstance(arguments["stop_callbacks"][0], NoImprovementStopper)
+    # The default of a setting that is not given.
     assert arguments["max_metric_calls"] == 10
 
 
-def test_objects_reach_gepa(arguments_of_gepa):
-    """In Python a setting may be an object of the library, such as a rule when to stop."""
-    arguments = arguments_of_gepa(
-        sampling_strategy=PxNSampling(2, n=3),
-        stop_callbacks=[NoImprovementStopper(5)],
-        acceptance_criterion="improvement_or_equal",
-    )
-
-    assert arguments["sampling_strategy"].p == 2
-    assert arguments["sampling_strategy"].n == 3
-    (stopper,) = arguments["stop_callbacks"]
-    assert isinstance(stopper, NoImprovementStopper)
-    assert arguments["acceptance_criterion"] == "improvement_or_equal"
-
-
-@pytest.mark.parametrize("seed", [0, 9, 3])
-def test_mipro_draws_by_the_seed_of_the_run(
-    scripted, always_right, make_history, monkeypatch, seed
-):
-    """MIPRO is an optimizer of DSPy that tries random combinations."""
+@pytest.fixture
+def seeds_of_mipro(monkeypatch) -> list[int]:
+    """The seeds by which DSPy's optimizer MIPRO draws. Each compile ends there with an error."""
     seeds: list[int] = []
 
     def note_seed(teleprompter: Any, number: int) -> None:
         seeds.append(number)
         raise UserError("seed is noted")
 
-    # DSPy takes a seed of 0 for none and then draws by 9, so it is not enough to pass the seed.
     monkeypatch.setattr(dspy.MIPROv2, "_set_random_seeds", note_seed)
+    return seeds
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_mipro_draws_by_the_seed_of_the_run(
+    scripted, always_right, make_history, seeds_of_mipro, seed
+):
+    """DSPy takes a seed of 0 for none and then draws by 9, so it is not enough to pass the seed."""
     examples = questions_on_turns(make_history(4), ["D1:1"] * 6)
 
     with pytest.raises(UserError, match="seed is noted"):
         compile_on(scripted(always_right), new_turn_rag(), examples, optimizer="mipro", seed=seed)
 
-    assert seeds == [seed]
+    assert seeds_of_mipro == [seed]
 
 
 class StopAtOnce:
@@ -363,65 +406,72 @@ def warnings_of_gepa(
 ) -> Callable[[int, int | None], list[str]]:
     """A function that compiles with GEPA, and returns our warnings.
 
-    Its arguments are the setting `max_metric_calls`, and the limit of the run.
+    Its arguments are the setting `max_metric_calls`, and the limit of calls of the run.
     """
 
     def compile_with_gepa(max_metric_calls: int, max_calls: int | None) -> list[str]:
         lm = scripted(always_right, guard=BudgetGuard(Limits(max_calls=max_calls)))
         examples = questions_on_turns(make_history(4), ["D1:1"] * 6)
-        config = gepa(max_metric_calls=max_metric_calls, stop_callbacks=[StopAtOnce()])
-        compile_on(lm, new_turn_rag(), examples, **config)
+        settings = {"max_metric_calls": max_metric_calls, "stop_callbacks": [StopAtOnce()]}
+        compile_on(lm, new_turn_rag(), examples, optimizer="gepa", settings=settings)
         return [record.getMessage() for record in caplog.records if record.name == "mempiler"]
 
     return compile_with_gepa
 
 
 @pytest.mark.parametrize(
-    ("max_metric_calls", "max_calls", "expected"),
+    ("max_metric_calls", "max_calls", "warning"),
     [
-        (8, None, "one proposal at most (max_metric_calls = 8 with 2 questions"),
-        (2, None, "no proposal (max_metric_calls = 2"),
-        (99, 9, "one proposal at most (the 9 calls that are left"),
+        pytest.param(
+            8, None, "one proposal at most (max_metric_calls = 8 with 2 questions", id="one"
+        ),
+        pytest.param(2, None, "no proposal (max_metric_calls = 2", id="none"),
+        pytest.param(
+            99, 9, "one proposal at most (the 9 calls that are left", id="one, by the run's limit"
+        ),
     ],
 )
-def test_gepa_warns_of_a_budget_for_one_proposal_or_none(
-    warnings_of_gepa, max_metric_calls, max_calls, expected
+def test_the_user_is_warned_if_the_budget_of_gepa_is_too_small_for_two_proposals(
+    warnings_of_gepa, max_metric_calls, max_calls, warning
 ):
     """GEPA proposes prompts and scores them. With one proposal it hardly finds a better one.
 
     Its budget is `max_metric_calls` answers, or the calls that the limit of the run leaves.
     """
-    (warning,) = warnings_of_gepa(max_metric_calls, max_calls)
-    assert expected in warning
+    (message,) = warnings_of_gepa(max_metric_calls, max_calls)
+
+    assert warning in message
 
 
-@pytest.mark.parametrize(("max_metric_calls", "max_calls"), [(9, None), (99, 10)])
-def test_gepa_does_not_warn_of_a_budget_for_two_proposals(
+@pytest.mark.parametrize(
+    ("max_metric_calls", "max_calls"),
+    [pytest.param(9, None, id="9 answers"), pytest.param(99, 10, id="10 calls of the run")],
+)
+def test_the_user_is_not_warned_if_the_budget_of_gepa_is_just_enough_for_two_proposals(
     warnings_of_gepa, max_metric_calls, max_calls
 ):
-    """One answer less would be enough for one proposal only."""
     assert warnings_of_gepa(max_metric_calls, max_calls) == []
 
 
-def test_what_an_optimizer_leaves_in_a_program_is_removed(make_history):
-    """An optimizer of DSPy's may leave a model, odd demos, and other programs in it."""
+def test_what_an_optimizer_of_dspy_leaves_in_a_program_is_removed(make_history):
+    """An optimizer may leave a model with its key, other programs, and whole histories."""
     program = new_memory_r2()
     compiled = program.staged("read")
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
+    compiled.candidate_programs = ["left by an optimizer"]
     compiled.task.answer.demos = [
         dspy.Example(question="What?", answer="this"),
-        # A demo must not hold a whole history.
         dspy.Example(history=make_history(1)),
     ]
-    compiled.candidate_programs = ["left by an optimizer"]
 
     cleaned = clean_program(compiled, program)
 
-    assert not hasattr(cleaned, "candidate_programs")
     assert [predictor.lm for predictor in cleaned.all_predictors().values()] == [None] * 3
+    assert not hasattr(cleaned, "candidate_programs")
     assert [demo.question for demo in cleaned.task.answer.demos] == ["What?"]
-    # It is no longer limited to a stage.
-    assert {name for name, _ in cleaned.named_predictors()} == WRITERS | READERS
+    # While the stage "read" was compiled, only the prompt that answers could be seen.
+    names = {name for name, _ in cleaned.named_predictors()}
+    assert names == {"method.writer.extract_facts", "method.writer.manage", "task.answer"}
 
 
 FAST_OPTIMIZERS = ("bootstrap", "gepa")
@@ -453,11 +503,20 @@ def compile_command(optimizer: str, out: Path, *more_options: str) -> list[str]:
     ]
 
 
-def holds_uncompiled_program(out: Path) -> bool:
+def holds_start_program(out: Path) -> bool:
     """Return whether a folder holds the program as it was before the compile."""
     is_compiled = bool(read_manifest(out).optimizer)
     has_demos = any(predictor.demos for predictor in load(out).all_predictors().values())
     return not is_compiled and not has_demos
+
+
+def dies_after(answered_calls: int) -> Callable[[int, str], str | None]:
+    """Return a script for a stub server that dies after it has answered so many calls."""
+
+    def answer_or_die(request_number: int, prompt: str) -> str | None:
+        return "dead" if request_number > answered_calls else None
+
+    return answer_or_die
 
 
 def number_of_questions(evaluation: dict[str, Any]) -> int:
@@ -472,77 +531,83 @@ def answer_of(out: Path, history: Any) -> str:
 
 
 @each_optimizer
-def test_if_the_endpoint_dies_during_the_optimizer_the_start_is_saved(
+def test_if_the_endpoint_dies_while_the_optimizer_runs_the_start_program_is_saved(
     stub, mempiler_cli, tmp_path, optimizer
 ):
-    """Exit code 3 says that the endpoint is gone."""
-    # Four calls score the start, and the optimizer makes three more.
-    server = stub(lambda n, text: "dead" if n > 4 + 3 else None)
+    """Four calls score the start program. The endpoint dies three calls later.
+
+    The exit code 3 says that the endpoint is gone, and the message how to resume the run.
+    """
+    server = stub(dies_after(4 + 3))
 
     command = mempiler_cli(server, *compile_command(optimizer, tmp_path / "out"), threads=2)
 
     assert command.code == 3
     assert command.out == ""
-    assert command.resumable_run  # the message says how to resume it
-    assert server.answered == 7
-    assert holds_uncompiled_program(tmp_path / "out")
+    assert command.resumable_run
+    assert server.answered == 4 + 3
+    assert holds_start_program(tmp_path / "out")
 
 
 def calls_of_compile(server: Any, mempiler_cli: Any, folder: Path) -> int:
-    """Compile with the optimizer `bootstrap`, and return how many calls it took."""
+    """Compile with the optimizer `bootstrap`, and return how many calls it took.
+
+    The last eight calls answer test questions: four with the start program, four with the new one.
+    """
     mempiler_cli(server, *compile_command("bootstrap", folder))
     return server.answered
 
 
-def test_if_the_endpoint_dies_before_the_test_questions_no_result_is_printed(
+def test_if_the_endpoint_dies_before_the_test_questions_the_start_program_is_saved(
     stub, mempiler_cli, tmp_path
 ):
-    """The last eight calls answer test questions: four of the start, four of the new program.
-
-    The server dies one call before them.
-    """
+    """The last eight calls of a compile answer test questions. The endpoint dies just before."""
     out = tmp_path / "out"
     all_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy")
-    answered_calls = all_calls - 4 - 4 - 1
-    server = stub(lambda n, text: "dead" if n > answered_calls else None)
+    server = stub(dies_after(all_calls - 8 - 1))
 
     command = mempiler_cli(server, *compile_command("bootstrap", out))
 
     assert command.code == 3
     assert command.out == ""
-    assert server.answered == answered_calls
-    assert holds_uncompiled_program(out)
+    assert server.answered == all_calls - 8 - 1
+    assert holds_start_program(out)
 
 
-def test_if_the_endpoint_dies_at_the_last_test_question_of_the_start_no_result_is_printed(
-    stub, mempiler_cli, tmp_path
-):
-    """The last eight calls answer test questions: four of the start, four of the new program.
+def test_if_the_endpoint_dies_at_a_test_question_no_program_is_saved(stub, mempiler_cli, tmp_path):
+    """The last eight calls of a compile answer test questions. Only three of them are answered.
 
-    The server answers only the first three of them.
+    So one of four test questions to the start program has no answer, which is more than
+    `--max-failure-rate` allows: the run is broken.
     """
     out = tmp_path / "out"
     all_calls = calls_of_compile(stub(), mempiler_cli, tmp_path / "healthy")
-    answered_calls = all_calls - 4 - 4 + 3
-    server = stub(lambda n, text: "dead" if n > answered_calls else None)
+    server = stub(dies_after(all_calls - 8 + 3))
 
     command = mempiler_cli(server, *compile_command("bootstrap", out))
 
-    # One of four test questions without an answer is more than `--max-failure-rate` allows.
     assert command.code == 4
     assert command.out == ""
-    assert server.answered == answered_calls
+    assert server.answered == all_calls - 8 + 3
     assert not out.exists()
 
 
+def scored_programs(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the scores of all programs on the test questions: start, new and refused program."""
+    evaluations = [result["before"], result["after"]]
+    if result["refused_candidate"] is not None:
+        evaluations.append(result["refused_candidate"]["test"])
+    return evaluations
+
+
 @each_optimizer_that_asks
-def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
+def test_a_budget_that_ends_the_optimizer_leaves_enough_calls_to_score_its_program(
     stub, mempiler_cli, make_history, tmp_path, optimizer
 ):
-    """Of the 18 calls, four score the start on the dev questions, and twelve are reserved.
+    """The limit of 18 calls leaves two to the optimizer.
 
-    Four of these score the new program there, and eight both programs on the test questions. So two
-    are left to the optimizer.
+    Four calls score the start program on the dev questions. Then twelve are reserved: four to score
+    the new program on these, and four each to score both programs on the test questions.
     """
     out = tmp_path / "out"
     server = stub()
@@ -554,34 +619,28 @@ def test_a_budget_that_ends_the_optimizer_still_gives_a_scored_program(
     assert result["stopped"] == "max-calls 18, less what scoring needs"
     assert len(server.texts) <= 18
     assert server.answered == len(server.texts)
-
-    evaluations = [result["before"], result["after"]]
-    if result["refused_candidate"] is not None:
-        # What is reserved is enough to score a refused program, too.
-        evaluations.append(result["refused_candidate"]["test"])
-    for evaluation in evaluations:
+    for evaluation in scored_programs(result):
         assert number_of_questions(evaluation) == 4
         assert evaluation["failures"] == 0
     assert answer_of(out, make_history(2))
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "max_calls", "scored_questions"),
+    ("optimizer", "max_calls", "scored_test_questions"),
     [
-        ("mipro", 0, 0),
         ("mipro", 3, 0),
         ("mipro", 6, 2),
         pytest.param("labeled", 6, 0, marks=pytest.mark.slow),
         pytest.param("knn", 6, 0, marks=pytest.mark.slow),
     ],
 )
-def test_a_budget_that_ends_the_scoring_is_kept_exactly(
-    stub, mempiler_cli, make_history, tmp_path, optimizer, max_calls, scored_questions
+def test_a_budget_that_ends_the_scoring_leaves_the_start_program(
+    stub, mempiler_cli, make_history, tmp_path, optimizer, max_calls, scored_test_questions
 ):
-    """The first four calls score the start on the dev questions.
+    """The first four calls score the start program on the dev questions.
 
-    `scored_questions` are the test questions that it was asked. `labeled` and `knn` compile without
-    a call, and spend the rest on dev.
+    Of six calls none is left to `mipro`, so the last two answer test questions with the start
+    program. `labeled` and `knn` need no calls, so the last two answer dev questions with theirs.
     """
     out = tmp_path / "out"
     server = stub()
@@ -589,12 +648,23 @@ def test_a_budget_that_ends_the_scoring_is_kept_exactly(
 
     command = mempiler_cli(server, *compile_command(optimizer, out, *options))
 
-    # Without any call nothing was evaluated.
-    assert command.code == (4 if max_calls == 0 else 0)
+    assert command.code == 0
     assert len(server.texts) == max_calls
     result = command.printed_json
     assert result["stopped"] == f"max-calls {max_calls}"
-    assert number_of_questions(result["before"]) == scored_questions
+    assert number_of_questions(result["before"]) == scored_test_questions
     assert result["promoted"] is False
-    assert holds_uncompiled_program(out)
+    assert holds_start_program(out)
     assert answer_of(out, make_history(2))
+
+
+def test_a_compile_with_a_budget_of_0_calls_is_broken(stub, mempiler_cli, tmp_path):
+    """Nothing was evaluated."""
+    server = stub()
+    options = ["--adapter", "chat", "--max-calls", "0"]
+
+    command = mempiler_cli(server, *compile_command("mipro", tmp_path / "out", *options))
+
+    assert command.code == 4
+    assert server.texts == []
+    assert holds_start_program(tmp_path / "out")

@@ -44,8 +44,8 @@ class TwoStepProgram(dspy.Module):
         return self.say(question=question, plan=self.plan(question=question).plan)
 
 
-def reply(kind: str, text: str, n: int) -> dict[str, str] | str:
-    """A scripted model that is right on easy questions, and not readable on garbled ones."""
+def right_about_easy_questions(kind: str, text: str, n: int) -> dict[str, str] | str:
+    """A scripted model: right on easy questions, wrong on hard ones, unreadable on garbled ones."""
     question = text.rsplit("[[ ## question ## ]]", 1)[1]
     if "garbled" in question and kind == "answer":
         return "I would rather not say."
@@ -57,29 +57,35 @@ def is_right(gold: Any, prediction: Any, trace: Any = None) -> bool:
     return prediction.answer == gold.answer
 
 
-@pytest.mark.parametrize(
-    ("multitask", "calls_per_job"),
-    [
-        pytest.param(True, [4], id="one model for all predictors"),
-        pytest.param(False, [2, 2], id="one model per predictor"),
-    ],
-)
-def test_only_calls_of_answers_that_passed_are_learned(scripted, multitask, calls_per_job):
-    """Two of the four answers are right, those to the easy questions. Each took two calls."""
-    provider = RecordingProvider()
-    lm = scripted(reply)
-    lm.provider = provider
-    student = TwoStepProgram()
-    student.set_lm(lm)
+def training_questions() -> list[dspy.Example]:
+    """Return two easy questions, a hard one and a garbled one; the right answer is "right"."""
     questions = ["easy one", "hard one", "garbled one", "easy two"]
-    trainset = [
+    return [
         dspy.Example(question=question, answer="right").with_inputs("question")
         for question in questions
     ]
+
+
+@pytest.mark.parametrize(
+    ("multitask", "calls_per_job"),
+    [
+        pytest.param(True, [2 + 2], id="one model for both predictors"),
+        pytest.param(False, [2, 2], id="one model for each predictor"),
+    ],
+)
+def test_fine_tuning_learns_only_from_calls_that_led_to_a_right_answer(
+    scripted, multitask, calls_per_job
+):
+    """The model is right about the two easy questions; each took a call of both predictors."""
+    provider = RecordingProvider()
+    lm = scripted(right_about_easy_questions)
+    lm.provider = provider
+    student = TwoStepProgram()
+    student.set_lm(lm)
     teleprompter = PassedFinetune(metric=is_right, multitask=multitask, num_threads=2)
 
     with dspy.context(adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
-        trained = teleprompter.compile(student, trainset)
+        trained = teleprompter.compile(student, training_questions())
 
     assert [len(job) for job in provider.jobs] == calls_per_job
     training_data = str(provider.jobs)

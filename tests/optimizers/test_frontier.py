@@ -8,7 +8,7 @@ says by what GEPA compares candidates; all types but "instance" count tokens.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
-from mempiler import CompileResult, load
+from mempiler import CompileResult
 from mempiler.engines.embedders import embedder
 from mempiler.engines.metered_lm import MeteredLM, Metering
-from mempiler.errors import UserError
 from mempiler.optimizers.compile import CompileConfig, plan_job
 from mempiler.optimizers.frontier import FrontierPoint, mark_frontier
 
@@ -62,10 +61,11 @@ class LengthModel:
         return LONG.strip() in self.engine.system
 
 
-class SilentModel(LengthModel):
+class UnreadableOnValset(LengthModel):
     """A model that cannot be read after it has answered three questions with the long instruction.
 
-    So it fails on the whole valset.
+    GEPA asks three questions to try a new instruction, and then those of the valset. So the model
+    answers none of the valset.
     """
 
     def __init__(self) -> None:
@@ -139,29 +139,25 @@ def candidate_with(words: str, result: CompileResult) -> FrontierPoint:
         pytest.param("cartesian", marks=pytest.mark.slow),
     ],
 )
-def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
+def test_gepa_keeps_both_a_candidate_with_a_high_score_and_one_with_short_prompts(
     compile_with_gepa, frontier_type
 ):
-    """The start has a short instruction. The model proposes a long one, which scores better."""
+    """With the short instruction of the start program, the model answers half of the questions.
+
+    It proposes a long instruction of about 300 tokens, with which it answers all questions.
+    """
     result = compile_with_gepa(frontier_type=frontier_type)
 
-    assert result.optimizer_problems.failure is None
     start = result.frontier[0]
     long_candidate = candidate_with("every word", result)
-    assert start.number == 0
-    assert start.parents == ()
-    assert long_candidate.parents == (0,)
-
-    # GEPA scores candidates on five questions.
-    assert start.n == 5
-    assert long_candidate.n == 5
     assert start.score < 1.0
     assert long_candidate.score == 1.0
-    # Every prompt has the longer instruction, in the place of that of the start.
     assert 100 < long_candidate.prompt_tokens - start.prompt_tokens < 320
-
     assert start.on_frontier
     assert long_candidate.on_frontier
+    # The start has the number 0, and the long candidate was made of it.
+    assert start.parents == ()
+    assert long_candidate.parents == (0,)
 
 
 @pytest.mark.parametrize(
@@ -173,16 +169,23 @@ def test_gepa_keeps_candidates_with_a_high_score_and_with_short_prompts(
         pytest.param("cartesian", marks=pytest.mark.slow),
     ],
 )
-def test_a_candidate_without_any_answer_does_not_end_gepa(compile_with_gepa, frontier_type):
-    """`SilentModel` gives no readable answers on the valset with the long instruction."""
-    result = compile_with_gepa(SilentModel(), frontier_type=frontier_type)
+def test_gepa_goes_on_after_a_candidate_that_gave_no_readable_answer(
+    compile_with_gepa, frontier_type
+):
+    """Without any answer on the valset, the tokens of the candidate's prompts are not known."""
+    result = compile_with_gepa(UnreadableOnValset(), frontier_type=frontier_type)
 
     assert result.optimizer_problems.failure is None
-    (silent_candidate,) = [point for point in result.frontier if point.prompt_tokens is None]
-    assert silent_candidate.score == 0.0
-    assert silent_candidate.n == 5
-    assert not silent_candidate.on_frontier
-    assert "every word" in str(silent_candidate.instructions)
+    (unreadable,) = [point for point in result.frontier if point.prompt_tokens is None]
+    assert unreadable.score == 0.0
+    assert unreadable.n == 5
+    assert not unreadable.on_frontier
+    assert "every word" in str(unreadable.instructions)
+
+
+def scores_and_instructions(frontier: Sequence[FrontierPoint]) -> list[tuple[Any, ...]]:
+    """Return what a candidate is known by: its score, the tokens of its prompts, instructions."""
+    return [(point.score, point.prompt_tokens, point.instructions) for point in frontier]
 
 
 def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_fully_scored(compile_with_gepa):
@@ -192,29 +195,16 @@ def test_a_limit_that_ends_gepa_leaves_the_candidates_that_were_fully_scored(com
     limited = compile_with_gepa(max_calls=48)
 
     assert limited.stopped is not None
-    assert 0 < len(limited.frontier) < len(complete.frontier)
-    for limited_point, point in zip(limited.frontier, complete.frontier, strict=False):
-        assert limited_point.score == point.score
-        assert limited_point.prompt_tokens == point.prompt_tokens
-        assert limited_point.instructions == point.instructions
+    number_left = len(limited.frontier)
+    assert 0 < number_left < len(complete.frontier)
+    assert scores_and_instructions(limited.frontier) == scores_and_instructions(
+        complete.frontier[:number_left]
+    )
 
 
-def test_a_resumed_run_has_the_same_frontier_and_asks_nothing(compile_with_gepa):
-    """A run keeps all answers of its model."""
-    first = compile_with_gepa(frontier_type="hybrid")
-
-    resumed = compile_with_gepa(frontier_type="hybrid", resume=first.run.name)
-
-    calls = resumed.usage["calls"]
-    assert sum(calls.values()) == calls["cached"]
-    assert resumed.frontier == first.frontier
-
-
-def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_with_gepa, tmp_path):
-    """A candidate is recorded with its number, and with the candidates that it was made of."""
-    out = tmp_path / "out"
-
-    result = compile_with_gepa(out=out)
+def test_the_candidates_of_gepa_are_recorded_in_the_run(compile_with_gepa):
+    """The start program is number 0, and the others follow."""
+    result = compile_with_gepa()
 
     record = json.loads((result.run / "run.json").read_text())
     recorded_frontier = record["result"]["frontier"]
@@ -223,22 +213,16 @@ def test_the_candidates_are_recorded_in_the_run_and_not_in_the_program(compile_w
     numbers = [point["number"] for point in recorded_frontier]
     assert numbers == list(range(len(result.frontier)))
 
-    program_files = list(out.glob("*.json"))
-    assert program_files
-    for path in program_files:
-        assert "parents" not in path.read_text()
-    assert not hasattr(load(out), "detailed_results")
 
+def test_the_page_of_a_compile_draws_each_candidate_of_gepa(compile_with_gepa):
+    """Each point of the chart is a link to the instructions of a candidate.
 
-def test_the_page_draws_each_candidate_and_escapes_its_prompt(compile_with_gepa):
-    """The model proposes "Name the marker, or say <b>no idea</b>.", among others.
-
-    The page must show the tag <b> as text.
+    Among others, the model proposes "Name the marker, or say <b>no idea</b>."; the page must show
+    the tag as text.
     """
     result = compile_with_gepa()
 
     page = (result.run / "report.html").read_text()
-    # A point of the chart is a link to the candidate.
     drawn_numbers = re.findall(r'<a href="#candidate-(\d+)" aria-label=', page)
     assert drawn_numbers == [str(point.number) for point in result.frontier]
     for number in drawn_numbers:
@@ -247,28 +231,35 @@ def test_the_page_draws_each_candidate_and_escapes_its_prompt(compile_with_gepa)
     assert "<b>no idea" not in page
 
 
-def test_the_words_of_the_memory_are_an_objective_if_writing_is_tuned(
-    scripted, fact_replies, make_history
-):
-    """A longer memory costs more. Only a compile of the stage "write" can make it shorter."""
-    examples = questions_about(make_history(2), 6)
-    program = mempiler.build("memory-r2", embedder=embedder())
+@pytest.fixture
+def objectives_of_gepa(scripted, fact_replies, make_history) -> Callable[[Any], dict[str, float]]:
+    """A function that returns what GEPA maximizes when it compiles a stage of Memory-R2.
+
+    The memory has twelve facts such as "I saw Oslo with 3 friends", and says by whom.
+    """
 
     def objectives_of(stage: Any) -> dict[str, float]:
-        job = plan_job(program, locomo(examples), examples, CompileConfig("gepa", stage))
-        prediction = job.student(**examples[0].inputs())
-        return job.metric_views.feedback(examples[0], prediction).objective_scores
+        examples = questions_about(make_history(2), 6)
+        program = mempiler.build("memory-r2", embedder=embedder())
+        with dspy.context(lm=scripted(fact_replies)):
+            job = plan_job(program, locomo(examples), examples, CompileConfig("gepa", stage))
+            prediction = job.student(**examples[0].inputs())
+            return job.metric_views.feedback(examples[0], prediction).objective_scores
 
-    with dspy.context(lm=scripted(fact_replies)):
-        writing = objectives_of("write")
-        reading = objectives_of("read")
+    return objectives_of
 
-    # GEPA takes more for better, so what costs is negative. The memory has twelve facts such as
-    # "I saw Oslo with 3 friends", and says by whom.
+
+def test_gepa_makes_the_memory_shorter_only_if_writing_is_compiled(objectives_of_gepa):
+    """GEPA maximizes its objectives, so words and tokens, which cost, are negative.
+
+    Each of twelve facts in the memory has six words and more.
+    """
+    writing = objectives_of_gepa("write")
+    reading = objectives_of_gepa("read")
+
     assert writing["stored_words"] <= -12 * 6
     assert set(reading) == {"score", "prompt_tokens"}
     assert reading["prompt_tokens"] < 0
-    assert writing["prompt_tokens"] == reading["prompt_tokens"]
 
 
 def candidate(number: int, score: float, tokens: float | None) -> FrontierPoint:
@@ -281,44 +272,30 @@ def frontier_of(*candidates: FrontierPoint) -> list[int]:
     return [point.number for point in mark_frontier(candidates) if point.on_frontier]
 
 
-def test_a_better_candidate_with_longer_prompts_is_on_the_frontier_beside_a_short_one():
-    short = candidate(0, score=0.5, tokens=100)
-    better = candidate(1, score=0.9, tokens=300)
-
-    assert frontier_of(short, better) == [0, 1]
-
-
-def test_a_candidate_that_takes_more_tokens_for_the_same_score_is_not_on_the_frontier():
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"score": 0.9, "tokens": 300}, id="a higher score, but more tokens"),
+        pytest.param({"score": 0.5, "tokens": 100}, id="the same score and the same tokens"),
+    ],
+)
+def test_two_candidates_of_which_none_surpasses_the_other_are_both_on_the_frontier(other):
+    """Nobody can say which of the two is to be preferred."""
     first = candidate(0, score=0.5, tokens=100)
-    longer = candidate(1, score=0.5, tokens=120)
 
-    assert frontier_of(first, longer) == [0]
-
-
-def test_a_candidate_that_scores_less_with_the_same_tokens_is_not_on_the_frontier():
-    first = candidate(0, score=0.9, tokens=300)
-    worse = candidate(1, score=0.4, tokens=300)
-
-    assert frontier_of(first, worse) == [0]
+    assert frontier_of(first, candidate(1, **other)) == [0, 1]
 
 
-def test_a_candidate_of_unknown_tokens_is_not_on_the_frontier():
+@pytest.mark.parametrize(
+    "worse",
+    [
+        pytest.param({"score": 0.5, "tokens": 120}, id="more tokens for the same score"),
+        pytest.param({"score": 0.4, "tokens": 100}, id="a lower score with the same tokens"),
+        pytest.param({"score": 1.0, "tokens": None}, id="unknown tokens"),
+    ],
+)
+def test_a_candidate_with_no_advantage_is_not_on_the_frontier(worse):
+    """On the frontier are candidates that no other one surpasses in score or tokens."""
     first = candidate(0, score=0.5, tokens=100)
-    unknown = candidate(1, score=1.0, tokens=None)
 
-    assert frontier_of(first, unknown) == [0]
-
-
-def test_equal_candidates_are_both_on_the_frontier():
-    first = candidate(0, score=0.5, tokens=100)
-    equal = candidate(1, score=0.5, tokens=100)
-
-    assert frontier_of(first, equal) == [0, 1]
-
-
-def test_an_unknown_frontier_type_is_refused(compile_with_gepa):
-    """The type says by what GEPA compares candidates."""
-    with pytest.raises(
-        UserError, match="frontier_type = 'pareto': Input should be 'instance', 'objective'"
-    ):
-        compile_with_gepa(frontier_type="pareto")
+    assert frontier_of(first, candidate(1, **worse)) == [0]

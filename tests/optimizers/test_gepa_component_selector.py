@@ -25,6 +25,12 @@ def state_with_turn_of(predictor: str) -> Any:
     )
 
 
+def predictor_with_next_turn(state: Any) -> str:
+    """Return whose turn it is by GEPA's state."""
+    (number,) = state.named_predictor_id_to_update_next_for_program_candidate
+    return PREDICTORS[number]
+
+
 def question_that_called(*predictors: str) -> dict[str, Any]:
     """Return a question of the minibatch, in whose trace these predictors were called."""
     # A call is traced as predictor, inputs and outputs.
@@ -41,13 +47,16 @@ def select(state: Any, minibatch: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     ("next_predictor", "selected"),
     [
-        ("writer.extract", "writer.extract"),
-        ("writer.merge", "task.answer"),
-        ("task.answer", "task.answer"),
+        pytest.param("writer.extract", "writer.extract", id="it was called"),
+        pytest.param("writer.merge", "task.answer", id="it was not called"),
     ],
 )
 def test_a_predictor_that_was_not_called_is_passed_over(next_predictor: str, selected: str) -> None:
-    """The turns are in the order `writer.extract`, `writer.merge`, `task.answer`."""
+    """The turns are in the order `writer.extract`, `writer.merge`, `task.answer`.
+
+    GEPA improves the prompt of one predictor at a time, by what its calls got wrong. Nothing was
+    merged for these two questions.
+    """
     minibatch = [
         question_that_called("writer.extract"),
         question_that_called("task.answer", "writer.extract"),
@@ -56,26 +65,27 @@ def test_a_predictor_that_was_not_called_is_passed_over(next_predictor: str, sel
     assert select(state_with_turn_of(next_predictor), minibatch) == [selected]
 
 
-def test_the_predictor_after_the_selected_one_has_the_next_turn() -> None:
-    """`task.answer` is the last predictor, so the next turn is that of the first one."""
+def test_after_the_last_predictor_the_first_one_has_the_next_turn() -> None:
+    """The turns are in the order `writer.extract`, `writer.merge`, `task.answer`."""
     state = state_with_turn_of("task.answer")
 
     select(state, [question_that_called("task.answer")])
 
-    next_turn = state.named_predictor_id_to_update_next_for_program_candidate
-    assert next_turn == [PREDICTORS.index("writer.extract")]
+    assert predictor_with_next_turn(state) == "writer.extract"
 
 
-def test_if_no_predictor_was_called_the_next_one_gets_its_turn() -> None:
-    """The only question of the minibatch called no predictor."""
+def test_if_no_predictor_was_called_at_all_the_next_one_gets_its_turn() -> None:
     state = state_with_turn_of("writer.merge")
-    assert select(state, [question_that_called()]) == ["writer.merge"]
+    question_without_calls = question_that_called()
+
+    assert select(state, [question_without_calls]) == ["writer.merge"]
 
 
-def test_a_prompt_that_is_never_called_takes_no_round_of_gepa() -> None:
+def test_gepa_proposes_nothing_for_a_prompt_that_is_never_called() -> None:
     """The method fact-store has two prompts that write: one extracts facts, and one merges them.
 
-    Here nothing is merged. GEPA stops after two proposals, one in each round.
+    Here nothing is merged. GEPA stops after two rounds, and each of them has a proposal. A turn of
+    the prompt that merges would be a round without one.
     """
     two_proposals = Gepa(
         max_metric_calls=200, extra={"stop_callbacks": [MaxCandidateProposalsStopper(2)]}

@@ -112,8 +112,11 @@ def eight_questions(history: History) -> list[dspy.Example]:
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
-def test_the_context_of_a_demo_holds_the_evidence(examples, optimizer):
-    """The evidence of each question is one turn. A context shows it as "[D1:3] ... Bob: ..."."""
+def test_the_context_of_a_demo_holds_the_evidence_of_its_question(examples, optimizer):
+    """A demo is an example in a prompt: a question, what is recalled for it, and its answer.
+
+    The evidence of each question is one turn. A context shows it as "[D1:3] ... Bob: ...".
+    """
     evidence_by_question = {example.question: example.evidence_ids[0] for example in examples}
 
     compiled = compile_with(optimizer, build("turn-rag"), examples, threshold=0.0)
@@ -133,8 +136,11 @@ def context_in_prompt(program: MemoryProgram, example: dspy.Example) -> str:
     return prompt_inputs["context"]
 
 
-def test_a_demo_has_the_context_that_a_prompt_for_its_question_has(examples):
-    """With `k` = 3 the program recalls three turns for a question."""
+def test_a_demo_has_the_context_that_the_prompt_of_its_question_would_have(examples):
+    """A demo is an example in a prompt: a question, what is recalled for it, and its answer.
+
+    Here a prompt shows the three turns that are most like the question: `k` is 3.
+    """
     examples_by_question = {example.question: example for example in examples}
 
     compiled = compile_with("labeled", build("turn-rag", k=3), examples)
@@ -146,19 +152,9 @@ def test_a_demo_has_the_context_that_a_prompt_for_its_question_has(examples):
         assert demo.context == context_in_prompt(build("turn-rag", k=3), example)
 
 
-def test_a_labelled_demo_has_the_fields_of_the_prompt(examples):
-    """The prompt shows what is recalled, and the question; the answer is the gold answer."""
-    compiled = compile_with("labeled", build("turn-rag"), examples)
-
-    demos = labelled_demos(compiled.program)
-    assert len(demos) > 0
-    for demo in demos:
-        assert set(demo.keys()) == {"context", "question", "answer"}
-
-
 @pytest.fixture
-def unrecalled_examples(make_history: Callable[..., History]) -> list[dspy.Example]:
-    """Three questions such as "Zebra D1zulu2?", whose evidence is not recalled.
+def zebra_questions(make_history: Callable[..., History]) -> list[dspy.Example]:
+    """Three questions such as "Zebra D1zulu2?", whose evidence no search finds.
 
     No turn has such words. So the newest turns are shown, and the evidence is not among them.
     """
@@ -170,14 +166,16 @@ def unrecalled_examples(make_history: Callable[..., History]) -> list[dspy.Examp
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
-def test_a_question_whose_evidence_is_not_recalled_becomes_no_demo(
-    make_history, unrecalled_examples, optimizer
+def test_a_question_whose_evidence_is_not_recalled_does_not_become_a_demo(
+    make_history, zebra_questions, optimizer
 ):
-    """A search finds nothing for questions that begin with "Zebra"."""
-    recalled_examples = eight_questions(make_history(4))
-    all_examples = [*unrecalled_examples, *recalled_examples]
+    """The demo would teach to answer what the context does not say.
 
-    compiled = compile_with(optimizer, build("turn-rag", k=2), all_examples)
+    No turn has words such as "Zebra", so no search finds the evidence of these questions.
+    """
+    other_questions = eight_questions(make_history(4))
+
+    compiled = compile_with(optimizer, build("turn-rag", k=2), [*zebra_questions, *other_questions])
 
     demos = labelled_demos(compiled.program)
     assert len(demos) > 0
@@ -186,15 +184,14 @@ def test_a_question_whose_evidence_is_not_recalled_becomes_no_demo(
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn"])
-def test_an_optimizer_that_can_make_no_labelled_demo_notes_why(unrecalled_examples, optimizer):
-    """A labelled demo needs a context with at least half of the evidence of its question.
+def test_an_optimizer_that_can_make_no_labelled_demo_notes_why(zebra_questions, optimizer):
+    """A labelled demo shows a question with its gold answer, and at least half of its evidence.
 
-    The program recalls no evidence of the three training questions. These optimizers make labelled
-    demos alone, so they leave a single note.
+    No search finds the evidence of the three questions.
     """
-    assert len(unrecalled_examples) == 3
+    assert len(zebra_questions) == 3
 
-    compiled = compile_with(optimizer, build("turn-rag", k=1), unrecalled_examples)
+    compiled = compile_with(optimizer, build("turn-rag", k=1), zebra_questions)
 
     assert compiled.program.task.answer.demos == []
     assert compiled.notes == [
@@ -202,14 +199,14 @@ def test_an_optimizer_that_can_make_no_labelled_demo_notes_why(unrecalled_exampl
     ]
 
 
-def test_bootstrap_notes_for_each_of_its_two_kinds_of_demos_why_it_can_make_none(
-    unrecalled_examples,
-):
+def test_bootstrap_notes_for_each_of_its_two_kinds_of_demos_why_it_can_make_none(zebra_questions):
     """`bootstrap` makes bootstrapped demos, of right answers, and labelled ones.
 
-    Without the evidence, the model answers none of the three training questions rightly.
+    No search finds the evidence of the three questions, and without it the model answers none.
     """
-    compiled = compile_with("bootstrap", build("turn-rag", k=1), unrecalled_examples)
+    assert len(zebra_questions) == 3
+
+    compiled = compile_with("bootstrap", build("turn-rag", k=1), zebra_questions)
 
     assert compiled.program.task.answer.demos == []
     assert sorted(compiled.notes) == [
@@ -218,13 +215,16 @@ def test_bootstrap_notes_for_each_of_its_two_kinds_of_demos_why_it_can_make_none
     ]
 
 
-def number_of_wrappers(function: Any) -> int:
-    """Return how many functions are wrapped around the innermost one."""
-    count = 0
-    while hasattr(function, "__wrapped__"):
-        count += 1
-        function = function.__wrapped__
-    return count
+def shortens_calls(strategy: Any) -> bool:
+    """Return whether a strategy of SIMBA shortens the calls that it gets.
+
+    Every strategy is wrapped in a check of its prompts. One that shortens is wrapped once more.
+    """
+    wrappers = 0
+    while hasattr(strategy, "__wrapped__"):
+        wrappers += 1
+        strategy = strategy.__wrapped__
+    return wrappers > 1
 
 
 @pytest.fixture
@@ -244,6 +244,7 @@ def strategies_of_simba(examples, monkeypatch) -> Callable[[int], list[Any]]:
         monkeypatch.setattr(dspy.SIMBA, "compile", note_strategies)
         settings = {"bsize": 4, "max_demos": max_demos}
         compile_with("simba", build("turn-rag"), examples, settings=settings)
+        assert strategies
         return strategies
 
     return compile_with_simba
@@ -251,18 +252,18 @@ def strategies_of_simba(examples, monkeypatch) -> Callable[[int], list[Any]]:
 
 @pytest.mark.parametrize(("max_demos", "expected"), [(0, []), (2, ["append_a_demo_"])])
 def test_simba_shortens_only_the_calls_that_become_demos(strategies_of_simba, max_demos, expected):
-    """A call that becomes a demo may have a long context.
+    """SIMBA is an optimizer of DSPy. Its strategy `append_a_demo_` makes a call a demo.
 
-    Every strategy is wrapped in a check of its prompts. One that shortens is wrapped once more.
+    The call may have a long context, so it is shortened. Other strategies see whole calls. Without
+    demos, nothing is shortened.
     """
     strategies = strategies_of_simba(max_demos)
 
-    assert len(strategies) > 0
-    shortening = [each.__name__ for each in strategies if number_of_wrappers(each) > 1]
+    shortening = [strategy.__name__ for strategy in strategies if shortens_calls(strategy)]
     assert shortening == expected
 
 
-def test_demos_are_spread_over_the_categories(make_history):
+def test_the_three_demos_of_a_prompt_are_of_three_categories(make_history):
     """Eight questions are of category 4, one is of category 1, and one of category 2."""
     history = make_history(4)
     examples = [
@@ -270,24 +271,32 @@ def test_demos_are_spread_over_the_categories(make_history):
         question_about(history, "D1:1", category="1"),
         question_about(history, "D2:2", category="2"),
     ]
-    settings = {"max_labeled_demos": 3}
 
-    compiled = compile_with("labeled", build("turn-rag"), examples, settings=settings)
-
-    first, second, third = sorted(
-        demo.question.rpartition("of category ")[2] for demo in labelled_demos(compiled.program)
+    compiled = compile_with(
+        "labeled", build("turn-rag"), examples, settings={"max_labeled_demos": 3}
     )
-    assert (first, second, third) == ("1?", "2?", "4?")
+
+    categories = {
+        demo.question.rpartition("of category ")[2] for demo in labelled_demos(compiled.program)
+    }
+    assert categories == {"1?", "2?", "4?"}
 
 
 def history_of_forty_turns(text: str) -> History:
-    """Return a history of one session of forty turns; `text` follows the name of each."""
+    """Return a history of one session of forty turns: "number0 TEXT", "number1 TEXT" and so on.
+
+    The session was on 3 January 2024.
+    """
     turns = tuple(
         Turn(id=f"D1:{number}", speaker="Ann", text=f"number{number} {text}")
         for number in range(40)
     )
     session = Session(id="D1", time=datetime(2024, 1, 3), turns=turns)
     return History(id="long", items=(session,))
+
+
+LONG_TEXT = "and so on and on " * 20
+"""About 85 tokens."""
 
 
 def questions_about_first_turns(history: History, count: int) -> list[dspy.Example]:
@@ -305,51 +314,41 @@ def questions_about_first_turns(history: History, count: int) -> list[dspy.Examp
 
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
-def test_demos_of_long_contexts_are_short_and_hold_the_evidence(optimizer):
-    """The program `full-context` recalls the whole history, which is much too long for a demo.
+def test_the_long_context_of_a_demo_is_cut_around_the_evidence(optimizer):
+    """`full-context` recalls all forty turns, 3,400 tokens, and a demo may have 300 of them.
 
-    Each of its forty turns is about 85 tokens long.
+    All demos of a prompt together may have 2,000 tokens. With a threshold of 0, `bootstrap` makes a
+    demo of every answer, right or wrong.
     """
-    history = history_of_forty_turns("and so on and on " * 20)
+    questions = questions_about_first_turns(history_of_forty_turns(LONG_TEXT), 12)
     settings = {**SETTINGS[optimizer], "demo_context_tokens": 300, "max_demo_tokens": 2000}
 
     compiled = compile_with(
-        optimizer,
-        build("full-context"),
-        questions_about_first_turns(history, 12),
-        settings=settings,
-        # So `bootstrap` makes a demo of every answer, right or wrong.
-        threshold=0.0,
+        optimizer, build("full-context"), questions, settings=settings, threshold=0.0
     )
 
-    answer = compiled.program.task.answer
-    assert answer.demos
-    for demo in answer.demos:
+    demos = compiled.program.task.answer.demos
+    assert demos
+    for demo in demos:
         # An answer that is copied from a call may have a somewhat longer context.
         assert estimate_tokens(demo.context) <= 400
         turn_name = demo.question.removeprefix("What of ").removesuffix("?")
         assert f" {turn_name} " in demo.context
 
-    demos_of_prompt = answer.select_demos({"question": "What of number3?", "context": ""})
-    assert demos_of_prompt
-    assert sum(estimate_tokens(demo.context) for demo in demos_of_prompt) <= 2000
 
-
-def test_demos_that_do_not_fit_a_prompt_are_noted():
-    """Each context is cut to about 300 tokens; with question and answer a demo has more.
+def test_a_prompt_shows_as_many_demos_as_may_have_their_tokens_and_a_note_says_so():
+    """Each of six demos has a context of about 300 tokens, a question and an answer.
 
     So six demos have more than 2,000 tokens, and five have less.
     """
-    history = history_of_forty_turns("and so on and on " * 20)
+    questions = questions_about_first_turns(history_of_forty_turns(LONG_TEXT), 12)
     settings = {"max_labeled_demos": 6, "demo_context_tokens": 300, "max_demo_tokens": 2000}
 
-    compiled = compile_with(
-        "labeled",
-        build("full-context"),
-        questions_about_first_turns(history, 12),
-        settings=settings,
-    )
+    compiled = compile_with("labeled", build("full-context"), questions, settings=settings)
 
+    answer = compiled.program.task.answer
+    shown_demos = answer.select_demos({"question": "What of number3?", "context": ""})
+    assert len(shown_demos) == 5
     assert compiled.notes == [
         "5 of 6 demos fit a prompt: they may have 2,000 tokens (max_demo_tokens)"
     ]
@@ -358,11 +357,11 @@ def test_demos_that_do_not_fit_a_prompt_are_noted():
 def test_dates_that_are_added_to_the_context_of_a_demo_count_toward_its_token_limit():
     """A context shows a date behind each relative time: "yesterday [2 January 2024]".
 
-    The program `full-context` recalls all forty turns, far more than the limit, so the optimizer
-    has to cut the context of each demo. It counts the dates as well as the turns themselves.
+    The session was on the day after, 3 January. `full-context` recalls all forty turns, so the
+    optimizer has to cut the context of each demo.
     """
     token_limit = 150
-    history = history_of_forty_turns("came yesterday, yesterday, yesterday")  # on 3 January 2024
+    history = history_of_forty_turns("came yesterday, yesterday, yesterday")
 
     compiled = compile_with(
         "labeled",
@@ -379,7 +378,10 @@ def test_dates_that_are_added_to_the_context_of_a_demo_count_toward_its_token_li
 
 
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
-    """The window is the number of tokens that a model can read. Eight demos need more of them."""
+    """The window is the number of tokens that a model can read, and demos are examples in a prompt.
+
+    Eight demos have more than 2,560 tokens.
+    """
     lm = language_model(meter=Meter())
     lm.window = 2560
 
@@ -392,8 +394,13 @@ def test_a_model_with_a_small_window_gets_fewer_demos(examples):
     assert "the model's window of 2,560" in note
 
 
-def test_if_no_question_has_all_of_its_evidence_those_with_half_of_it_become_demos(make_history):
-    """There is no session D9, so its turns cannot be recalled."""
+def test_if_no_question_is_recalled_with_all_of_its_evidence_half_of_it_is_enough_for_a_demo(
+    make_history,
+):
+    """A demo shows a question with what is recalled for it, which should hold the evidence.
+
+    There is no session D9, so turns such as D9:1 cannot be recalled.
+    """
     history = make_history(4)
     half_recalled = question_about(history, "D1:1", evidence_ids=("D1:1", "D9:1"))
     also_half_recalled = question_about(history, "D2:1", evidence_ids=("D2:1", "D9:1"))
@@ -409,8 +416,13 @@ def test_if_no_question_has_all_of_its_evidence_those_with_half_of_it_become_dem
     ]
 
 
-def test_if_a_question_has_all_of_its_evidence_only_such_questions_become_demos(make_history):
-    """There is no session D9, so its turns cannot be recalled."""
+def test_if_a_question_is_recalled_with_all_of_its_evidence_those_with_half_of_it_are_left_out(
+    make_history,
+):
+    """A demo shows a question with what is recalled for it, which should hold the evidence.
+
+    There is no session D9, so the turn D9:1 cannot be recalled.
+    """
     history = make_history(4)
     half_recalled = question_about(history, "D1:1", evidence_ids=("D1:1", "D9:1"))
     all_recalled = question_about(history, "D3:3", evidence_ids=("D3:3",))
@@ -422,20 +434,22 @@ def test_if_a_question_has_all_of_its_evidence_only_such_questions_become_demos(
     assert compiled.notes == []
 
 
-def test_a_question_that_fails_becomes_no_demo(examples):
-    """The reader, which recalls entries of a memory, fails for questions about Oslo."""
+class ReaderThatFailsForOslo(EntryReader):
+    """Recalls entries of a memory, but fails for questions about Oslo."""
 
-    class FragileReader(EntryReader):
-        def recall(self, memory: Any, query: Any) -> Context:
-            if "Oslo" in query.text:
-                raise RuntimeError("cannot recall")
-            return super().recall(memory, query)
+    def recall(self, memory: Any, query: Any) -> Context:
+        if "Oslo" in query.text:
+            raise RuntimeError("cannot recall")
+        return super().recall(memory, query)
 
+
+def test_a_question_for_which_recalling_fails_does_not_become_a_demo(examples):
+    """The program raises an error when it recalls for a question about Oslo."""
     assert any("Oslo" in example.question for example in examples)
-    reader = FragileReader(10, min_score=ANY_COSINE, hybrid=True)
+    reader = ReaderThatFailsForOslo(10, min_score=ANY_COSINE, hybrid=True)
     program = MemoryProgram(Method(TurnWriter(), reader), QuestionAnswering())
 
-    compiled = compile_with("labeled", program, examples)
+    compiled = compile_with("labeled", program, examples, settings={"max_labeled_demos": 6})
 
     demos = labelled_demos(compiled.program)
     assert len(demos) == 6
@@ -467,8 +481,8 @@ def example_with_sixty_ratings(number: int) -> dspy.Example:
     return example.with_inputs("history", "recent", "question", "options", "evidence_ids")
 
 
-def test_demos_of_a_task_with_two_long_inputs_have_both_shortened():
-    """The task predicts what a user will do. Its prompt shows a context and the user's records.
+def test_both_long_inputs_of_a_demo_are_shortened():
+    """To predict what a user will do, a prompt shows a context and the user's latest records.
 
     By default, each may have 300 tokens in a demo.
     """
@@ -488,46 +502,53 @@ def test_demos_of_a_task_with_two_long_inputs_have_both_shortened():
         assert estimate_tokens(demo.context) <= 300
 
 
-def context_of(*word_counts: int) -> Context:
-    """Return a context of hits h0, h1, ... of the turns t0, t1, ..., with so many words each."""
+def context_of(*tokens_of_hits: int) -> Context:
+    """Return a context of the hits h0, h1, ..., the best first, with so many tokens each.
+
+    They hold the turns t0, t1, ...
+    """
     hits = tuple(
-        Hit(id=f"h{number}", text="word" * word_count, sources=(f"t{number}",), kind="turn")
-        for number, word_count in enumerate(word_counts)
+        Hit(id=f"h{number}", text="word" * tokens, sources=(f"t{number}",), kind="turn")
+        for number, tokens in enumerate(tokens_of_hits)
     )
     return Context(hits=hits)
 
 
+def remaining_hits(context: Context, evidence: tuple[str, ...]) -> list[str]:
+    """Return the ids of the hits that are left when a context is shortened to 100 tokens."""
+    shortened = shorten_context(context, evidence, 100)
+    return [hit.id for hit in shortened.hits]
+
+
 @pytest.mark.parametrize(
-    ("context", "evidence", "remaining_hits"),
+    ("evidence", "remaining"),
     [
-        pytest.param(
-            context_of(5, 5, 5, 5, 5, 5, 5, 5, 5),
-            ("t7",),
-            ["h3", "h4", "h5", "h6", "h7", "h8"],
-            id="nearest in rank",
-        ),
-        pytest.param(
-            context_of(5, 5, 5, 5, 5, 5, 5, 5, 5),
-            ("t0", "t8"),
-            ["h0", "h1", "h2", "h6", "h7", "h8"],
-            id="nearest to two turns",
-        ),
-        pytest.param(context_of(5, 5, 500, 5), ("t2",), ["h2"], id="evidence itself is too long"),
-        pytest.param(
-            context_of(40, 40, 40, 40, 40, 40, 40, 40, 40),
-            ("t4",),
-            ["h3", "h4"],
-            id="what fits",
-        ),
-        pytest.param(context_of(500, 5), (), ["h0"], id="no known evidence"),
-        pytest.param(context_of(5, 5), ("t0",), ["h0", "h1"], id="short enough"),
+        pytest.param(("t7",), ["h3", "h4", "h5", "h6", "h7", "h8"], id="one turn"),
+        pytest.param(("t0", "t8"), ["h0", "h1", "h2", "h6", "h7", "h8"], id="two turns"),
     ],
 )
-def test_a_context_is_shortened_around_its_evidence(context, evidence, remaining_hits):
-    """It may have 100 tokens.
+def test_a_context_is_shortened_to_the_hits_nearest_in_rank_to_the_evidence(evidence, remaining):
+    """A context has six hits at most. The hit h7 holds the turn t7, for example."""
+    nine_short_hits = context_of(5, 5, 5, 5, 5, 5, 5, 5, 5)
 
-    The hits with the evidence stay, and those that are next to them in rank.
-    """
-    shortened = shorten_context(context, evidence, 100)
+    assert remaining_hits(nine_short_hits, evidence) == remaining
 
-    assert [hit.id for hit in shortened.hits] == remaining_hits
+
+def test_of_long_hits_only_as_many_are_kept_as_fit_beside_the_evidence():
+    """Two hits of 40 tokens fit into 100. The hit h4 holds the evidence."""
+    context = context_of(40, 40, 40, 40, 40, 40)
+
+    assert remaining_hits(context, evidence=("t4",)) == ["h3", "h4"]
+
+
+@pytest.mark.parametrize(
+    ("context", "evidence", "remaining"),
+    [
+        pytest.param(context_of(5, 5, 500, 5), ("t2",), ["h2"], id="too long itself"),
+        pytest.param(context_of(500, 5), (), ["h0"], id="no known evidence: the best hit"),
+        pytest.param(context_of(5, 5), ("t0",), ["h0", "h1"], id="short enough: all hits"),
+    ],
+)
+def test_the_hit_with_the_evidence_is_always_kept(context, evidence, remaining):
+    """A context of hits with so many tokens each is shortened to 100 tokens."""
+    assert remaining_hits(context, evidence) == remaining

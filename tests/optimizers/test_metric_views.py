@@ -20,7 +20,7 @@ from mempiler import Context, History, Hit, Session, Turn
 from mempiler.data.catalog import benchmark
 from mempiler.data.jsonl import JsonlBenchmark
 from mempiler.optimizers.metric_views import MetricViews
-from mempiler.programs.evidence import evidence_steps, turns_in_inputs
+from mempiler.programs.evidence import turns_in_inputs
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
@@ -60,8 +60,11 @@ def prediction_for(
 ) -> dspy.Prediction:
     """Return an answer to a question, as a program gives it.
 
-    Its memory holds the evidence if `is_stored`, and its prompt showed the evidence if
-    `is_recalled`.
+    Args:
+        example: The question, whose evidence is one turn.
+        answer: The answer.
+        is_stored: Whether the memory holds the evidence.
+        is_recalled: Whether the prompt showed the evidence.
     """
     evidence_ids = tuple(example.evidence_ids)
 
@@ -77,26 +80,24 @@ def prediction_for(
     return dspy.Prediction(answer=answer, context=context, memory=memory)
 
 
+def wrong_answer(example: dspy.Example) -> dspy.Prediction:
+    """Return a wrong answer of a program that neither stored nor recalled the evidence."""
+    return prediction_for(example, "wrong", is_stored=False, is_recalled=False)
+
+
+each_fate_of_the_evidence = pytest.mark.parametrize(
+    ("is_stored", "is_recalled"),
+    [
+        pytest.param(False, False, id="not stored"),
+        pytest.param(True, False, id="stored, not recalled"),
+        pytest.param(True, True, id="recalled"),
+    ],
+)
+
+
 def trace_of_writer(turn_id: str) -> list[tuple[Any, dict[str, str], Any]]:
     """Return the trace of one call of a writer that saw a turn: predictor, inputs, outputs."""
     return [(None, {"dialogue": f"[{turn_id}] (3 May 2024) Ann: words"}, None)]
-
-
-@pytest.mark.parametrize(
-    ("is_stored", "is_recalled", "step"),
-    [
-        (False, False, "never stored"),
-        (True, False, "stored but not recalled"),
-        (True, True, "recalled"),
-    ],
-)
-def test_evidence_steps_say_how_far_a_turn_got(question, is_stored, is_recalled, step):
-    """The evidence, one turn, is stored in the memory or not, and recalled from it or not."""
-    prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
-
-    steps = evidence_steps(question.evidence_ids, prediction.memory, prediction.context)
-
-    assert steps == {question.evidence_ids[0]: step}
 
 
 @pytest.mark.parametrize(
@@ -107,10 +108,10 @@ def test_evidence_steps_say_how_far_a_turn_got(question, is_stored, is_recalled,
         (True, True, "the answer was still wrong"),
     ],
 )
-def test_a_writer_that_saw_the_evidence_reads_what_became_of_it(
+def test_feedback_for_a_writing_prompt_says_what_became_of_the_evidence_that_it_saw(
     views, question, is_stored, is_recalled, advice
 ):
-    """The writer was called with the evidence, one turn. The answer was wrong."""
+    """The prompt `extract_facts` was called with the evidence, and the answer was wrong later."""
     prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
     calls = trace_of_writer(question.evidence_ids[0])
 
@@ -122,13 +123,11 @@ def test_a_writer_that_saw_the_evidence_reads_what_became_of_it(
     assert question.question in feedback
 
 
-@pytest.mark.parametrize(
-    ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
-)
-def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
+@each_fate_of_the_evidence
+def test_a_writing_prompt_that_saw_another_turn_has_nothing_to_learn_from_a_wrong_answer(
     views, question, is_stored, is_recalled
 ):
-    """Turn D99:1 is not the evidence."""
+    """The prompt `extract_facts` was called with the turn D99:1, which is not the evidence."""
     prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
     calls = trace_of_writer("D99:1")
 
@@ -147,10 +146,10 @@ def test_a_writer_that_saw_another_turn_has_nothing_to_learn(
         (True, True, "was in the context"),
     ],
 )
-def test_a_reader_reads_whether_the_evidence_was_in_its_context(
+def test_feedback_for_the_answering_prompt_says_whether_it_saw_the_evidence(
     views, question, is_stored, is_recalled, sentence
 ):
-    """The reader gives the answer, which was wrong."""
+    """The answer was wrong. Without the evidence, the prompt is not to blame."""
     prediction = prediction_for(question, "wrong", is_stored=is_stored, is_recalled=is_recalled)
 
     feedback = views.feedback(question, prediction, pred_name="task.answer").feedback
@@ -158,53 +157,28 @@ def test_a_reader_reads_whether_the_evidence_was_in_its_context(
     assert sentence in feedback
 
 
-@pytest.mark.parametrize(
-    ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
-)
-def test_a_right_answer_has_the_score_1_whatever_became_of_the_evidence(
-    views, question, is_stored, is_recalled
-):
-    """The evidence is stored in the memory or not, and recalled from it or not."""
-    gold_answer = question.answer
-    prediction = prediction_for(question, gold_answer, is_stored=is_stored, is_recalled=is_recalled)
-
-    assert views.score(question, prediction) == 1.0
-    assert views.feedback(question, prediction).score == 1.0
-    assert views.passed(question, prediction) is True
-
-
-@pytest.mark.parametrize(
-    ("is_stored", "is_recalled"), [(False, False), (True, False), (True, True)]
-)
-def test_a_wrong_answer_does_not_pass_whatever_became_of_the_evidence(
-    views, question, is_stored, is_recalled
-):
-    """The evidence is stored in the memory or not, and recalled from it or not."""
-    prediction = prediction_for(
-        question, "entirely wrong", is_stored=is_stored, is_recalled=is_recalled
-    )
-
-    assert views.passed(question, prediction) is False
-
-
-class Reader:
-    """Stands for the reading predictor in a trace, which names predictors by their path."""
+class AnsweringPredictor:
+    """Stands for the answering predictor in a trace, which names predictors by their path."""
 
     path = "task.answer"
 
 
-class Writer:
+class WritingPredictor:
     """Stands for a writing predictor in a trace."""
 
     path = WRITERS[0]
 
 
+def call_of_answering_prompt(*passages: Any) -> tuple[Any, dict[str, Any], Any]:
+    """Return a call as a trace has it: predictor, inputs and outputs."""
+    return (AnsweringPredictor(), {"passages": list(passages)}, None)
+
+
 @pytest.mark.parametrize("form", ["line of the turn", "text of the turn", "record of the turn"])
-def test_evidence_in_the_inputs_of_a_reading_call_was_seen_although_it_was_not_recalled(
+def test_evidence_in_a_prompt_was_seen_although_the_program_does_not_report_it(
     views, question, form
 ):
-    """A user's own program may show the evidence in a prompt without a word about it."""
-    prediction = prediction_for(question, "wrong", is_stored=False, is_recalled=False)
+    """A user's own program may show the evidence in a prompt and not say that it recalled it."""
     (turn_id,) = question.evidence_ids
     turn, session = question.history.turns[turn_id]
     passages = {
@@ -212,38 +186,37 @@ def test_evidence_in_the_inputs_of_a_reading_call_was_seen_although_it_was_not_r
         "text of the turn": f"- {turn.text}",
         "record of the turn": {"turns": [{"id": turn_id, "text": turn.text.upper()}]},
     }
-    calls = [(Reader(), {"passages": [passages[form]]}, None)]
+    calls = [call_of_answering_prompt(passages[form])]
+    prediction = wrong_answer(question)
 
     of_program = views.feedback(question, prediction, trace=calls)
-    of_reader = views.feedback(question, prediction, pred_name="task.answer", pred_trace=calls)
+    of_prompt = views.feedback(question, prediction, pred_name="task.answer", pred_trace=calls)
 
     assert of_program.feedback.startswith("The evidence was in the context. ")
-    assert of_reader.feedback.startswith("The evidence was in the context. ")
+    assert of_prompt.feedback.startswith("The evidence was in the context. ")
 
 
-def test_evidence_that_only_a_writer_was_shown_was_not_recalled(views, question):
-    """A trace lists the calls of a program, each as predictor, inputs and outputs."""
-    prediction = prediction_for(question, "wrong", is_stored=False, is_recalled=False)
+def test_evidence_in_a_writing_prompt_does_not_count_as_seen_by_the_answering_prompt(
+    views, question
+):
     turn, _ = question.history.turns[question.evidence_ids[0]]
-    writing_call = (Writer(), {"dialogue": turn.line()}, None)
+    writing_call = (WritingPredictor(), {"dialogue": turn.line()}, None)
 
-    feedback = views.feedback(question, prediction, [writing_call]).feedback
-
-    assert "was never stored" in feedback
-
-
-def test_a_reading_call_with_other_words_has_not_seen_the_evidence(views, question):
-    """The prompt of the call showed the passage "Yes." alone."""
-    prediction = prediction_for(question, "wrong", is_stored=False, is_recalled=False)
-    reading_call = (Reader(), {"passages": ["Yes."]}, None)
-
-    feedback = views.feedback(question, prediction, [reading_call]).feedback
+    feedback = views.feedback(question, wrong_answer(question), [writing_call]).feedback
 
     assert "was never stored" in feedback
 
 
-STORAGE_WORDS = ("stored", "recalled", "not in the context", "could not know")
-"""Words of a claim about the memory."""
+def test_a_prompt_with_other_words_has_not_shown_the_evidence(views, question):
+    calls = [call_of_answering_prompt("Yes.")]
+
+    feedback = views.feedback(question, wrong_answer(question), calls).feedback
+
+    assert "was never stored" in feedback
+
+
+CLAIMS_ABOUT_THE_MEMORY = ("stored", "recalled", "not in the context", "could not know")
+"""Words of a claim that something was or was not in the memory."""
 
 
 def feedback_on_own_program(history: History, answer: Any) -> str:
@@ -266,40 +239,49 @@ def feedback_on_own_program(history: History, answer: Any) -> str:
         pytest.param(("wrong", ["Ann: nothing of the kind"]), id="reports words without sources"),
     ],
 )
-def test_feedback_is_silent_about_a_memory_that_reports_no_sources(make_history, answer):
-    """A program may return what it recalled beside its answer, and of which turns that is."""
+def test_feedback_claims_nothing_about_a_memory_that_does_not_say_which_turns_it_recalled(
+    make_history, answer
+):
+    """A user's program may return only an answer, or also what it recalled, as words.
+
+    Nobody can tell from this whether the evidence was there.
+    """
     feedback = feedback_on_own_program(make_history(2), answer)
 
-    for words in STORAGE_WORDS:
+    for words in CLAIMS_ABOUT_THE_MEMORY:
         assert words not in feedback
 
 
 @pytest.mark.parametrize(
-    ("answer", "sentence"),
+    ("recalled", "sentence"),
     [
         pytest.param(
-            ("wrong", []),
+            [],
             "The evidence was not in the context (D1:1 was not recalled)",
-            id="recalls nothing",
+            id="nothing",
         ),
         pytest.param(
-            ("wrong", [{"text": "x", "sources": ["D2:1"]}]),
+            [{"text": "x", "sources": ["D2:1"]}],
             "The evidence was not in the context (D1:1 was not recalled)",
-            id="recalls another turn",
+            id="another turn",
         ),
         pytest.param(
-            ("wrong", [{"text": "x", "sources": ["D1:1"]}]),
+            [{"text": "x", "sources": ["D1:1"]}],
             "The evidence was in the context. ",
-            id="recalls the evidence",
+            id="the evidence",
         ),
     ],
 )
-def test_feedback_on_an_external_program_says_what_it_reported(make_history, answer, sentence):
-    """The evidence is the turn D1:1. Besides its answer the program returns what it recalled."""
-    feedback = feedback_on_own_program(make_history(2), answer)
+def test_feedback_on_a_users_program_says_whether_it_recalled_the_evidence(
+    make_history, recalled, sentence
+):
+    """The evidence is the turn D1:1. The program returns a wrong answer and what it recalled.
+
+    What is in the memory of a user's own program is never known.
+    """
+    feedback = feedback_on_own_program(make_history(2), ("wrong", recalled))
 
     assert feedback.startswith(sentence)
-    # What is in the memory of a user's own program is never known.
     assert "stored" not in feedback
 
 
@@ -357,41 +339,46 @@ def reflection_prompts_of_gepa(
     sys.modules.pop("agent_of_readme", None)
 
 
-def test_neither_gepa_nor_show_claims_something_about_the_memory_of_the_readme_agent(
+def test_gepa_is_told_nothing_about_a_memory_that_the_readme_agent_does_not_have(
+    reflection_prompts_of_gepa,
+):
+    """The agent shows all lines of the history to its model, so the evidence was in the prompt.
+
+    In a reflection prompt, GEPA shows feedback to a model that proposes an instruction.
+    """
+    prompts = reflection_prompts_of_gepa()
+
+    assert "The evidence was in the context. Wrong: the gold answer is 'marker" in prompts
+    for words in CLAIMS_ABOUT_THE_MEMORY:
+        assert words not in prompts
+
+
+def test_show_says_of_the_readme_agent_that_the_evidence_stood_in_its_prompts(
     reflection_prompts_of_gepa, cli
 ):
-    """In a reflection prompt, GEPA shows feedback to a model that proposes an instruction.
+    """The agent shows all lines of the history to its model, and has no memory.
 
-    `mempiler show` shows a run. The agent has no memory; it shows all lines to its model.
+    The list of wrong answers names each question as it is given to `--question`.
     """
-    reflection_prompts = reflection_prompts_of_gepa()
-
-    assert (
-        "The evidence was in the context. Wrong: the gold answer is 'marker" in reflection_prompts
-    )
-    for words in STORAGE_WORDS:
-        assert words not in reflection_prompts
+    reflection_prompts_of_gepa()
 
     _, wrong_answers, _ = cli("show", "last", "--wrong")
-    assert "wrong: all gold evidence stood in the prompts, answer incorrect" in wrong_answers
-    for words in STORAGE_WORDS:
-        assert words not in wrong_answers
-
-    # The list names each question as it is given to `--question`.
     question_id = wrong_answers.partition("--question ")[2].split(": ")[0]
     _, details, _ = cli("show", "last", "--question", question_id)
-    _, _, evidence = details.partition("gold evidence that stood in the prompts:\n")
-    assert evidence.startswith("  [D1:")
-    assert "] user: Fact" in evidence.splitlines()[0]
+
+    assert "wrong: all gold evidence stood in the prompts, answer incorrect" in wrong_answers
+    for words in CLAIMS_ABOUT_THE_MEMORY:
+        assert words not in wrong_answers
+    assert "gold evidence that stood in the prompts:\n  [D1:" in details
     assert "not recalled" not in details
 
 
-def test_gepa_passes_the_judged_predictor_to_a_metric_that_takes_it(reflection_prompts_of_gepa):
-    """A user's metric may give advice to one predictor, if it takes its name and its calls."""
-    reflection_prompts = reflection_prompts_of_gepa(metric="agent_of_readme:coach")
+def test_a_users_metric_can_give_gepa_advice_for_a_single_prompt(reflection_prompts_of_gepa):
+    """The metric `coach` takes the name and the calls of the prompt that it gives advice for."""
+    prompts = reflection_prompts_of_gepa(metric="agent_of_readme:coach")
 
     advice = "ADVICE FOR method.reader.answerer.say.predict WITH ['lines', 'question']"
-    assert advice in reflection_prompts
+    assert advice in prompts
 
 
 @pytest.fixture
@@ -405,60 +392,70 @@ def user_metric_benchmark(
     return lambda name: JsonlBenchmark.load(questions_file, metric=f"user_metrics:{name}")
 
 
-@pytest.mark.parametrize(
-    ("metric_name", "last_sentence"),
-    [
-        # This metric judges one predictor, so its advice is for the writer.
-        ("coach", f"ADVICE FOR {WRITERS[0]} WITH ['dialogue']"),
-        # This one judges the answer, which a writer does not give.
-        ("strict", "Store what a later question may ask for."),
-    ],
-)
-def test_a_writer_reads_the_advice_only_of_a_metric_that_judged_it(
-    user_metric_benchmark, metric_name, last_sentence
-):
-    """The metrics are two functions of a user. A writer stores memories, and does not answer."""
-    jsonl_benchmark = user_metric_benchmark(metric_name)
+def last_sentence_for_writer(jsonl_benchmark: JsonlBenchmark) -> str:
+    """Return the end of the feedback for a writing prompt that was called with the evidence."""
     example = jsonl_benchmark.examples[0]
-    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
     calls = trace_of_writer(example.evidence_ids[0])
     views = MetricViews(jsonl_benchmark, writers=WRITERS)
+    feedback = views.feedback(
+        example,
+        wrong_answer(example),
+        calls,
+        "method.writer.extract_facts",
+        calls,
+    ).feedback
+    return feedback.splitlines()[-1]
 
-    feedback = views.feedback(example, prediction, calls, WRITERS[0], calls).feedback
 
-    assert feedback.endswith(last_sentence)
+def test_a_writing_prompt_gets_the_advice_of_a_metric_that_judges_single_prompts(
+    user_metric_benchmark,
+):
+    """The user's metric `coach` takes the name and the calls of the prompt that it judges."""
+    last_sentence = last_sentence_for_writer(user_metric_benchmark("coach"))
+
+    assert last_sentence.endswith("ADVICE FOR method.writer.extract_facts WITH ['dialogue']")
 
 
-@pytest.mark.parametrize(("metric_name", "score"), [("coach", 0.0), ("strict", 0.6)])
-def test_only_a_score_for_demos_is_computed_with_a_trace(user_metric_benchmark, metric_name, score):
-    """A metric sees by its trace that DSPy makes demos, and may then be strict, as `strict` is."""
-    jsonl_benchmark = user_metric_benchmark(metric_name)
+def test_a_writing_prompt_does_not_get_the_words_of_a_metric_that_judges_answers(
+    user_metric_benchmark,
+):
+    """The user's metric `strict` judges the answer, which a writing prompt does not give."""
+    last_sentence = last_sentence_for_writer(user_metric_benchmark("strict"))
+
+    assert last_sentence.endswith("Store what a later question may ask for.")
+
+
+def test_a_users_metric_can_be_stricter_where_demos_are_made(user_metric_benchmark):
+    """DSPy gives a metric a trace if it decides whether a call becomes a demo.
+
+    The user's metric `strict` is 0.6 without a trace, and False with one.
+    """
+    jsonl_benchmark = user_metric_benchmark("strict")
     example = jsonl_benchmark.examples[0]
-    prediction = prediction_for(example, "wrong", is_stored=False, is_recalled=False)
     views = MetricViews(jsonl_benchmark, writers=WRITERS)
 
-    assert views.score(example, prediction) == score
-    # `passed` decides what becomes a demo.
-    assert views.passed(example, prediction, []) is False
+    assert views.score(example, wrong_answer(example)) == 0.6
+    assert views.passed(example, wrong_answer(example), []) is False
 
 
 @pytest.mark.parametrize(
-    ("shown_text", "shown_turns"),
+    ("shown_text", "is_recognized"),
     [
-        ("I sold my old boat last Friday.", ["D1:1"]),
-        ("I sold my old boat last Friday [27 January 2023].", ["D1:1"]),
-        # A date that this turn did not mean.
-        ("I sold my old boat last Friday [20 January 2023].", []),
+        ("I sold my old boat last Friday.", True),
+        ("I sold my old boat last Friday [27 January 2023].", True),
+        # Another Friday than the turn meant.
+        ("I sold my old boat last Friday [20 January 2023].", False),
     ],
 )
-def test_a_turn_is_recognized_with_or_without_its_resolved_date(shown_text, shown_turns):
-    """Prompts may show a date beside words such as "last Friday".
-
-    The session was on Monday, 30 January 2023.
-    """
+def test_a_turn_is_recognized_in_a_prompt_with_or_without_a_date_behind_its_words(
+    shown_text, is_recognized
+):
+    """The session was on Monday, 30 January 2023, so "last Friday" was the 27th."""
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my old boat last Friday.")
     session = Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,))
     history = History(id="ann", items=(session,))
     inputs = [{"dialogue": f"Ann: {shown_text}"}]
 
-    assert turns_in_inputs(inputs, ["D1:1"], history) == shown_turns
+    recognized_turns = turns_in_inputs(inputs, ["D1:1"], history)
+
+    assert recognized_turns == (["D1:1"] if is_recognized else [])

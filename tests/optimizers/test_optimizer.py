@@ -28,11 +28,10 @@ def optimizer_of_docstring() -> Any:
     return names["LongestAnswers"]
 
 
-def test_the_example_of_an_optimizer_compiles_the_student() -> None:
-    """The optimizer of the example takes the questions with the longest answers as demos."""
-    answers = ["a", "aaaaa", "aaa", "aaaa", "aa"]
+def job_with_answers(*answers: str) -> OptimizerJob:
+    """Return a job to compile turn RAG on training questions with these answers."""
     lm = language_model()
-    job = OptimizerJob(
+    return OptimizerJob(
         student=build("turn-rag"),
         train=[dspy.Example(question="?", answer=answer) for answer in answers],
         val=(),
@@ -41,7 +40,12 @@ def test_the_example_of_an_optimizer_compiles_the_student() -> None:
         prompt_lm=lm,
     )
 
-    compiled = optimizer_of_docstring()(num_demos=3).run(job)
+
+def test_the_optimizer_in_the_docstring_takes_the_longest_answers_as_demos() -> None:
+    """The docstring is that of the module `optimizers/optimizer.py`."""
+    longest_answers = optimizer_of_docstring()(num_demos=3)
+
+    compiled = longest_answers.run(job_with_answers("a", "aaaaa", "aaa", "aaaa", "aa"))
 
     (predictor,) = compiled.predictors()
     assert [demo.answer for demo in predictor.demos] == ["aaaaa", "aaaa", "aaa"]

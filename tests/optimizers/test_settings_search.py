@@ -16,6 +16,7 @@ from mempiler import Benchmark, History, build, load
 from mempiler.engines.lm import language_model
 from mempiler.errors import UserError
 from mempiler.optimizers import SettingsSearch
+from mempiler.optimizers.call_bounds import CallBounds
 from mempiler.optimizers.compile import CompileConfig, compile_program, plan_job
 from mempiler.optimizers.history import CandidateHistory
 from mempiler.programs.program import MemoryProgram
@@ -28,8 +29,22 @@ from .marker_model import MarkerModel
 TRAIN_TOPICS = ("jazz", "bread", "chess", "Lisbon", "tulips", "whales", "clocks", "kites")
 DEV_TOPICS = ("soups", "trains", "novels", "rivers", "candles", "maps", "shoes", "owls")
 
-ONE_TURN_OF_ANY_SPEAKER = {"k": 1, "search.speaker": 0}
+ONE_TURN_OF_ANY_SPEAKER: dict[str, Any] = {"k": 1, "search.speaker": 0}
 """Settings with which a search recalls one turn, Bob's: the weight of the speaker is 0."""
+
+
+def tuning_of_speaker(**changes: Any) -> SettingsSearch:
+    """Return an optimizer that tries ten weights of the speaker, so that the evidence is recalled.
+
+    `changes` gives other settings of the optimizer.
+    """
+    settings: dict[str, Any] = {
+        "objective": "evidence_recall",
+        "names": ["search.speaker"],
+        "num_trials": 10,
+        **changes,
+    }
+    return SettingsSearch(**settings)
 
 
 def question_about(topic: str, **changes: Any) -> dspy.Example:
@@ -65,6 +80,7 @@ def compile_settings(
 
 
 def new_history() -> CandidateHistory:
+    """Return an empty record of what an optimizer tries."""
     return CandidateHistory(language_model().meter)
 
 
@@ -73,48 +89,31 @@ def recalled_ids(program: MemoryProgram, question: dspy.Example) -> list[str]:
     return [hit.id for hit in program.recall_for(question).context.hits]
 
 
-def test_it_finds_the_value_with_which_the_evidence_is_recalled() -> None:
-    """The evidence is Ann's turn. At first Bob's is recalled, who uses the same words."""
-    program = build("turn-rag", k=1, **{"search.speaker": 0})
+def test_the_search_finds_a_weight_of_the_speaker_with_which_the_evidence_is_recalled() -> None:
+    """The evidence is Ann's turn. With a weight of 0 Bob's is recalled, who uses the same words."""
+    program = build("turn-rag", **{"k": 1, "search.speaker": 0})
     assert recalled_ids(program, QUESTIONS[0]) == ["bob"]
-    optimizer = SettingsSearch(objective="evidence_recall", names=["search.speaker"], num_trials=10)
 
-    tuned = compile_settings(program, optimizer)
+    tuned = compile_settings(program, tuning_of_speaker(objective="evidence_recall"))
 
     assert recalled_ids(tuned, QUESTIONS[0]) == ["ann"]
     assert tuned.config["search"]["speaker"] > 0
     assert program.config["search"]["speaker"] == 0
 
 
-def test_the_metric_is_its_objective_by_default() -> None:
-    """The metric `support` looks for the answer in what is recalled, and asks no model."""
-    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    with dspy.context(lm=language_model()):
-        config = CompileConfig.of_object(SettingsSearch(names=["search.speaker"], num_trials=10))
-        benchmark = Benchmark.from_examples(QUESTIONS, metric="support")
-        tuned = compile_program(program, benchmark, QUESTIONS, config)
-
-    assert recalled_ids(tuned, QUESTIONS[0]) == ["ann"]
-
-
-def test_support_can_be_its_objective_where_the_metric_needs_answers() -> None:
+def test_the_objective_support_needs_no_answers_of_a_model() -> None:
     """`support` looks for the answer in what is recalled. At first Bob's turn is, not Ann's."""
     program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    optimizer = SettingsSearch(objective="support", names=["search.speaker"], num_trials=10)
 
-    tuned = compile_settings(program, optimizer)
+    tuned = compile_settings(program, tuning_of_speaker(objective="support"))
 
     assert recalled_ids(tuned, QUESTIONS[0]) == ["ann"]
 
 
-def test_a_change_that_gains_nothing_is_undone() -> None:
+def test_a_setting_whose_change_gains_nothing_gets_its_old_value_back() -> None:
     """No question names a month or a year, so only a weight of the speaker helps."""
     program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    optimizer = SettingsSearch(
-        objective="evidence_recall",
-        names=["search.month", "search.speaker", "search.year"],
-        num_trials=10,
-    )
+    optimizer = tuning_of_speaker(names=["search.month", "search.speaker", "search.year"])
 
     tuned = compile_settings(program, optimizer)
 
@@ -123,59 +122,36 @@ def test_a_change_that_gains_nothing_is_undone() -> None:
     assert tuned.config == build("turn-rag", k=1, **{"search.speaker": speaker_weight}).config
 
 
-def test_equal_seeds_find_equal_values() -> None:
-    """Both searches have the default seed."""
-    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    optimizer = SettingsSearch(objective="evidence_recall", names=["search.speaker"], num_trials=10)
-
-    first = compile_settings(program, optimizer)
-    second = compile_settings(program, optimizer)
-
-    assert first.config["search"]["speaker"] > 0
-    assert first.config == second.config
-
-
 # How much may be recalled.
 
 
-def test_no_more_is_recalled_than_with_the_starting_settings() -> None:
-    """With `k` = 2 both turns, and so the evidence, would be recalled. The start has `k` = 1."""
-    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    optimizer = SettingsSearch(objective="evidence_recall", names=["k"], num_trials=10)
+def test_by_default_no_more_is_recalled_than_with_the_starting_settings() -> None:
+    """The start recalls one turn, without the evidence. Two turns would hold it, but cost more."""
+    program = build("turn-rag", **{"k": 1, "search.speaker": 0})
 
-    assert compile_settings(program, optimizer).config["k"] == 1
+    tuned = compile_settings(program, tuning_of_speaker(names=["k"]))
+
+    assert tuned.config["k"] == 1
 
 
-def test_max_context_tokens_lets_more_be_recalled() -> None:
-    """The start recalls one turn. Two turns take about thirty tokens, and 200 are allowed."""
-    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    optimizer = SettingsSearch(
-        objective="evidence_recall", names=["k"], num_trials=10, max_context_tokens=200
-    )
+def test_starting_settings_that_recall_more_than_max_context_tokens_are_replaced() -> None:
+    """The start recalls two turns of about fifteen tokens each, and 20 tokens are allowed."""
+    program = build("turn-rag", k=2)
+    optimizer = tuning_of_speaker(names=["k"], num_trials=20, max_context_tokens=20)
 
     tuned = compile_settings(program, optimizer)
 
-    assert set(recalled_ids(tuned, QUESTIONS[0])) == {"ann", "bob"}
-
-
-def test_starting_settings_that_recall_too_much_are_replaced() -> None:
-    """A turn takes about fifteen tokens, and the starting settings recall both."""
-    program = build("turn-rag", k=2)
-    optimizer = SettingsSearch(
-        objective="evidence_recall", names=["k"], num_trials=20, max_context_tokens=20
-    )
-
-    assert compile_settings(program, optimizer).config["k"] == 1
+    assert tuned.config["k"] == 1
 
 
 @pytest.mark.parametrize(
     "optimizer",
     [
-        pytest.param("settings", id="name"),
-        pytest.param(SettingsSearch(num_trials=7), id="object"),
+        pytest.param("settings", id="the name of the optimizer"),
+        pytest.param(SettingsSearch(num_trials=7), id="an optimizer object"),
     ],
 )
-def test_max_context_tokens_of_a_compile_is_the_limit_of_the_search(
+def test_the_option_max_context_tokens_of_a_compile_is_a_setting_of_the_search(
     optimizer: str | SettingsSearch,
 ) -> None:
     compile_config = make_compilation(optimizer, max_context_tokens=500)
@@ -187,7 +163,8 @@ def test_max_context_tokens_of_a_compile_is_the_limit_of_the_search(
     assert compile_config.recorded_settings()["max_context_tokens"] == 500
 
 
-def test_max_context_tokens_decides_over_the_setting_of_a_file() -> None:
+def test_the_option_max_context_tokens_replaces_the_setting_of_the_same_name() -> None:
+    """The settings may come from a configuration file, and the option from the command line."""
     settings = {"max_context_tokens": 500, "num_trials": 7}
 
     compile_config = make_compilation("settings", settings, max_context_tokens=300)
@@ -199,12 +176,13 @@ def test_max_context_tokens_decides_over_the_setting_of_a_file() -> None:
     "options",
     [
         pytest.param(["--max-context-tokens", "500"], id="option"),
-        pytest.param(["--config", "run.toml"], id="file"),
+        pytest.param(["--config", "run.toml"], id="configuration file"),
     ],
 )
-def test_max_context_tokens_is_refused_with_another_optimizer(
+def test_max_context_tokens_is_refused_with_an_optimizer_that_tunes_no_settings(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]
 ) -> None:
+    """The default optimizer is `bootstrap`."""
     monkeypatch.chdir(tmp_path)
     Path("run.toml").write_text("[optimizer]\nmax_context_tokens = 500\n")
 
@@ -219,30 +197,24 @@ def test_max_context_tokens_is_refused_with_another_optimizer(
 
 
 @pytest.mark.parametrize("cost", ["context_tokens", "search_milliseconds"])
-def test_costs_count_beside_the_score(cost: Any) -> None:
+def test_a_candidate_that_costs_more_is_kept_beside_the_start_if_it_scores_better(
+    cost: Any,
+) -> None:
     """The start recalls one turn, without the evidence. Two turns hold it, and cost more tokens."""
-    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    optimizer = SettingsSearch(
-        objective="evidence_recall",
-        costs=[cost],
-        names=["k"],
-        num_trials=20,
-        max_context_tokens=200,
-    )
+    program = build("turn-rag", **{"k": 1, "search.speaker": 0})
+    optimizer = tuning_of_speaker(costs=[cost], names=["k"], num_trials=20, max_context_tokens=200)
     history = new_history()
 
     compile_settings(program, optimizer, history=history)
 
     start, *others = history.frontier
-    assert start.number == 0
-    assert start.settings == {}
-    assert start.score == 0.0
     best = max(others, key=lambda point: point.score)
-    assert best.on_frontier
+    assert start.score == 0.0
     assert best.score == 1.0
     assert best.settings["k"] > 1
-    assert best.prompt_tokens is not None
+    assert best.on_frontier
     assert start.prompt_tokens is not None
+    assert best.prompt_tokens is not None
     assert best.prompt_tokens > start.prompt_tokens
     assert (best.search_milliseconds is not None) == (cost == "search_milliseconds")
 
@@ -250,129 +222,123 @@ def test_costs_count_beside_the_score(cost: Any) -> None:
 # The prompts and the writing.
 
 
-def test_compiled_prompts_stay() -> None:
-    """The settings are tuned of a program whose prompt has the instruction "Say one name."."""
+def test_a_search_for_settings_keeps_the_prompts_that_were_compiled_before() -> None:
+    """An earlier compile has given the prompt the instruction "Say one name."."""
     program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
     (predictor,) = program.predictors()
     predictor.signature = predictor.signature.with_instructions("Say one name.")
-    optimizer = SettingsSearch(objective="evidence_recall", names=["search.speaker"], num_trials=10)
 
-    tuned = compile_settings(program, optimizer)
+    tuned = compile_settings(program, tuning_of_speaker())
 
     (tuned_predictor,) = tuned.predictors()
     assert tuned_predictor.signature.instructions == "Say one name."
     assert tuned.config != program.config
 
 
-def test_memories_are_written_once_if_only_the_reading_is_tuned() -> None:
-    """The bounds say how often memories are written at most, and how many answers are asked for.
-
-    The recall of evidence needs no answers.
-    """
-    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
-    optimizer = SettingsSearch(objective="evidence_recall", num_trials=10)
-
+def bounds_of(program: MemoryProgram, optimizer: SettingsSearch) -> CallBounds:
+    """Return how often a search on the eight questions writes memories and answers, at most."""
     with dspy.context(lm=language_model()):
         benchmark = Benchmark.from_examples(QUESTIONS)
         job = plan_job(program, benchmark, QUESTIONS, CompileConfig.of_object(optimizer))
-        bounds = optimizer.call_bounds(job)
+        return optimizer.call_bounds(job)
+
+
+def test_memories_are_written_once_if_only_settings_of_the_search_are_tuned() -> None:
+    """To see whether the evidence is recalled, no question has to be answered."""
+    program = build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER)
+    optimizer = SettingsSearch(objective="evidence_recall", num_trials=10)
+
+    bounds = bounds_of(program, optimizer)
 
     assert bounds.memory_writings.high == 1
     assert bounds.answers.high == 0
 
 
-def test_memories_are_written_for_every_trial_if_a_setting_of_the_writer_is_named() -> None:
-    """`max_words` is the length of the summary that is the memory of this method."""
+def test_memories_are_written_for_every_trial_if_a_setting_of_the_writer_is_tuned() -> None:
+    """The memory of `recursive-summary` is a summary, whose length is the setting `max_words`.
+
+    The search tries the start and ten other values, and at the end it tries to undo the change.
+    """
     program = build("recursive-summary")
     optimizer = SettingsSearch(names=["max_words"], num_trials=10)
 
-    with dspy.context(lm=language_model()):
-        benchmark = Benchmark.from_examples(QUESTIONS)
-        job = plan_job(program, benchmark, QUESTIONS, CompileConfig.of_object(optimizer))
-        bounds = optimizer.call_bounds(job)
+    bounds = bounds_of(program, optimizer)
 
-    # The start, ten trials, and one to undo the only change, with eight questions each.
-    assert bounds.memory_writings.high == 1 + 10 + 1
-    assert bounds.answers.high == (1 + 10 + 1) * 8
+    trials = 1 + 10 + 1
+    assert bounds.memory_writings.high == trials
+    assert bounds.answers.high == trials * len(QUESTIONS)
 
 
 # What is refused before anything is paid.
 
 
 @pytest.mark.parametrize(
-    ("method", "optimizer", "questions", "message"),
+    ("method", "optimizer", "message"),
     [
         pytest.param(
             "turn-rag",
             SettingsSearch(names=["kk"]),
-            QUESTIONS,
             "names: 'kk' is no setting of turn-rag that can be tuned; these can: k, hybrid",
-            id="unknown name",
+            id="an unknown setting",
         ),
         pytest.param(
             "pgr",
             SettingsSearch(names=["strategy"]),
-            QUESTIONS,
             "names: 'strategy' is no setting of pgr that can be tuned",
-            id="setting that changes a prompt",
+            id="a setting that changes a prompt",
         ),
         pytest.param(
             "no-memory",
             SettingsSearch(),
-            QUESTIONS,
             "no-memory has no setting that can be tuned; choose another method",
-            id="no settings",
+            id="a method without settings",
         ),
         pytest.param(
             "recursive-summary",
             SettingsSearch(),
-            QUESTIONS,
             r"settings that change how memories are written \(max_words.*names=\['max_words'\]",
-            id="settings of the writer alone",
-        ),
-        pytest.param(
-            "turn-rag",
-            SettingsSearch(objective="evidence_recall"),
-            [question_about("jazz", evidence_ids=())],
-            "objective = 'evidence_recall': no training question names its evidence",
-            id="no evidence",
+            id="a method with settings of the writer alone",
         ),
         pytest.param(
             "turn-rag",
             SettingsSearch(costs=["search_milliseconds"]),
-            QUESTIONS,
             "costs = 'search_milliseconds': the time of a search is never the same twice",
-            id="times beside answers",
+            id="a cost in time beside paid answers",
         ),
         pytest.param(
             "turn-rag",
             SettingsSearch(num_trials=0),
-            QUESTIONS,
             "num_trials = 0: it is 1 or more",
             id="no trials",
         ),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(
-    method: str, optimizer: SettingsSearch, questions: Sequence[dspy.Example], message: str
+def test_a_search_that_cannot_work_is_refused_before_anything_is_paid(
+    method: str, optimizer: SettingsSearch, message: str
 ) -> None:
-    """`names` are the settings to tune, and `objective` is what the search maximizes."""
     with pytest.raises(UserError, match=message):
-        compile_settings(build(method), optimizer, questions)
+        compile_settings(build(method), optimizer)
 
 
-class AnswersItself(dspy.Module):
+def test_evidence_recall_cannot_be_maximized_if_no_question_names_its_evidence() -> None:
+    without_evidence = [question_about("jazz", evidence_ids=())]
+    optimizer = SettingsSearch(objective="evidence_recall")
+
+    with pytest.raises(UserError, match="no training question names its evidence"):
+        compile_settings(build("turn-rag"), optimizer, without_evidence)
+
+
+class UsersModule(dspy.Module):
     """A module of a user's that answers without a memory of ours."""
 
     def forward(self, history: Any, question: str) -> dspy.Prediction:
         return dspy.Prediction(answer="Monk")
 
 
-def test_settings_of_a_module_of_the_user_are_refused() -> None:
-    """The program is a module of the user's, without a memory of ours."""
+def test_a_module_of_the_users_has_no_settings_that_can_be_tuned() -> None:
     with pytest.raises(UserError, match="a system of your own has no settings that can be tuned"):
         mempiler.compile(
-            AnswersItself(),
+            UsersModule(),
             trainset=QUESTIONS,
             valset=DEV_QUESTIONS,
             optimizer="settings",
@@ -385,7 +351,7 @@ def test_settings_of_a_module_of_the_user_are_refused() -> None:
 
 
 def tune(**options: Any) -> mempiler.CompileResult:
-    """Tune `search.speaker` by the words of the answer in what is recalled."""
+    """Tune `search.speaker`, which is 0 at the start, in a whole run without a model."""
     return mempiler.compile(
         build("turn-rag", **ONE_TURN_OF_ANY_SPEAKER),
         trainset=QUESTIONS,
@@ -400,50 +366,53 @@ def tune(**options: Any) -> mempiler.CompileResult:
 
 
 @pytest.fixture(scope="module")
-def result() -> mempiler.CompileResult:
-    """The result of a run that tunes `search.speaker`, which is 0 in the program before."""
+def tuned_run() -> mempiler.CompileResult:
+    """The result of a run that tunes `search.speaker`, which is 0 in the start program."""
     return tune()
 
 
-def test_a_tuned_program_is_kept_by_the_dev_questions_and_loads_with_its_settings(
-    result: mempiler.CompileResult,
+def test_a_tuned_program_that_scores_better_on_the_dev_questions_is_kept_with_its_settings(
+    tuned_run: mempiler.CompileResult,
 ) -> None:
-    """In the dev questions, too, Ann's turn is the evidence."""
-    assert result.promoted
-    assert result.before.score == 0.0
-    assert result.after.score == 1.0
-    assert result.usage["calls"]["task"] == 0
-    (note,) = result.optimizer_problems.notes
+    """Without an objective, the search maximizes the metric of the run, here `support`.
+
+    The metric looks for the answer in what is recalled, and asks no model. Ann's turn has it.
+    """
+    assert tuned_run.promoted
+    assert tuned_run.before.score == 0.0
+    assert tuned_run.after.score == 1.0
+    assert tuned_run.usage["calls"]["task"] == 0
+    (note,) = tuned_run.optimizer_problems.notes
     assert note.startswith("settings: search.speaker 0.0 -> ")
-    loaded = load(result.folder)
-    assert loaded.config == result.program.config
+    loaded = load(tuned_run.folder)
+    assert loaded.config == tuned_run.program.config
     assert recalled_ids(loaded, DEV_QUESTIONS[0]) == ["ann"]
 
 
-def test_a_resumed_run_comes_to_the_same_program(result: mempiler.CompileResult) -> None:
-    """A run keeps what it has tried."""
-    resumed = tune(resume=result.run.name)
+def test_a_resumed_run_comes_to_the_same_settings(tuned_run: mempiler.CompileResult) -> None:
+    resumed = tune(resume=tuned_run.run.name)
 
-    assert resumed.program.config == result.program.config
-    assert resumed.frontier == result.frontier
+    assert resumed.program.config == tuned_run.program.config
+    assert resumed.frontier == tuned_run.frontier
 
 
-def test_the_page_of_the_run_shows_the_settings_of_each_candidate(
-    result: mempiler.CompileResult,
+def test_the_page_of_the_run_shows_all_values_that_were_tried(
+    tuned_run: mempiler.CompileResult,
 ) -> None:
-    """The page lists all values of `search.speaker` that were tried."""
-    page = (result.run / "report.html").read_text(encoding="utf-8")
+    page = (tuned_run.run / "report.html").read_text(encoding="utf-8")
 
-    points = [point for point in result.frontier if point.settings]
-    assert points
-    for point in points:
-        assert f"search.speaker = {point.settings['search.speaker']}" in page
+    tried = [point.settings["search.speaker"] for point in tuned_run.frontier if point.settings]
+    assert tried
+    for value in tried:
+        assert f"search.speaker = {value}" in page
 
 
-def test_a_limit_ends_the_search_with_the_best_values_so_far(compile_turn_rag: Any) -> None:
-    """The calls suffice for the start on the training questions, and not for a second trial.
+def test_a_search_that_reaches_the_limit_of_calls_keeps_the_best_values_so_far(
+    compile_turn_rag: Any,
+) -> None:
+    """The calls suffice to score the start on the training questions, but not a second trial.
 
-    A trial whose calls were refused would count the missing answers as wrong.
+    That trial must not count, since the missing answers would make it look worse than it is.
     """
     optimizer = SettingsSearch(names=["k"], num_trials=10)
 

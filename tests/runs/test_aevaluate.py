@@ -19,6 +19,7 @@ import dspy
 import mempiler
 import pytest
 from mempiler.errors import UserError
+from mempiler.runs.rows import Row
 
 from ..async_engines import (
     MAX_NEW_THREADS,
@@ -57,14 +58,14 @@ def completion(answer: str) -> Any:
 
 
 @pytest.mark.parametrize("question_count", [128, pytest.param(512, marks=pytest.mark.slow)])
-def test_questions_are_asked_at_once_in_few_threads(
+def test_hundreds_of_questions_wait_for_the_model_without_a_thread_for_each(
     make_history: Callable[..., Any], question_count: int
 ) -> None:
-    """A question that waits for the model holds no thread.
+    """`CrowdEngine` answers nobody before all questions wait for it at the same time.
 
-    So `MAX_NEW_THREADS` is the same number for 128 questions and for 512.
+    The number of threads may not grow with the number of questions: `MAX_NEW_THREADS` is the same
+    for 128 questions and for 512.
     """
-    # This engine answers when so many questions wait for it at the same time.
     engine = CrowdEngine(always_bob(), crowd=question_count)
     examples = questions_about(make_history(1), question_count)
     lm = awaited_user_lm(engine)
@@ -79,35 +80,36 @@ def test_questions_are_asked_at_once_in_few_threads(
     assert len(engine.new_threads) <= MAX_NEW_THREADS
 
 
-def test_aevaluate_writes_and_answers_as_evaluate_does(
+def results_of(row: Row) -> dict[str, Any]:
+    """Return the fields of a scored question that do not depend on the time."""
+    return row.model_dump(include={"id", "answer", "score", "calls", "prompt_tokens", "recall"})
+
+
+def test_aevaluate_gives_the_same_result_as_evaluate(
     fact_replies: Any, make_history: Callable[..., Any]
 ) -> None:
-    """Memory-R2 asks the model first to write a memory of the history, and then to answer."""
+    """Memory-R2 first asks the model to write a memory, and then to answer each question.
+
+    `evaluate` calls the model from threads, and `aevaluate` awaits it. Both get the same replies.
+    """
     examples = questions_about(make_history(3), 24, "Who saw Oslo with 2 friends, {n}?")
+    called_engine = ScriptedEngine(fact_replies)
+    called_lm = dspy.LM("awaited/test", engine=called_engine, cache=False, temperature=0.0)
+    awaited_engine = ScriptedEngine(fact_replies)
+    awaited_lm = awaited_user_lm(CrowdEngine(awaited_engine, crowd=24))
 
-    # `evaluate` asks a model by threads, which call it ...
-    engine_of_evaluate = ScriptedEngine(fact_replies)
-    called_lm = dspy.LM("awaited/test", engine=engine_of_evaluate, cache=False, temperature=0.0)
     expected = mempiler.evaluate("memory-r2", examples, lm=called_lm, **OPTIONS)
-
-    # ... and `aevaluate` by tasks, which await it.
-    engine_of_aevaluate = ScriptedEngine(fact_replies)
-    awaited_lm = awaited_user_lm(CrowdEngine(engine_of_aevaluate, crowd=24))
     evaluation = run_within(
         TIMEOUT_SECONDS,
         mempiler.aevaluate("memory-r2", examples, lm=awaited_lm, threads=24, **OPTIONS),
     )
 
     assert len(evaluation.rows) == 24
-    for row, expected_row in zip(evaluation.rows, expected.rows, strict=True):
-        assert row.id == expected_row.id
-        assert row.answer == expected_row.answer
-        assert row.score == expected_row.score
-        assert row.calls == expected_row.calls
-        assert row.prompt_tokens == expected_row.prompt_tokens
-        assert row.recall == expected_row.recall
+    assert [results_of(row) for row in evaluation.rows] == [
+        results_of(row) for row in expected.rows
+    ]
     assert evaluation.calls == expected.calls
-    assert engine_of_aevaluate.calls == engine_of_evaluate.calls
+    assert awaited_engine.calls == called_engine.calls
 
 
 def test_a_users_blocking_metric_scores_eight_questions_at_the_same_time(
@@ -140,16 +142,12 @@ def test_aevaluate_stops_at_the_limit_of_calls(
 ) -> None:
     """Turn RAG makes one call per question, so five calls answer five of the twenty questions."""
     engine = always_bob()
+    examples = questions_about(make_history(1), 20)
+    lm = awaited_user_lm(AwaitedEngine(engine))
+    limits = mempiler.Limits(max_calls=5)
 
     evaluation = asyncio.run(
-        mempiler.aevaluate(
-            "turn-rag",
-            questions_about(make_history(1), 20),
-            lm=awaited_user_lm(AwaitedEngine(engine)),
-            threads=8,
-            limits=mempiler.Limits(max_calls=5),
-            **OPTIONS,
-        )
+        mempiler.aevaluate("turn-rag", examples, lm=lm, threads=8, limits=limits, **OPTIONS)
     )
 
     assert "max-calls 5" in str(evaluation.stopped)
@@ -171,31 +169,30 @@ class HangingEngine(AwaitedEngine):
         return self.answers.complete(request)
 
 
-def test_a_cancelled_evaluation_ends_and_a_resumed_one_asks_the_rest(
+async def evaluate_and_cancel(examples: list[dspy.Example], engine: HangingEngine) -> None:
+    """Start an evaluation, and cancel it as soon as its model hangs."""
+    lm = awaited_user_lm(engine)
+    evaluation = mempiler.aevaluate("turn-rag", examples, lm=lm, threads=1, **OPTIONS)
+    task = asyncio.create_task(evaluation)
+    await asyncio.to_thread(engine.hangs.wait, timeout=60)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_cancelled_evaluation_is_resumed_without_asking_a_question_twice(
     make_history: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`HangingEngine` answers three of six questions, and hangs at the fourth."""
-    # In a home of its own, the last run is the one that was cancelled.
+    """`HangingEngine` answers three of the six questions, and then the user cancels."""
+    # In a results folder of its own, the last run is the one that was cancelled.
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     examples = questions_about(make_history(1), 6)
     engine = always_bob()
-    hanging_engine = HangingEngine(engine)
 
-    async def evaluate_and_cancel() -> None:
-        task = asyncio.create_task(
-            mempiler.aevaluate(
-                "turn-rag", examples, lm=awaited_user_lm(hanging_engine), threads=1, **OPTIONS
-            )
-        )
-        await asyncio.to_thread(hanging_engine.hangs.wait, timeout=60)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run_within(TIMEOUT_SECONDS, evaluate_and_cancel())
+    run_within(TIMEOUT_SECONDS, evaluate_and_cancel(examples, HangingEngine(engine)))
     assert engine.calls["answer"] == 3
 
-    # The same engine answers now without hanging: three more questions, and none twice.
     lm = awaited_user_lm(AwaitedEngine(engine))
     resumed = asyncio.run(mempiler.aevaluate("turn-rag", examples, lm=lm, resume="last", **OPTIONS))
     assert resumed.n == 6
@@ -210,7 +207,7 @@ class AsyncOnlyModel(dspy.BaseLM):
         return completion("Bob")
 
     def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
-        pytest.fail("a thread asked")
+        pytest.fail("the model was called, although it can only be awaited")
 
 
 # DSPy warns of models with methods of their own, which it takes until 3.5.
@@ -218,7 +215,7 @@ class AsyncOnlyModel(dspy.BaseLM):
 def test_a_users_model_that_can_only_be_awaited_answers_all_questions(
     make_history: Callable[..., Any],
 ) -> None:
-    """DSPy awaits a model by its method `aforward`, and calls it by `forward`."""
+    """`AsyncOnlyModel` has DSPy's method `aforward`, which is awaited, but no `forward`."""
     examples = questions_about(make_history(1), 3)
 
     evaluation = asyncio.run(
@@ -228,7 +225,7 @@ def test_a_users_model_that_can_only_be_awaited_answers_all_questions(
     assert evaluation.score == 1.0
 
 
-def test_an_error_of_a_run_is_raised_by_aevaluate(make_history: Callable[..., Any]) -> None:
+def test_aevaluate_refuses_a_model_that_it_does_not_know(make_history: Callable[..., Any]) -> None:
     examples = questions_about(make_history(1), 2)
 
     with pytest.raises(UserError, match="no-such-model"):

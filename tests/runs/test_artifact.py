@@ -41,7 +41,7 @@ def build_program(method: str) -> Any:
 
 @pytest.fixture
 def turn_rag_folder(tmp_path: Path) -> Path:
-    """The folder of a saved program, a turn RAG: manifest.json and state.json."""
+    """The folder of a saved turn RAG, with the files manifest.json and state.json."""
     save(build_program("turn-rag"), tmp_path / "program")
     return tmp_path / "program"
 
@@ -79,89 +79,69 @@ def prompts_of(program: Any, adapter_name: str) -> dict[str, Any]:
     return prompts
 
 
+def compiled_by_hand(method: str, scripted: Any, fact_replies: Any, make_history: Any) -> Any:
+    """Return a program of a method, after `compile_by_hand` on turns with and without a date."""
+    undated = Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),))
+    history = History(id="both", items=(*make_history(2).items, undated))
+    program = build_program(method)
+    with dspy.context(lm=scripted(fact_replies)):
+        compile_by_hand(program, history)
+    return program
+
+
 @pytest.mark.parametrize("adapter_name", ["chat", "json"])
-@pytest.mark.parametrize(
-    ("method", "predictor_names"),
-    [
-        ("turn-rag", {"task.answer"}),
-        (
-            "memory-r2",
-            {"method.writer.extract_facts", "method.writer.manage", "task.answer"},
-        ),
-    ],
-)
+@pytest.mark.parametrize("method", ["turn-rag", "memory-r2"])
 def test_a_loaded_program_has_the_prompts_of_the_saved_one(
     tmp_path: Path,
     scripted: Any,
     fact_replies: Any,
     make_history: Any,
     method: str,
-    predictor_names: set[str],
     adapter_name: str,
 ) -> None:
-    """Before saving, `compile_by_hand` changes all parts of the prompts.
-
-    Turn RAG has one prompt, which answers. Memory-R2 has two more, which write its memory: one
-    finds facts, the other decides what to store. Its demos show turns with a date and without.
-    """
-    undated = Session(id="D9", turns=(Turn(id="D9:1", speaker="Ann", text="No date here"),))
-    history = History(id="both", items=(*make_history(2).items, undated))
-    program = build_program(method)
-    with dspy.context(lm=scripted(fact_replies)):
-        compile_by_hand(program, history)
+    """The saved program has other demos, instructions and descriptions than a new one."""
+    program = compiled_by_hand(method, scripted, fact_replies, make_history)
 
     save(program, tmp_path / "program")
     loaded = load(tmp_path / "program")
 
     assert prompts_of(loaded, adapter_name) == prompts_of(program, adapter_name)
     assert prompts_of(loaded, adapter_name) != prompts_of(build_program(method), adapter_name)
-    demo_counts = {
-        name: len(predictor.demos) for name, predictor in loaded.all_predictors().items()
-    }
-    assert set(demo_counts) == predictor_names
-    assert all(demo_counts.values())
-    # The predictor that answers has two: its own call, and the training question. Others have only
-    # their own calls, since they lack the fields of a question.
-    assert demo_counts["task.answer"] == 2
 
 
 def test_the_manifest_says_what_was_saved(turn_rag_folder: Path) -> None:
-    """The saved program is a turn RAG, which recalls ten turns (`k`) by default."""
     manifest = read_manifest(turn_rag_folder)
 
     assert manifest.method == "turn-rag"
     assert manifest.task == "question-answering"
+    # By default, turn RAG recalls ten turns.
     assert manifest.config["k"] == 10
     assert manifest.packages["dspy"] == dspy.__version__
     field_names = [field[0] for field in manifest.signatures["task.answer"]]
     assert field_names == ["context", "question", "answer"]
-    assert sorted(path.name for path in turn_rag_folder.iterdir()) == [
-        "manifest.json",
-        "state.json",
-    ]
 
 
 def alter_manifest(folder: Path, **changes: Any) -> None:
-    """Change fields of a manifest, whose digest is then wrong."""
+    """Change fields of a manifest without updating the digest in it, which is wrong then."""
     path = folder / "manifest.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, **changes}))
 
 
 def forge_manifest(folder: Path, **changes: Any) -> None:
-    """Change fields of a manifest, and its digest: whoever writes the file can do so."""
+    """Change fields of a manifest and update its digest, as an attacker would do."""
     manifest = read_manifest(folder).model_copy(update=changes)
     alter_manifest(folder, **changes, manifest_sha256=digest_of(manifest))
 
 
 def forge_state(folder: Path, text: str) -> None:
-    """Replace the state of the predictors, with digests that are right for it."""
+    """Replace the file state.json and update all digests, as an attacker would do."""
     (folder / "state.json").write_text(text)
     forge_manifest(folder, state_sha256=sha256_of(text))
 
 
 @pytest.mark.parametrize("folder", [3, None])
-def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
+def test_a_value_that_is_no_path_is_refused(folder: Any) -> None:
     message = refusal(load, folder)
 
     assert message.startswith(f"folder = {folder}: give the folder of a saved program")
@@ -170,20 +150,26 @@ def test_a_path_that_is_no_folder_is_refused_in_one_line(folder: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"config": {"k": 3}}, "altered after it was saved"),
-        (
+        pytest.param({"config": {"k": 3}}, "altered after it was saved", id="another setting"),
+        pytest.param(
             {"comment": "mine"},
             "field comment: Extra inputs are not permitted; the file was altered",
+            id="an unknown field",
         ),
-        ({"method": 7}, "field method: Input should be a valid string; the file was altered"),
-        ({"schema_version": 3}, "schema version 3 is unknown"),
+        pytest.param(
+            {"method": 7},
+            "field method: Input should be a valid string; the file was altered",
+            id="a number in place of a text",
+        ),
+        pytest.param({"schema_version": 3}, "schema version 3 is unknown", id="another version"),
     ],
 )
 def test_an_altered_manifest_is_refused(
     turn_rag_folder: Path, changes: dict[str, Any], problem: str
 ) -> None:
-    """The manifest holds a digest of itself, which is wrong after these changes."""
+    """The file manifest.json holds a digest of itself, which no longer fits after these changes."""
     alter_manifest(turn_rag_folder, **changes)
+
     message = refusal(load, turn_rag_folder)
 
     assert "manifest.json" in message
@@ -202,10 +188,11 @@ def test_an_altered_manifest_is_refused(
         ),
     ],
 )
-def test_a_file_with_other_content_is_refused(
+def test_a_damaged_file_is_refused(
     turn_rag_folder: Path, file_name: str, content: bytes, problem: str
 ) -> None:
     (turn_rag_folder / file_name).write_bytes(content)
+
     message = refusal(load, turn_rag_folder)
 
     assert file_name in message
@@ -213,20 +200,23 @@ def test_a_file_with_other_content_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("state", "problem"),
+    ("forged_state", "problem"),
     [
-        pytest.param("[" * 100_000, "nested more than 100 levels deep", id="nested"),
+        pytest.param("[" * 100_000, "nested more than 100 levels deep", id="100,000 nested lists"),
         pytest.param("[]", "not the state of a saved program", id="a list"),
         pytest.param(
-            '{"task.answer": {"instructions": 7}}', "instructions: Input should be", id="a number"
+            '{"task.answer": {"instructions": 7}}',
+            "instructions: Input should be",
+            id="a number as instructions",
         ),
     ],
 )
-def test_a_state_of_another_shape_is_refused_even_if_its_digest_is_right(
-    turn_rag_folder: Path, state: str, problem: str
+def test_a_malformed_state_is_refused_although_its_digest_is_right(
+    turn_rag_folder: Path, forged_state: str, problem: str
 ) -> None:
-    """Whoever writes another state can also write its digest."""
-    forge_state(turn_rag_folder, state)
+    """Whoever can write another state.json can also write its digest into the manifest."""
+    forge_state(turn_rag_folder, forged_state)
+
     message = refusal(load, turn_rag_folder)
 
     assert "state.json" in message
@@ -234,16 +224,17 @@ def test_a_state_of_another_shape_is_refused_even_if_its_digest_is_right(
 
 
 @pytest.mark.parametrize(
-    ("file_name", "problem"),
+    ("missing_file", "problem"),
     [
         ("state.json", "state.json: cannot be read"),
         ("manifest.json", "no saved program here (manifest.json is missing)"),
     ],
 )
-def test_a_folder_without_one_of_its_files_is_refused(
-    turn_rag_folder: Path, file_name: str, problem: str
+def test_a_folder_that_lacks_a_file_is_refused(
+    turn_rag_folder: Path, missing_file: str, problem: str
 ) -> None:
-    (turn_rag_folder / file_name).unlink()
+    """A saved program consists of the two files state.json and manifest.json."""
+    (turn_rag_folder / missing_file).unlink()
 
     assert problem in refusal(load, turn_rag_folder)
 
@@ -251,16 +242,18 @@ def test_a_folder_without_one_of_its_files_is_refused(
 def test_a_link_to_a_file_outside_the_folder_is_refused(
     turn_rag_folder: Path, tmp_path: Path
 ) -> None:
+    """A program that somebody else has made could name any file of this machine by a link."""
     (turn_rag_folder / "state.json").rename(tmp_path / "state.json")
     (turn_rag_folder / "state.json").symlink_to(tmp_path / "state.json")
+
     message = refusal(load, turn_rag_folder)
 
     assert "state.json: is a link to a file outside the folder" in message
     assert "put the file itself there" in message
 
 
-def test_a_link_within_the_folder_is_followed(turn_rag_folder: Path) -> None:
-    # Volumes of Kubernetes hold their files like this.
+def test_a_link_to_a_file_within_the_folder_is_followed(turn_rag_folder: Path) -> None:
+    """Kubernetes mounts files of a volume as links to a folder `..data` beside them."""
     (turn_rag_folder / "..data").mkdir()
     (turn_rag_folder / "state.json").rename(turn_rag_folder / "..data" / "state.json")
     (turn_rag_folder / "state.json").symlink_to("..data/state.json")
@@ -268,27 +261,27 @@ def test_a_link_within_the_folder_is_followed(turn_rag_folder: Path) -> None:
     assert load(turn_rag_folder).name == "turn-rag"
 
 
-def test_a_very_large_file_is_refused_before_it_is_read(turn_rag_folder: Path) -> None:
-    os.truncate(turn_rag_folder / "state.json", 2**27)
+def test_a_file_of_128_mebibytes_is_refused_before_it_is_read(turn_rag_folder: Path) -> None:
+    os.truncate(turn_rag_folder / "state.json", 128 * 1024**2)
+
     message = refusal(load, turn_rag_folder)
 
     assert "state.json" in message
     assert "has 134,217,728 bytes" in message
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag", "logs+turn-rag", "pgr"])
+@pytest.mark.parametrize("method", ["turn-rag", "logs+turn-rag"])
 @pytest.mark.parametrize(
     ("k", "allowed"),
     [
-        (-1, "greater than or equal to 1"),
         (0, "greater than or equal to 1"),
         (10**9, "less than or equal to 1000"),
     ],
 )
-def test_a_setting_out_of_its_range_is_refused_in_a_saved_program_as_in_a_built_one(
+def test_a_setting_out_of_its_range_is_refused_by_load_with_the_message_of_build(
     tmp_path: Path, method: str, k: int, allowed: str
 ) -> None:
-    """All these methods have the setting `k`: how many entries of the memory are recalled."""
+    """`k` is how many entries of the memory are recalled. An attacker could set it to 10**9."""
     program = build(method)
     save(program, tmp_path / "program")
     forge_manifest(tmp_path / "program", config={**program.config, "k": k})
@@ -299,32 +292,32 @@ def test_a_setting_out_of_its_range_is_refused_in_a_saved_program_as_in_a_built_
     assert message == refusal(build, method, k=k)
 
 
-def test_a_method_of_very_many_policies_is_refused_in_one_short_line(turn_rag_folder: Path) -> None:
-    """A policy changes the method whose name it precedes, as "logs+" in "logs+turn-rag"."""
+def test_a_manifest_that_stacks_thousands_of_policies_is_refused_in_one_short_line(
+    turn_rag_folder: Path,
+) -> None:
+    """A policy such as "logs+" wraps the method that its name precedes, as in "logs+turn-rag"."""
     forge_manifest(turn_rag_folder, method="logs+" * 2000 + "turn-rag")
+
     message = refusal(load, turn_rag_folder)
 
     assert "2,000 policies before a method; at most 8" in message
     assert len(message) < 200
 
 
+class OldFact(BaseModel):
+    """A fact whose `turn_id` is a number; in today's Memory-R2 it is a text."""
+
+    speaker: str
+    turn_id: int
+    fact: str
+
+
 def test_a_program_is_refused_if_a_type_in_its_outputs_has_changed(tmp_path: Path) -> None:
-    """Memory-R2 asks the model for a list of facts.
-
-    The program was saved when a fact had a number as `turn_id`; today the id is a text.
-    """
-
-    class Fact(BaseModel):
-        """A fact with a number where today's has a text."""
-
-        speaker: str
-        turn_id: int
-        fact: str
-
+    """The prompt `extract_facts` of the saved Memory-R2 asks for a list of `OldFact`."""
     program = build_program("memory-r2")
     predictor = program.all_predictors()["method.writer.extract_facts"]
     signature = signature_of(predictor)
-    predictor.signature = signature.with_updated_fields("facts", type_=list[Fact])
+    predictor.signature = signature.with_updated_fields("facts", type_=list[OldFact])
     save(program, tmp_path / "program")
 
     message = refusal(load, tmp_path / "program")
@@ -333,8 +326,8 @@ def test_a_program_is_refused_if_a_type_in_its_outputs_has_changed(tmp_path: Pat
     assert "'facts'" in message
 
 
-def test_a_saved_predictor_that_the_code_lacks_is_named(tmp_path: Path) -> None:
-    """A predictor is one prompt of a program; this program was saved with a second one."""
+def test_a_saved_prompt_that_the_code_no_longer_has_is_named(tmp_path: Path) -> None:
+    """The program was saved with a second prompt, `task.check`, which turn RAG does not have."""
     program = build_program("turn-rag")
     program.task.check = dspy.Predict("context, query -> answer")
     save(program, tmp_path / "program")
@@ -345,8 +338,10 @@ def test_a_saved_predictor_that_the_code_lacks_is_named(tmp_path: Path) -> None:
     assert "compile again" in message
 
 
-def test_a_predictor_that_was_not_saved_is_named(turn_rag_folder: Path) -> None:
+def test_a_prompt_of_the_code_that_was_not_saved_is_named(turn_rag_folder: Path) -> None:
+    """The state of a program without any prompt is an empty object."""
     forge_state(turn_rag_folder, "{}")
+
     message = refusal(load, turn_rag_folder)
 
     assert "task.answer of the code is not in the saved program" in message
@@ -356,8 +351,9 @@ def test_a_predictor_that_was_not_saved_is_named(turn_rag_folder: Path) -> None:
 @pytest.mark.parametrize(
     "file_names",
     [["notes.txt"], ["manifest.json"], ["manifest.json", "state.json", "notes.txt"]],
+    ids=["another file", "half a program", "a program and another file"],
 )
-def test_a_folder_that_holds_anything_else_is_not_overwritten(
+def test_saving_overwrites_no_folder_with_the_users_own_files(
     tmp_path: Path, file_names: list[str]
 ) -> None:
     for name in file_names:
@@ -368,6 +364,20 @@ def test_a_folder_that_holds_anything_else_is_not_overwritten(
 
     contents = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert contents == dict.fromkeys(file_names, "mine")
+
+
+def fail_at_file(
+    monkeypatch: pytest.MonkeyPatch, operation: str, file_name: str, error: BaseException
+) -> None:
+    """Let an operation of `Path`, such as "rename", fail at files with a name."""
+    real_operation = getattr(Path, operation)
+
+    def fail_or_work(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name == file_name:
+            raise error
+        return real_operation(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, operation, fail_or_work)
 
 
 @pytest.mark.parametrize(
@@ -385,29 +395,25 @@ def test_a_folder_that_holds_anything_else_is_not_overwritten(
     ],
 )
 def test_a_crash_while_saving_leaves_the_old_program(
-    turn_rag_folder: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
     raised: type[BaseException],
     operation: str,
     file_name: str,
 ) -> None:
-    """The old program recalls ten entries, which is the default, and the new one three."""
-    real_operation = getattr(Path, operation)
-
-    def fail_at_one_file(path: Path, *args: Any, **kwargs: Any) -> Any:
-        if path.name == file_name:
-            raise error
-        return real_operation(path, *args, **kwargs)
+    """The files are written into a folder `new`, which then takes the place of the old one."""
+    folder = tmp_path / "program"
+    save(build("turn-rag", k=10), folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, operation, fail_at_one_file)
+        fail_at_file(patch, operation, file_name, error)
         with pytest.raises(raised):
-            save(build("turn-rag", k=3), turn_rag_folder)
+            save(build("turn-rag", k=3), folder)
 
-    assert load(turn_rag_folder).method.config["k"] == 10
+    assert load(folder).method.config["k"] == 10
     # No temporary folder is left beside it.
-    assert [path.name for path in turn_rag_folder.parent.iterdir()] == ["program"]
+    assert [path.name for path in tmp_path.iterdir()] == ["program"]
 
 
 OWN_METHOD = """
@@ -421,22 +427,23 @@ class Mine(TurnRAG):
 
 @pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The file of a user's module with a method `Mine`, of which "program" beside it is saved."""
+    """The file of a user's module, whose method `Mine` is saved in the folder "program" beside it.
+
+    The module is not imported yet, so loading the program would run the code in the file.
+    """
     module = tmp_path / "saved_program_of_mine.py"
     module.write_text(OWN_METHOD)
     monkeypatch.syspath_prepend(str(tmp_path))
     save(build("saved_program_of_mine:Mine"), tmp_path / "program")
-    # A later import runs the code of the module again.
     del sys.modules["saved_program_of_mine"]
     yield module
     sys.modules.pop("saved_program_of_mine", None)
 
 
-def test_code_outside_the_package_is_not_run_unless_it_is_allowed(own_module: Path) -> None:
-    """A saved program may name a method of the user's, as `module:Class`.
+def test_the_code_of_a_users_method_is_not_run_unless_the_user_allows_it(own_module: Path) -> None:
+    """The saved program names the method `Mine` of a module, whose import would run its code.
 
-    To import a module runs its code. Somebody else may have changed it, so the user must allow
-    that.
+    Somebody else may have changed the module since, as here.
     """
     own_module.write_text("raise SystemExit('this code was run')")
 
@@ -446,7 +453,9 @@ def test_code_outside_the_package_is_not_run_unless_it_is_allowed(own_module: Pa
     assert "--allow-code" in message
 
 
-def test_code_outside_the_package_is_run_if_it_is_allowed(own_module: Path) -> None:
+def test_a_program_with_a_users_method_is_loaded_if_the_user_allows_its_code(
+    own_module: Path,
+) -> None:
     loaded = load(own_module.parent / "program", allow_code=True)
 
     assert type(loaded.method).__name__ == "Mine"
@@ -545,6 +554,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHub:
 
 
 def test_a_program_is_published_to_the_hub(hub: FakeHub, turn_rag_folder: Path, cli: Any) -> None:
+    """A program is published as a commit of two files in a repository of the Hugging Face hub."""
     _, output, _ = cli("publish", turn_rag_folder, "hf://ada/memory", "--json")
 
     (commit,) = hub.repositories["ada/memory"]
@@ -559,12 +569,6 @@ def test_a_folder_that_does_not_exist_is_not_published(
 
     assert "nothing: there is no such folder" in error_output
     assert hub.requests == []
-
-
-def test_a_program_on_the_hub_is_loaded_by_its_address(hub: FakeHub, turn_rag_folder: Path) -> None:
-    push(turn_rag_folder, "hf://ada/memory")
-
-    assert mempiler.load("hf://ada/memory").name == "turn-rag"
 
 
 def test_the_address_of_a_pushed_program_names_its_commit(
@@ -582,9 +586,8 @@ def test_a_program_on_the_hub_is_asked_by_its_address(
     hub: FakeHub, turn_rag_folder: Path, tmp_path: Path, cli: Any
 ) -> None:
     push(turn_rag_folder, "hf://ada/memory")
-    messages = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
     chat = tmp_path / "chat.json"
-    chat.write_text(json.dumps(messages))
+    chat.write_text('[{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]')
 
     _, output, _ = cli("ask", "hf://ada/memory", "Where did Ada move?", "--history", chat, "--json")
 
@@ -595,10 +598,24 @@ def test_a_commit_on_the_hub_is_downloaded_once(hub: FakeHub, turn_rag_folder: P
     address_of_commit = push(turn_rag_folder, "hf://ada/memory")
     hub.requests.clear()
 
-    mempiler.load(address_of_commit)
+    first = mempiler.load(address_of_commit)
     mempiler.load(address_of_commit)
 
+    assert first.name == "turn-rag"
     assert sorted(hub.requests) == ["manifest.json", "state.json"]
+
+
+def commit_changed_program(hub: FakeHub, folder: Path, changes: dict[str, bytes | None]) -> None:
+    """Commit a saved program to eve/memory, with files that are changed or left out (None).
+
+    Beside the program there is a file `evil.py`.
+    """
+    files: dict[str, bytes] = {"evil.py": b"raise SystemExit"}
+    for path in folder.iterdir():
+        content = changes.get(path.name, path.read_bytes())
+        if content is not None:
+            files[path.name] = content
+    hub.commit("eve/memory", files)
 
 
 @pytest.mark.parametrize(
@@ -611,72 +628,63 @@ def test_a_commit_on_the_hub_is_downloaded_once(hub: FakeHub, turn_rag_folder: P
         pytest.param({"manifest.json": b"{"}, "manifest.json", id="a broken manifest"),
     ],
 )
-def test_a_damaged_program_on_the_hub_is_refused(
+def test_a_damaged_program_on_the_hub_is_refused_and_other_files_are_not_downloaded(
     hub: FakeHub, turn_rag_folder: Path, changes: dict[str, bytes | None], problem: str
 ) -> None:
-    """The changes give files other contents, or take a file away (None).
-
-    Files beside the two of a program, as `evil.py`, are not even downloaded.
-    """
-    files: dict[str, bytes] = {"evil.py": b"raise SystemExit"}
-    for path in turn_rag_folder.iterdir():
-        content = changes.get(path.name, path.read_bytes())
-        if content is not None:
-            files[path.name] = content
-    hub.commit("eve/memory", files)
+    commit_changed_program(hub, turn_rag_folder, changes)
 
     with pytest.raises(UserError, match=problem):
         mempiler.load("hf://eve/memory")
+
     assert "evil.py" not in hub.requests
 
 
 @pytest.mark.parametrize(
-    ("address", "error", "kind", "problem"),
+    ("address", "problem"),
     [
         pytest.param(
             "hf://ada/other",
-            None,
-            UserError,
             "no such repository on the hub, or it is private: set HF_TOKEN",
-            id="no repository",
+            id="another repository",
         ),
         pytest.param(
-            "hf://ada/memory@v9",
-            None,
-            UserError,
-            "no such repository, revision or program: ",
-            id="no revision",
+            "hf://ada/memory@v9", "no such repository, revision or program: ", id="no revision v9"
         ),
-        pytest.param("hf://ada/mem?x", None, UserError, "write hf://OWNER/NAME", id="no address"),
-        pytest.param(
-            "hf://ada/memory", hub_error(403), UserError, "refuses the token", id="forbidden"
-        ),
-        pytest.param(
-            "hf://ada/memory",
-            hub_error(503),
-            EndpointError,
-            "the hub cannot be reached, or fails: the hub says no",
-            id="down",
-        ),
+        pytest.param("hf://ada/mem?x", "write hf://OWNER/NAME", id="no address"),
     ],
 )
-def test_a_program_that_the_hub_does_not_give_is_refused_with_the_reason(
-    hub: FakeHub,
-    turn_rag_folder: Path,
-    address: str,
-    error: Exception | None,
-    kind: type[Exception],
-    problem: str,
+def test_an_address_that_leads_to_no_program_on_the_hub_is_refused(
+    hub: FakeHub, turn_rag_folder: Path, address: str, problem: str
 ) -> None:
-    """The hub has one program, at hf://ada/memory. If there is an `error`, it answers with that."""
-    push(turn_rag_folder, "hf://ada/memory", private=True)
-    hub.error = error
+    push(turn_rag_folder, "hf://ada/memory")
 
-    with pytest.raises(kind, match=problem):
+    with pytest.raises(UserError, match=problem):
         mempiler.load(address)
 
 
-def test_a_program_is_not_pushed_to_a_revision(hub: FakeHub, turn_rag_folder: Path) -> None:
+def test_a_token_that_the_hub_refuses_is_a_mistake_of_the_user(
+    hub: FakeHub, turn_rag_folder: Path
+) -> None:
+    push(turn_rag_folder, "hf://ada/memory", private=True)
+    hub.error = hub_error(403)
+
+    with pytest.raises(UserError, match="refuses the token"):
+        mempiler.load("hf://ada/memory")
+
+
+def test_a_hub_that_is_down_is_a_failure_of_an_endpoint(
+    hub: FakeHub, turn_rag_folder: Path
+) -> None:
+    push(turn_rag_folder, "hf://ada/memory")
+    hub.error = hub_error(503)
+
+    with pytest.raises(EndpointError, match="the hub cannot be reached, or fails: the hub says no"):
+        mempiler.load("hf://ada/memory")
+
+
+def test_a_program_cannot_be_pushed_to_a_revision_of_a_repository(
+    hub: FakeHub, turn_rag_folder: Path
+) -> None:
     with pytest.raises(UserError, match="leave out @main"):
         push(turn_rag_folder, "hf://ada/memory@main")
 

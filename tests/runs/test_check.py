@@ -63,7 +63,7 @@ def knows_all_but_two(history: Any, question: str) -> str:
     return "I do not know" if user < 2 else city_of(user)
 
 
-def fails(history: Any, question: str) -> str:
+def always_fails(history: Any, question: str) -> str:
     """A program that is broken."""
     raise RuntimeError("out of order")
 
@@ -84,6 +84,7 @@ def check(program: object, against: object, count: int = 24, **options: Any) -> 
 
 
 def test_a_program_that_lost_half_of_the_questions_fails() -> None:
+    """Of the 24 questions, the program in use answers all rightly, and the new one half."""
     result = check(knows_half, against=knows_all)
 
     (decisive_row,) = result.decisive_rows
@@ -93,16 +94,9 @@ def test_a_program_that_lost_half_of_the_questions_fails() -> None:
     assert decisive_row.problems[0].startswith("worse: -0.500 [")
 
 
-def test_a_better_program_passes() -> None:
-    result = check(knows_all, against=knows_half)
-
-    assert result.passed
-    assert result.decisive_rows[0].verdict == "better"
-
-
-def test_a_small_loss_passes_and_the_result_says_which_loss_would_have_been_noticed() -> None:
-    """Two of 24 questions are lost, and six are needed for a verdict."""
-    result = check(knows_all_but_two, against=knows_all)
+def test_a_check_that_passed_says_which_loss_it_would_have_noticed() -> None:
+    """The program loses two of 24 questions. To be called worse, it would have to lose six."""
+    result = check(knows_all_but_two, against=knows_all, count=24)
 
     (decisive_row,) = result.decisive_rows
     assert result.passed
@@ -112,65 +106,71 @@ def test_a_small_loss_passes_and_the_result_says_which_loss_would_have_been_noti
     assert f"in 90% of the cases is {decisive_row.detectable_loss:.3f}" in str(result)
 
 
-def test_too_few_questions_for_a_verdict_fail() -> None:
-    """Otherwise such a check would pass whatever happens."""
+def test_a_check_with_too_few_questions_for_a_verdict_fails() -> None:
+    """With ten questions no program could be called worse, so every check would pass."""
     result = check(knows_all, against=knows_all, count=10)
 
     assert not result.passed
     assert result.decisive_rows[0].problems[0].startswith("too few to tell: ")
 
 
-def test_min_n_allows_fewer_questions() -> None:
+def test_the_user_may_allow_a_check_with_few_questions() -> None:
+    """`min_n` is the least number of questions for a verdict."""
     result = check(knows_all, against=knows_all, count=10, min_n=10)
 
     assert result.passed
 
 
-def test_a_missed_floor_fails_though_the_program_is_not_worse() -> None:
+def test_a_program_below_a_floor_fails_although_it_is_not_worse() -> None:
     """Both programs answer half of the questions rightly, so their score is 0.5."""
     result = check(knows_half, against=knows_half, floors={"score": 0.6})
 
     assert not result.passed
-    assert "score is 0.500 [" in result.decisive_rows[0].problems[0]
-    assert result.decisive_rows[0].problems[0].endswith("below the floor 0.6")
+    (problem,) = result.decisive_rows[0].problems
+    assert problem.startswith("score is 0.500 [")
+    assert problem.endswith("below the floor 0.6")
 
 
-def test_floors_are_for_the_checked_program_alone() -> None:
-    """The reference scores 0.5, which is below the floor."""
+def test_a_better_program_passes_although_the_reference_is_below_the_floor() -> None:
+    """The reference answers half of the questions rightly, so its score is 0.5."""
     result = check(knows_all, against=knows_half, floors={"score": 0.6})
 
     assert result.passed
+    (decisive_row,) = result.decisive_rows
+    assert decisive_row.verdict == "better"
 
 
-def test_a_broken_program_has_no_verdict_and_does_not_pass() -> None:
-    result = check(fails, against=knows_all, floors={"score": 0.1})
+def test_a_program_that_answers_no_question_does_not_pass() -> None:
+    result = check(always_fails, against=knows_all, floors={"score": 0.1})
 
     assert not result.passed
-    assert [row.program for row in result.broken_rows] == [f"{__name__}:fails"]
-    assert result.broken_rows[0].problems[0].startswith("broken run: 24 of 24 questions failed")
+    (broken_row,) = result.broken_rows
+    assert broken_row.program == f"{__name__}:always_fails"
+    assert broken_row.problems[0].startswith("broken run: 24 of 24 questions failed")
 
 
-def test_a_broken_reference_is_an_error() -> None:
+def test_a_reference_that_answers_no_question_is_an_error() -> None:
     with pytest.raises(BrokenRunError, match="24 of 24 questions failed"):
-        check(knows_all, against=fails)
+        check(knows_all, against=always_fails)
 
 
 # --- settings and models ----------------------------------------------------------------------
 
 
-def test_settings_are_for_the_checked_program_alone() -> None:
-    """The check has a run for each program, in which its settings are recorded."""
+def test_settings_are_those_of_the_checked_program_and_not_of_the_reference() -> None:
+    """A check has a run for each program, whose record has the settings of the method."""
     result = check("turn-rag", against="turn-rag", count=2, set={"k": 3})
 
     assert result.run is not None
-    parts = sorted(result.run.glob("parts/*"))
-    settings = [RunFolder(part).read()["settings"]["method_settings"] for part in parts]
-    assert settings == [{"k": 3}, {}]
+    checked_run, reference_run = sorted(result.run.glob("parts/*"))
+    assert RunFolder(checked_run).read()["settings"]["method_settings"] == {"k": 3}
+    assert RunFolder(reference_run).read()["settings"]["method_settings"] == {}
 
 
 def test_several_models_give_a_table_of_programs_and_models(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Only the rows of the new program decide; `is_decisive` says so."""
     script_models(monkeypatch, RecordingEngine())
 
     result = check("turn-rag", against="no-memory", count=2, lms=["openai/large", "openai/small"])
@@ -185,10 +185,10 @@ def test_several_models_give_a_table_of_programs_and_models(
     assert result.reference is result.rows[0]
 
 
-def test_the_same_program_with_another_model_is_asked_once_with_each(
+def test_a_program_can_be_checked_with_a_smaller_model_against_itself_with_the_larger_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The question is whether one may move to the smaller model."""
+    """A user asks whether the smaller model will do. Each model gets the two questions once."""
     engine = RecordingEngine()
     script_models(monkeypatch, engine)
 
@@ -204,8 +204,7 @@ def test_the_same_program_with_another_model_is_asked_once_with_each(
         ("turn-rag", "openai/large"),
         ("turn-rag", "openai/small"),
     ]
-    # Two questions to each model.
-    assert len(engine.prompts) == 4
+    assert len(engine.prompts) == 2 + 2
 
 
 def save_compiled_with(lm: str, folder: Path) -> str:
@@ -215,52 +214,56 @@ def save_compiled_with(lm: str, folder: Path) -> str:
     return str(folder)
 
 
-def test_the_model_in_use_is_the_one_that_the_reference_was_compiled_with(tmp_path: Path) -> None:
-    program = save_compiled_with("openai/large", tmp_path / "program")
+def choose_models(reference_program: str, models: list[Any]) -> CheckModels:
+    """Return the models of a check, if the user names these for the new program.
 
-    models = CheckModels.choose(
-        reference_program=program, models=["openai/small"], reference_model=None, default="offline"
+    The user names none for the reference, and has set the offline engine as default model.
+    """
+    return CheckModels.choose(
+        reference_program=reference_program,
+        models=models,
+        reference_model=None,
+        default="offline",
     )
+
+
+def test_the_reference_is_asked_with_the_model_that_it_was_compiled_with(tmp_path: Path) -> None:
+    reference = save_compiled_with("openai/large", tmp_path / "program")
+
+    models = choose_models(reference, models=["openai/small"])
 
     assert models.reference == "openai/large"
     assert models.checked == ("openai/small",)
 
 
-def test_without_a_model_both_are_asked_with_the_one_in_use(tmp_path: Path) -> None:
-    program = save_compiled_with("openai/large", tmp_path / "program")
+def test_if_the_user_names_no_model_both_programs_are_asked_with_that_of_the_reference(
+    tmp_path: Path,
+) -> None:
+    reference = save_compiled_with("openai/large", tmp_path / "program")
 
-    models = CheckModels.choose(
-        reference_program=program, models=[], reference_model=None, default="offline"
-    )
+    models = choose_models(reference, models=[])
 
-    assert models.all == ("openai/large",)
+    assert models.reference == "openai/large"
     assert models.checked == ("openai/large",)
 
 
-def test_a_program_that_was_compiled_with_the_offline_engine_names_no_model(
+def test_a_reference_that_was_compiled_offline_is_asked_with_the_first_model_of_the_user(
     tmp_path: Path,
 ) -> None:
-    """The offline engine is a stand-in for a model, so the first model counts as the one in use."""
-    program = save_compiled_with("offline", tmp_path / "program")
+    """The offline engine is only a stand-in for a model, so it is not the model in use."""
+    reference = save_compiled_with("offline", tmp_path / "program")
 
-    models = CheckModels.choose(
-        reference_program=program,
-        models=["openai/large", "openai/small"],
-        reference_model=None,
-        default="offline",
-    )
+    models = choose_models(reference, models=["openai/large", "openai/small"])
 
     assert models.reference == "openai/large"
 
 
-def test_a_model_object_stands_in_for_its_name(tmp_path: Path) -> None:
-    """The object knows the address and the key of its server."""
-    program = save_compiled_with("openai/large", tmp_path / "program")
+def test_a_model_object_of_the_user_is_asked_in_place_of_its_name(tmp_path: Path) -> None:
+    """The reference was compiled with the model of this name. The object knows its server, too."""
+    reference = save_compiled_with("openai/large", tmp_path / "program")
     large = dspy.LM("openai/large", api_base="http://127.0.0.1:1")
 
-    models = CheckModels.choose(
-        reference_program=program, models=[large], reference_model=None, default="offline"
-    )
+    models = choose_models(reference, models=[large])
 
     assert models.reference is large
 
@@ -268,16 +271,24 @@ def test_a_model_object_stands_in_for_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lms": "openai/a"}, "give a list of models"),
-        ({"lms": ["openai/a"], "lm": "openai/b"}, "lms names the models already"),
-        ({"lms": ["openai/a", "openai/a"]}, "is given twice"),
-        ({"lms": [3]}, "expected the name of a model or a dspy.LM, got int"),
-        ({"against_lm": 3}, "expected the name of a model or a dspy.LM, got int"),
-        ({"workers": 2}, "check does not take it"),
-        ({"floors": {"score": "high"}}, "is no finite number"),
+        pytest.param({"lms": "openai/a"}, "give a list of models", id="a name for the list"),
+        pytest.param(
+            {"lms": ["openai/a"], "lm": "openai/b"}, "lms names the models already", id="both"
+        ),
+        pytest.param({"lms": ["openai/a", "openai/a"]}, "is given twice", id="one model twice"),
+        pytest.param(
+            {"lms": [3]}, "expected the name of a model or a dspy.LM, got int", id="no model"
+        ),
+        pytest.param(
+            {"against_lm": 3},
+            "expected the name of a model or a dspy.LM, got int",
+            id="no model of the reference",
+        ),
+        pytest.param({"workers": 2}, "check does not take it", id="an option of other commands"),
+        pytest.param({"floors": {"score": "high"}}, "is no finite number", id="no number"),
     ],
 )
-def test_an_argument_that_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_of_a_check_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check(knows_all, against=knows_all, **options)
 
@@ -285,8 +296,8 @@ def test_an_argument_that_does_not_fit_is_refused(options: dict[str, Any], messa
 # --- one store --------------------------------------------------------------------------------
 
 
-def test_equal_prompts_of_both_programs_are_asked_once(stub: Any) -> None:
-    """`k` is the same on both sides, though only one side names it."""
+def test_prompts_that_both_programs_have_in_common_are_paid_for_once(stub: Any) -> None:
+    """Both programs are turn RAG with `k` = 10, its default, so all three prompts are equal."""
     server = stub()
 
     check(
@@ -303,23 +314,26 @@ def test_equal_prompts_of_both_programs_are_asked_once(stub: Any) -> None:
     assert len(questions) == 3
 
 
-def test_a_check_that_a_limit_stopped_is_an_error_and_goes_on_where_it_was(
+def run_to_resume(error: BrokenRunError) -> str:
+    """Return the name of the run in a message like "...; resume with --resume NAME"."""
+    _, _, rest = str(error).partition("--resume ")
+    return rest.split()[0]
+
+
+def test_a_check_that_reached_its_limit_is_resumed_without_asking_a_question_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Both programs get four questions, which takes eight calls; the limit is six."""
     engine = RecordingEngine()
     script_models(monkeypatch, engine)
     options: dict[str, Any] = {"lm": "openai/x", "count": 4, "threads": 1, "set": {"k": 3}}
 
-    with pytest.raises(
-        BrokenRunError, match=r"nothing was decided: .*resume with --resume "
-    ) as stop:
+    with pytest.raises(BrokenRunError, match="nothing was decided: ") as stop:
         check("turn-rag", against="turn-rag", max_calls=6, **options)
-    run = str(stop.value).split("--resume ")[1].split()[0]
-    result = check("turn-rag", against="turn-rag", resume=run, **options)
+    result = check("turn-rag", against="turn-rag", resume=run_to_resume(stop.value), **options)
 
-    # Four questions to each program: none was asked again.
-    assert len(engine.prompts) == 8
     assert [row.evaluation.n for row in result.rows] == [4, 4]
+    assert len(engine.prompts) == 8
 
 
 # --- how the result is shown ------------------------------------------------------------------
@@ -328,6 +342,12 @@ def test_a_check_that_a_limit_stopped_is_an_error_and_goes_on_where_it_was(
 def evaluation_with_scores(scores: list[float]) -> Evaluation:
     """Return an evaluation of the questions q0, q1, ... with these scores."""
     return evaluation(row(f"q{number}", score) for number, score in enumerate(scores))
+
+
+ALL_RIGHT = [1.0] * 24
+"""The scores of 24 right answers."""
+HALF_RIGHT = [1.0, 0.0] * 12
+"""The scores of 24 answers of which every second one is right."""
 
 
 def check_with_scores(*, old: list[float], new: list[float], program: str = "new") -> Check:
@@ -344,17 +364,9 @@ def check_with_scores(*, old: list[float], new: list[float], program: str = "new
     )
 
 
-def test_the_first_line_has_the_outcome() -> None:
-    passed = check_with_scores(old=[1.0] * 24, new=[1.0] * 24)
-    failed = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
-
-    assert str(passed).startswith("check passed: new against old on locomo\n")
-    assert str(failed).startswith("check failed: new against old on locomo\n")
-
-
-def test_json_has_the_rows_with_their_problems() -> None:
-    """The program is worse, and misses the floor 0.9: these are its two problems."""
-    check_result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
+def test_json_has_a_row_for_each_program_with_its_problems() -> None:
+    """The new program has two problems: it is worse, and its score is below the floor 0.9."""
+    check_result = check_with_scores(old=ALL_RIGHT, new=HALF_RIGHT)
 
     result = check_result.to_dict()
 
@@ -367,30 +379,29 @@ def test_json_has_the_rows_with_their_problems() -> None:
 
 
 def test_markdown_has_a_heading_a_table_and_the_reasons() -> None:
-    result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
+    result = check_with_scores(old=ALL_RIGHT, new=HALF_RIGHT)
 
-    lines = result.to_markdown().splitlines()
+    text = result.to_markdown()
 
-    assert lines[1] == "### check failed: new against old on locomo"
-    assert lines[5].startswith("| old | openai/x | 24 | 1.000 ")
-    assert lines[6].startswith("| new | openai/x | 24 | 0.500 ")
-    assert lines[8].startswith("- failed: new with openai/x: worse: -0.500 ")
+    assert "### check failed: new against old on locomo\n" in text
+    assert "\n| old | openai/x | 24 | 1.000 " in text
+    assert "\n| new | openai/x | 24 | 0.500 " in text
+    assert "\n- failed: new with openai/x: worse: -0.500 " in text
 
 
-def test_names_cannot_break_the_markdown() -> None:
-    """A pipe would end a cell, and HTML would be shown as such."""
-    result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12, program="a|b\n<img src=x>`")
+def test_the_name_of_a_program_is_escaped_in_markdown() -> None:
+    """A pipe in a name would end the cell of the table, and a tag would be taken as HTML."""
+    result = check_with_scores(old=ALL_RIGHT, new=HALF_RIGHT, program="a|b\n<img src=x>`")
 
     text = result.to_markdown()
 
     assert "| a\\|b \\<img src=x\\>\\` |" in text
-    # Every other mention of the name is escaped, too.
     assert text.count("<img") == text.count("\\<img")
 
 
 def test_junit_has_a_test_for_the_comparison_and_one_for_each_floor() -> None:
-    """The program is worse, and misses the floor 0.9: both tests fail."""
-    result = check_with_scores(old=[1.0] * 24, new=[1.0, 0.0] * 12)
+    """The new program is worse, and its score is below the floor 0.9, so both tests fail."""
+    result = check_with_scores(old=ALL_RIGHT, new=HALF_RIGHT)
 
     suite = ElementTree.fromstring(result.to_junit())
 
@@ -405,7 +416,7 @@ def test_junit_has_a_test_for_the_comparison_and_one_for_each_floor() -> None:
 
 
 def test_a_passed_check_has_no_failure_in_junit() -> None:
-    result = check_with_scores(old=[1.0] * 24, new=[1.0] * 24)
+    result = check_with_scores(old=ALL_RIGHT, new=ALL_RIGHT)
 
     suite = ElementTree.fromstring(result.to_junit())
 
@@ -414,7 +425,8 @@ def test_a_passed_check_has_no_failure_in_junit() -> None:
 
 
 def test_characters_that_xml_forbids_are_spelled_out_in_junit() -> None:
-    result = check_with_scores(old=[1.0] * 24, new=[1.0] * 24, program='a\x1b[31m"<\ud800&')
+    """XML allows neither the control character ESC nor half a UTF-16 pair, not even escaped."""
+    result = check_with_scores(old=ALL_RIGHT, new=ALL_RIGHT, program='a\x1b[31m"<\ud800&')
 
     text = result.to_junit()
 
@@ -422,8 +434,8 @@ def test_characters_that_xml_forbids_are_spelled_out_in_junit() -> None:
     assert case.get("classname") == 'a\\u001b[31m"<\ufffd& with openai/x'
 
 
-def test_a_notebook_shows_a_table_in_which_names_are_escaped() -> None:
-    result = check_with_scores(old=[1.0] * 24, new=[1.0] * 24, program="<b>")
+def test_a_notebook_shows_a_table_in_which_the_name_of_a_program_is_escaped() -> None:
+    result = check_with_scores(old=ALL_RIGHT, new=ALL_RIGHT, program="<b>")
 
     html = result._repr_html_()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import mempiler
@@ -53,9 +53,9 @@ def always_fails(history: Any, question: str) -> str:
 
 
 def make_examples(users: int = 10, questions_each: int = 5) -> list[dspy.Example]:
-    """Return the questions "What is fact 0?", "What is fact 1?" and so on, all answered by "42".
+    """Return questions to users: "What is fact 0?", "What is fact 1?" and so on.
 
-    Each user has said one thing, and has so many of the questions.
+    The right answer to all questions is "42".
     """
     examples: list[dspy.Example] = []
     for user in range(users):
@@ -72,7 +72,7 @@ def make_examples(users: int = 10, questions_each: int = 5) -> list[dspy.Example
 
 
 def choose(*programs: object, **options: Any) -> mempiler.Choice:
-    """Choose between programs, by 50 questions to 10 users if there are no others."""
+    """Choose between programs; without a `testset`, by five questions to each of ten users."""
     # Traces of each question in MLflow take most of the time of a choice.
     defaults = {"testset": make_examples(), "metric": "exact", "lm": "offline", "traces": 0}
     options = {**defaults, **options}
@@ -81,9 +81,10 @@ def choose(*programs: object, **options: Any) -> mempiler.Choice:
 
 @pytest.fixture(scope="module")
 def choice_won_by_knows_everything() -> mempiler.Choice:
-    """A choice between four functions by 140 questions.
+    """A choice between four functions by 140 questions, which `knows_everything` wins.
 
-    The first round asks all four 21 questions, since a verdict takes 20.
+    The first round asks all four 21 questions, since a verdict takes 20. After it, the other three
+    are clearly behind.
     """
     functions = (knows_nothing, knows_half, knows_everything, knows_other_half)
     with tracking_in_mlflow():
@@ -91,42 +92,39 @@ def choice_won_by_knows_everything() -> mempiler.Choice:
 
 
 def test_the_method_that_answers_best_wins(choice_won_by_knows_everything: mempiler.Choice) -> None:
-    """The others are `knows_nothing`, `knows_half` and `knows_other_half`."""
-    assert choice_won_by_knows_everything.winner == "tests.runs.test_choose:knows_everything"
-    assert choice_won_by_knows_everything.verdict == "better"
-    assert choice_won_by_knows_everything.rows[0].score == 1.0
+    """The other methods were `knows_nothing`, `knows_half` and `knows_other_half`."""
+    choice = choice_won_by_knows_everything
+
+    assert choice.winner == "tests.runs.test_choose:knows_everything"
+    assert choice.verdict == "better"
+    assert choice.rows[0].score == 1.0
 
 
-def test_a_choice_asks_for_three_tenths_of_all_answers_at_most(
+def test_all_methods_are_asked_the_same_questions_first(
     choice_won_by_knows_everything: mempiler.Choice,
 ) -> None:
-    """Four methods and 140 questions are 560 answers."""
-    assert choice_won_by_knows_everything.all_answers == 560
-    assert 0 < choice_won_by_knows_everything.answers <= 168
-
-
-def test_all_methods_are_asked_the_same_first_questions(
-    choice_won_by_knows_everything: mempiler.Choice,
-) -> None:
-    """Methods that are clearly behind leave after the first round, so they are asked fewer."""
+    """If methods got different questions, one could win because its questions were easier."""
     questions_by_method: list[list[str]] = []
     for method in choice_won_by_knows_everything.rows:
         assert method.evaluation is not None
         questions_by_method.append([row.question for row in method.evaluation.rows])
 
-    shortest = min(questions_by_method, key=len)
-    assert shortest
+    # Methods that left after the first round were asked fewer questions.
+    common_length = min(len(questions) for questions in questions_by_method)
+    first_method_questions = questions_by_method[0][:common_length]
+    assert first_method_questions
     for questions in questions_by_method:
-        assert questions[: len(shortest)] == shortest
+        assert questions[:common_length] == first_method_questions
 
 
-def test_the_table_names_the_winner_and_what_a_question_takes(
+def test_the_text_of_a_choice_names_the_winner_and_why_the_others_left(
     choice_won_by_knows_everything: mempiler.Choice,
 ) -> None:
     text = str(choice_won_by_knows_everything)
 
     assert "winner: tests.runs.test_choose:knows_everything, better than" in text
     assert "scope: other conversations" in text
+    # Each of four methods was asked 21 questions in the only round.
     assert "84 of 560 answers" in text
     assert "round 1: clearly behind" in text
     assert "seconds" in text
@@ -139,18 +137,19 @@ def test_a_notebook_gets_the_table_as_html(choice_won_by_knows_everything: mempi
     assert "knows_everything" in html
 
 
-def test_the_result_is_json(choice_won_by_knows_everything: mempiler.Choice) -> None:
+def test_a_choice_is_exported_as_json(choice_won_by_knows_everything: mempiler.Choice) -> None:
     result = json.loads(json.dumps(choice_won_by_knows_everything.to_dict()))
 
     assert result["winner"] == "tests.runs.test_choose:knows_everything"
     assert result["difference"]["verdict"] == "better"
-    first, *others = result["programs"]
-    assert first["difference"] is None
-    assert first["per_question"]["calls"] == 0.0
+    winner, *others = result["programs"]
+    assert winner["difference"] is None
+    # The methods are functions, which call no model.
+    assert winner["per_question"]["calls"] == 0.0
     assert {other["left_because"] for other in others} == {"clearly behind"}
 
 
-def test_every_method_has_a_finished_run_below_that_of_the_choice(
+def test_mlflow_has_a_finished_run_for_each_method_below_the_run_of_the_choice(
     choice_won_by_knows_everything: mempiler.Choice,
 ) -> None:
     for row in choice_won_by_knows_everything.rows:
@@ -160,31 +159,20 @@ def test_every_method_has_a_finished_run_below_that_of_the_choice(
         assert run.data.tags["mlflow.parentRunId"] == choice_won_by_knows_everything.run_id
 
 
-def test_the_runs_of_the_methods_can_be_compared(
-    choice_won_by_knows_everything: mempiler.Choice,
-) -> None:
-    best, second = choice_won_by_knows_everything.rows[:2]
-
-    comparison = mempiler.compare(str(second.run), str(best.run))
-
-    assert comparison.difference.verdict == "better"
-    assert comparison.difference.mean == pytest.approx(
-        choice_won_by_knows_everything.difference.mean
-    )
-
-
-def test_the_run_of_a_choice_shows_the_best_two(
+def test_the_command_show_compares_the_best_two_methods_of_a_choice(
     choice_won_by_knows_everything: mempiler.Choice, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
-    code, out, _ = cli("show", str(choice_won_by_knows_everything.run))
+    run = str(choice_won_by_knows_everything.run)
+
+    code, out, _ = cli("show", run)
 
     assert code == 0
     assert "B against A" in out
-    assert RunFolder.open(str(choice_won_by_knows_everything.run)).is_finished
+    assert RunFolder.open(run).is_finished
 
 
-def test_methods_that_are_not_told_apart_have_no_winner() -> None:
-    """Each knows what the other does not, so they are equal on average."""
+def test_there_is_no_winner_if_the_best_two_methods_are_equally_good() -> None:
+    """`knows_half` and `knows_other_half` answer different questions, but equally many."""
     examples = make_examples(users=20, questions_each=4)
 
     choice = choose(knows_half, knows_other_half, knows_nothing, testset=examples)
@@ -194,10 +182,10 @@ def test_methods_that_are_not_told_apart_have_no_winner() -> None:
     assert "not told apart: tests.runs.test_choose:knows_" in str(choice)
 
 
-def test_the_cheapest_of_those_that_are_not_told_apart_is_named() -> None:
-    """Both methods show the whole of a short history, so they answer alike.
+def test_of_two_equally_good_methods_the_cheaper_one_is_named() -> None:
+    """Both methods show the model the whole of a short history, so they answer alike.
 
-    "pgr+turn-rag" asks the model about every question before it searches, and so takes more calls.
+    "pgr+turn-rag" asks the model about every question before it searches, so it takes more calls.
     """
     examples = make_examples(users=5, questions_each=4)
 
@@ -208,73 +196,78 @@ def test_the_cheapest_of_those_that_are_not_told_apart_is_named() -> None:
     assert "the cheapest method left is turn-rag" in choice.statement()
 
 
-def test_a_small_first_round_is_noted() -> None:
-    """A share of .3 of 2 x 20 answers is 12, so both methods are asked 6 questions."""
-    choice = choose(
-        knows_everything, knows_nothing, testset=make_examples(users=2, questions_each=10)
-    )
+def test_a_choice_with_too_few_questions_for_a_verdict_says_so() -> None:
+    """By default three tenths of all answers are asked for: 12 of 2 methods x 20 questions.
+
+    So each method is asked six questions, and a verdict takes twenty.
+    """
+    examples = make_examples(users=2, questions_each=10)
+
+    choice = choose(knows_everything, knows_nothing, testset=examples)
 
     assert choice.verdict == "too few to tell"
     assert choice.cheapest is None
     assert "the first round asked only 6 questions" in str(choice)
 
 
-def test_two_objects_of_one_class_are_told_apart_by_a_number() -> None:
-    class Agent(dspy.Module):
-        def __init__(self, answer: str) -> None:
-            super().__init__()
-            self.answer = answer
+class ConstantAgent(dspy.Module):
+    """A user's program that gives the same answer to every question."""
 
-        def forward(self, history: Any, question: str) -> dspy.Prediction:
-            return dspy.Prediction(answer=self.answer)
+    def __init__(self, answer: str) -> None:
+        super().__init__()
+        self.answer = answer
 
-    choice = choose(Agent("no idea"), Agent("42"))
+    def forward(self, history: Any, question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer=self.answer)
 
-    assert choice.leader.endswith("Agent #2")
+
+def test_two_objects_of_one_class_are_named_with_a_number() -> None:
+    """The second of the two agents knows the right answer, "42"."""
+    choice = choose(ConstantAgent("no idea"), ConstantAgent("42"))
+
+    assert choice.leader.endswith("ConstantAgent #2")
 
 
 # --- plans -------------------------------------------------------------------------------------
 
 
 def plan(*programs: str) -> Plan:
-    """Plan a choice as `choose` makes it."""
+    """Plan a choice between programs by five questions to each of ten users."""
     return mempiler.plan_choice(
         programs, make_examples(), metric="exact", lm="offline", progress=False
     )
 
 
-def test_a_plan_has_the_first_round_at_least_and_the_whole_budget_at_most() -> None:
-    """The first round asks each of three methods 7 questions, which takes 21 calls.
+def test_a_plan_of_a_choice_has_the_fewest_and_the_most_calls() -> None:
+    """Each of the three methods makes one call per question.
 
-    A choice asks for 30 % of all answers at most: here for 45 of 3 x 50.
+    At least the first round is asked, which has 7 questions for each method. At most three tenths
+    of all 150 answers are asked for, which is 45.
     """
     methods = ("turn-rag", "session-rag", "no-memory")
 
     planned = plan(*methods)
     choice = choose(*methods)
 
-    assert planned.calls.low == 21
+    assert planned.calls.low == 3 * 7
     assert planned.calls.high == 45
-    assert 21 <= choice.usage["calls"]["task"] <= 45
+    assert planned.calls.low <= choice.usage["calls"]["task"] <= planned.calls.high
 
 
-def test_a_plan_counts_the_memories_that_are_written() -> None:
+def test_a_plan_counts_the_memories_that_a_model_writes() -> None:
     """Of the three methods, only the fact store asks a model to write memories.
 
-    Each user has five questions. The fact store is asked 7 to 19 of them, so it needs the memories
-    of two to four users.
+    It is asked between 7 and 19 questions, five about each user, which takes the memories of two to
+    four users. A plan has seen only a sample, so it widens the range by the factors 0.8 and 1.25.
     """
     planned = plan("turn-rag", "fact-store", "no-memory")
 
     writing = planned.phases["writing memories"]
-    # A plan adds a spread of 0.8 to 1.25, since it has seen a sample only.
     assert writing.high / writing.low == pytest.approx((4 * 1.25) / (2 * 0.8))
 
 
-def test_the_command_prints_a_plan_and_asks_nothing(
-    cli: Callable[..., tuple[int, str, str]],
-) -> None:
-    """LoCoMo's sample has 136 questions that count, so of 272 answers 13 are asked for."""
+def test_the_command_choose_prints_a_plan(cli: Callable[..., tuple[int, str, str]]) -> None:
+    """A share of .05 of 2 methods x 136 questions of LoCoMo's sample is 13 answers."""
     options = ("--benchmark", "locomo", "--share", "0.05", "--plan", "--json")
 
     code, out, _ = cli("choose", "turn-rag", "no-memory", *options)
@@ -283,7 +276,8 @@ def test_the_command_prints_a_plan_and_asks_nothing(
     assert json.loads(out)["calls"] == {"low": 12, "high": 13}
 
 
-def test_a_system_whose_calls_are_not_known_is_not_planned() -> None:
+def test_a_choice_with_a_program_behind_an_address_cannot_be_planned() -> None:
+    """Nobody knows how many calls to models such a program will make."""
     with pytest.raises(UserError, match="how many calls it makes is not known before it runs"):
         plan("turn-rag", "http://localhost:1/v1")
 
@@ -292,45 +286,52 @@ def test_a_system_whose_calls_are_not_known_is_not_planned() -> None:
 
 
 def count_users_of_first_round(choice: mempiler.Choice) -> int:
-    """Return the number of users about whom the method that left first was asked."""
+    """Return about how many users the method that left first was asked."""
     evaluation = choice.rows[-1].evaluation
     assert evaluation is not None
     users = {row.group for row in evaluation.rows}
     return len(users)
 
 
-def test_methods_that_write_without_a_model_are_asked_about_many_users() -> None:
-    """Ten users have five questions each. The first round has 7 questions, about 7 of the users."""
+def test_the_first_questions_are_about_many_users_if_writing_memories_is_free() -> None:
+    """These three methods write memories without a model.
+
+    There are five questions about each of ten users. The first round has 7 questions, which are
+    about 7 users.
+    """
     choice = choose("turn-rag", "session-rag", "no-memory")
 
     assert count_users_of_first_round(choice) == 7
 
 
-def test_methods_that_write_with_a_model_are_asked_about_one_user_after_the_other() -> None:
-    """Ten users have five questions each. The first round has 7 questions: 5 + 2 about two users.
+def test_the_first_questions_are_about_few_users_if_a_model_has_to_write_their_memories() -> None:
+    """The fact store asks a model to write a memory of each user.
 
-    So only two memories have to be written.
+    There are five questions about each of ten users. The first round has 7 questions: all five
+    about one user, and two about another.
     """
     choice = choose("turn-rag", "fact-store", "no-memory")
 
     assert count_users_of_first_round(choice) == 2
 
 
+def questions_of_choice(seed: int) -> list[str]:
+    """Return the questions that the winner of a choice with this seed was asked."""
+    choice = choose(knows_everything, knows_nothing, seed=seed)
+    evaluation = choice.rows[0].evaluation
+    assert evaluation is not None
+    return [row.question for row in evaluation.rows]
+
+
 def test_the_seed_decides_which_questions_are_asked() -> None:
-    def asked_questions(seed: int) -> list[str]:
-        choice = choose(knows_everything, knows_nothing, seed=seed)
-        evaluation = choice.rows[0].evaluation
-        assert evaluation is not None
-        return [row.question for row in evaluation.rows]
+    questions_of_seed_1 = questions_of_choice(seed=1)
 
-    questions_of_seed_1 = asked_questions(seed=1)
-
-    assert asked_questions(seed=1) == questions_of_seed_1
-    assert asked_questions(seed=0) != questions_of_seed_1
+    assert questions_of_choice(seed=1) == questions_of_seed_1
+    assert questions_of_choice(seed=0) != questions_of_seed_1
 
 
-def test_questions_outside_of_the_score_are_not_asked() -> None:
-    """Questions of LoCoMo's category 5 cannot be answered, and are not in its score."""
+def test_questions_that_do_not_count_for_the_score_are_not_asked() -> None:
+    """LoCoMo's questions of category 5 cannot be answered, and its score leaves them out."""
     locomo = mempiler.benchmark("locomo")
     counted = [example for example in locomo.examples if locomo.in_headline(example)]
 
@@ -350,29 +351,24 @@ def test_questions_outside_of_the_score_are_not_asked() -> None:
 # --- limits, and going on ---------------------------------------------------------------------
 
 
-def test_a_limit_holds_for_all_methods_together_and_the_run_can_be_resumed() -> None:
-    """Both methods would be asked 15 questions, in one call each."""
+def test_a_limit_of_calls_holds_for_all_methods_together_and_the_choice_can_be_resumed() -> None:
+    """Each of two methods is to be asked 15 questions, in one call each, so 20 calls are too few.
+
+    The resumed choice makes the other ten calls.
+    """
     stopped = choose("turn-rag", "session-rag", max_calls=20, threads=1)
+    resumed = choose("turn-rag", "session-rag", resume=stopped.run.name, threads=1)
 
     assert stopped.stopped == "max-calls 20"
     assert stopped.usage["calls"]["task"] == 20
     assert f"to resume: --resume {stopped.run.name}" in str(stopped)
-
-    resumed = choose("turn-rag", "session-rag", resume=stopped.run.name, threads=1)
-
     assert resumed.stopped is None
     assert resumed.answers == 30
     assert resumed.usage["calls"]["task"] == 10
 
 
-def test_a_choice_in_which_nothing_was_asked_is_refused() -> None:
-    choice = choose("turn-rag", "session-rag", max_calls=0)
-
-    with pytest.raises(BrokenRunError, match="nothing was evaluated: max-calls 0"):
-        choice.refuse_broken()
-
-
-def test_a_method_that_fails_too_often_is_no_winner() -> None:
+def test_a_method_that_always_fails_does_not_win_although_no_other_is_better() -> None:
+    """The other method answers every question, but always wrongly."""
     choice = choose(always_fails, knows_nothing)
 
     assert choice.winner is None
@@ -381,57 +377,77 @@ def test_a_method_that_fails_too_often_is_no_winner() -> None:
         choice.refuse_broken()
 
 
-def test_a_broken_method_that_loses_is_noted() -> None:
+def test_a_method_that_always_fails_is_noted_if_it_loses() -> None:
+    """The choice as a whole is not broken, since it has a winner that works."""
     examples = make_examples(users=14, questions_each=5)
 
     choice = choose(knows_everything, always_fails, testset=examples)
 
-    choice.refuse_broken()
+    choice.refuse_broken()  # raises an error if the choice is broken
     assert choice.winner is not None
-    assert "broken run: tests.runs.test_choose:always_fails: 21 of 21 questions failed" in str(
-        choice
-    )
+    note = "broken run: tests.runs.test_choose:always_fails: 21 of 21 questions failed"
+    assert note in str(choice)
 
 
 # --- mistakes of the user ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("programs", "options", "message"),
+    ("programs", "message"),
     [
-        (["turn-rag"], {}, "nothing to choose from: turn-rag; name two methods or more"),
-        (["turn-rag", "turn-rag"], {}, "turn-rag: is named twice; name each method once"),
-        (
-            ["turn-rag", "answers.jsonl"],
-            {},
-            "answers.jsonl: the answers in this file were paid for",
+        pytest.param(
+            ["turn-rag"],
+            "nothing to choose from: turn-rag; name two methods or more",
+            id="one method",
         ),
-        (["turn-rag", "no-memory"], {"share": 0}, "share = 0: no question would be asked"),
-        (["turn-rag", "no-memory"], {"share": 1.5}, "share = 1.5: give a finite number, 0 to 1"),
-        (["turn-rag", "no-memory"], {"workers": 2}, "workers: choose does not take it"),
-        (["turn-rag", "no-memory"], {"margin": 0.1}, "margin: choose does not take it"),
+        pytest.param(
+            ["turn-rag", "turn-rag"],
+            "turn-rag: is named twice; name each method once",
+            id="one method twice",
+        ),
+        pytest.param(
+            ["turn-rag", "answers.jsonl"],
+            "answers.jsonl: the answers in this file were paid for",
+            id="a file of answers",
+        ),
     ],
 )
-def test_a_mistake_is_refused_in_one_line(
-    programs: list[str], options: dict[str, Any], message: str
+def test_programs_between_which_there_is_no_choice_are_refused(
+    programs: list[str], message: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        choose(*programs, **options)
+        choose(*programs)
 
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_an_unknown_method_is_refused_before_anything_is_asked() -> None:
-    asked: list[str] = []
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"share": 0}, "share = 0: no question would be asked"),
+        ({"share": 1.5}, "share = 1.5: give a finite number, 0 to 1"),
+        ({"workers": 2}, "workers: choose does not take it"),
+        ({"margin": 0.1}, "margin: choose does not take it"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_of_a_choice_is_refused(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        choose("turn-rag", "no-memory", **option)
+
+
+def test_a_misspelled_method_is_refused_before_any_question_is_asked() -> None:
+    asked_questions: list[str] = []
 
     def takes_notes(history: Any, question: str) -> str:
-        asked.append(question)
+        asked_questions.append(question)
         return "42"
 
     with pytest.raises(UnknownNameError, match="turn-rag"):
         choose(takes_notes, "turn-rga")
-    assert asked == []
+
+    assert asked_questions == []
 
 
 # --- a data file and the offline engine --------------------------------------------------------
@@ -478,9 +494,33 @@ def write_moving_things(path: Path, users: int = 10) -> None:
     path.write_text("\n".join(lines))
 
 
+class FullEvaluation(NamedTuple):
+    """The scores of methods on all questions, and how many calls that took."""
+
+    scores: dict[str, float]
+    calls: int
+
+    @property
+    def best_first(self) -> list[str]:
+        """The methods, the best one first."""
+        return sorted(self.scores, key=lambda method: -self.scores[method])
+
+
+def evaluate_on_all_questions(methods: list[str], **options: Any) -> FullEvaluation:
+    """Evaluate methods one after the other, without choosing between them."""
+    scores: dict[str, float] = {}
+    calls = 0
+    for method in methods:
+        evaluation = mempiler.evaluate(method, progress=False, **options)
+        assert evaluation.score is not None
+        scores[method] = evaluation.score
+        calls += evaluation.calls["task"]
+    return FullEvaluation(scores, calls)
+
+
 @pytest.mark.slow
 def test_of_six_methods_the_best_is_found_with_three_tenths_of_the_calls(tmp_path: Path) -> None:
-    """The other five are evaluated on every question, too, to know which one is the best."""
+    """To know which method is the best, all are also evaluated on every question."""
     methods = [
         "no-memory",
         "truncation",
@@ -493,16 +533,10 @@ def test_of_six_methods_the_best_is_found_with_three_tenths_of_the_calls(tmp_pat
     write_moving_things(data)
     options: dict[str, Any] = {"benchmark": "jsonl", "data": data, "lm": "offline"}
 
-    scores: dict[str, float] = {}
-    calls = 0
-    for method in methods:
-        evaluation = mempiler.evaluate(method, progress=False, **options)
-        assert evaluation.score is not None
-        scores[method] = evaluation.score
-        calls += evaluation.calls["task"]
+    full_evaluation = evaluate_on_all_questions(methods, **options)
     choice = mempiler.choose(methods, progress=False, **options)
 
-    best, second = sorted(scores, key=lambda method: -scores[method])[:2]
-    assert scores[best] > scores[second]
+    best, second = full_evaluation.best_first[:2]
+    assert full_evaluation.scores[best] > full_evaluation.scores[second]
     assert choice.winner == best
-    assert choice.usage["calls"]["task"] <= 0.3 * calls
+    assert choice.usage["calls"]["task"] <= 0.3 * full_evaluation.calls

@@ -117,17 +117,17 @@ def compile_notes(store: object = Notes, **options: Any) -> mempiler.CompileResu
 
 @pytest.fixture(scope="module")
 def engine() -> ScriptedEngine:
-    """The engine of the model with which `result` was made; it keeps the prompts."""
+    """The engine of the model with which `compiled_notes` was made; it keeps the prompts."""
     return ScriptedEngine(reply)
 
 
 @pytest.fixture(scope="module")
-def result(engine: ScriptedEngine) -> mempiler.CompileResult:
-    """The compiled texts of `Notes`."""
+def compiled_notes(engine: ScriptedEngine) -> mempiler.CompileResult:
+    """The store `Notes` after GEPA has found better rules for it."""
     return compile_notes(lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
 
 
-def prompts_of_reflection(engine: ScriptedEngine) -> list[str]:
+def prompts_for_better_rules(engine: ScriptedEngine) -> list[str]:
     """Return the prompts in which GEPA asked for better rules."""
     return [text for kind, text in engine.prompts if kind == "new_instruction"]
 
@@ -137,18 +137,20 @@ def rules_of(program: Any) -> str:
     return program.all_predictors()["method.writer.texts.rules"].signature.instructions
 
 
-def test_better_rules_raise_the_score(result: mempiler.CompileResult) -> None:
-    """The first rules keep no places, and the questions ask for places."""
-    assert result.promoted
-    assert result.before.score == 0.0
-    assert result.after.score == 1.0
-    assert rules_of(result.program) == "Keep every place."
-
-
-def test_a_saved_program_keeps_the_compiled_rules(
-    result: mempiler.CompileResult, tmp_path: Path
+def test_better_rules_for_a_users_store_raise_the_score(
+    compiled_notes: mempiler.CompileResult,
 ) -> None:
-    result.save(tmp_path / "program")
+    """The questions ask where people have moved. The first rules of the store keep no places."""
+    assert compiled_notes.promoted
+    assert compiled_notes.before.score == 0.0
+    assert compiled_notes.after.score == 1.0
+    assert rules_of(compiled_notes.program) == "Keep every place."
+
+
+def test_a_loaded_program_has_the_compiled_rules_and_answers_by_them(
+    compiled_notes: mempiler.CompileResult, tmp_path: Path
+) -> None:
+    compiled_notes.save(tmp_path / "program")
 
     program = mempiler.load(tmp_path / "program", allow_code=True)
 
@@ -160,53 +162,56 @@ def test_a_saved_program_keeps_the_compiled_rules(
 
 
 def test_exported_code_makes_a_store_with_the_compiled_rules(
-    result: mempiler.CompileResult,
+    compiled_notes: mempiler.CompileResult,
 ) -> None:
-    """An export is Python code with a variable `store`. The new rules keep every place."""
+    """An export is Python code that makes a variable `store`. The compiled rules keep places."""
     variables: dict[str, Any] = {}
-    exec(result.export(), variables)
+    exec(compiled_notes.export(), variables)
     store = variables["store"]
     turn = Turn(id="D1:1", speaker="User1", text="I moved to Oslo in May.")
-    session = Session(id="D1", turns=(turn,))
 
     with dspy.context(lm=obedient_model()):
-        store.add(session)
+        store.add(Session(id="D1", turns=(turn,)))
 
     assert store.search("Where did User1 move?", k=5) == ["User1: I moved to Oslo in May."]
 
 
-def test_the_reflection_is_shown_the_calls_of_the_store(
-    result: mempiler.CompileResult, engine: ScriptedEngine
+def test_gepa_shows_the_rules_and_the_calls_of_the_store_when_it_asks_for_better_rules(
+    compiled_notes: mempiler.CompileResult, engine: ScriptedEngine
 ) -> None:
-    """GEPA's reflection sees the present rules, what the store asked, and what it was answered."""
-    assert result.promoted
+    """A call is shown with what the store asked, and with what the model answered."""
+    assert compiled_notes.promoted
 
-    first_reflection = prompts_of_reflection(engine)[0]
-    assert "Keep what people and animals are called." in first_reflection
-    assert ": I moved to " in first_reflection
-    assert "My dog is called Rex." in first_reflection
+    first_prompt = prompts_for_better_rules(engine)[0]
+    assert "Keep what people and animals are called." in first_prompt
+    assert ": I moved to " in first_prompt
+    assert "My dog is called Rex." in first_prompt
 
 
 class WordyNotes(Notes):
-    """A store whose prompt is so long that its middle, with the rules, is cut out for GEPA."""
+    """A store that puts 5,000 characters before its rules, and as many behind them."""
 
     def add(self, session: Any) -> None:
         padding = "Be brief. " * 500
         dspy.settings.lm("\n".join([padding, self.rules, padding, session.turns[0].text]))
 
 
-def test_the_reflection_is_shown_the_rules_even_if_they_are_cut_out_of_a_prompt() -> None:
+def test_gepa_shows_the_rules_although_they_are_cut_out_of_a_long_call() -> None:
+    """GEPA shows the beginning and the end of a long call. `WordyNotes` has its rules between.
+
+    They must still be shown as the rules to improve.
+    """
     engine = ScriptedEngine(reply)
 
     compile_notes(WordyNotes, lm=dspy.LM("scripted/obedient", engine=engine, cache=False))
 
-    first_reflection = prompts_of_reflection(engine)[0]
-    assert "Be brief." in first_reflection
-    assert "[...]" in first_reflection
-    assert first_reflection.count("Keep what people and animals are called.") == 1
+    first_prompt = prompts_for_better_rules(engine)[0]
+    assert "Be brief." in first_prompt
+    assert "[...]" in first_prompt
+    assert first_prompt.count("Keep what people and animals are called.") == 1
 
 
-def test_an_optimizer_of_demos_is_refused_for_texts() -> None:
-    """Demos are examples in a prompt; the prompts of a user's store are its own."""
+def test_an_optimizer_that_makes_demos_cannot_compile_the_texts_of_a_store() -> None:
+    """Demos are examples in a prompt. The store makes its prompts itself, so it has none."""
     with pytest.raises(UserError, match=r"bootstrap changes no texts; .* optimizer='gepa'"):
         compile_notes(optimizer="bootstrap")

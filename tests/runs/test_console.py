@@ -28,9 +28,20 @@ def shown_row(row: Sequence[object]) -> list[str]:
     return ["-" if cell is None else str(cell) for cell in row]
 
 
+def cells_of(printed: PrintedTable) -> list[str]:
+    """Return the texts of all cells of a printed table, its head included."""
+    cells = list(printed.columns)
+    for row in printed.rows:
+        cells.extend(shown_row(row))
+    return cells
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("paper_name", PAPERS)
-def test_a_papers_tables_keep_every_cell_at_any_width(paper_name: str, width: int) -> None:
+def test_no_cell_of_a_papers_tables_is_lost_at_any_width_of_the_terminal(
+    paper_name: str, width: int
+) -> None:
+    """A cell may be broken between its words, and a word of more than 30 letters within itself."""
     for printed in printed_tables(paper_name):
         rows = [shown_row(row) for row in printed.rows]
 
@@ -38,32 +49,25 @@ def test_a_papers_tables_keep_every_cell_at_any_width(paper_name: str, width: in
 
         assert max(len(line) for line in text.splitlines()) <= width
         shown_words = set(text.split())
-        cells = list(printed.columns)
-        for row in rows:
-            cells.extend(row)
-        for cell in cells:
-            # A cell may be broken between its words, and a very long word within itself.
+        for cell in cells_of(printed):
             short_words = {word for word in cell.split() if len(word) <= 30}
             assert short_words <= shown_words, printed.title
 
 
 def test_a_table_that_is_too_wide_continues_below_with_its_first_column_repeated() -> None:
-    columns = ["variant", "n"]
-    cells = ["21"]
-    for number in range(12):
-        columns.append(f"column{number}")
-        cells.append(f"{number}.123 [0.000, 1.000]")
-    rows = [["no memory", *cells], ["RGMem", *cells]]
+    numbers = range(12)
+    columns = ["variant", *(f"column{number}" for number in numbers)]
+    cells = [f"{number}.123 [0.000, 1.000]" for number in numbers]
+    wide_table = table(columns, [["no memory", *cells], ["RGMem", *cells]])
 
-    lines = as_text([table(columns, rows)], 60).splitlines()
+    text = as_text([wide_table], width=60)
 
     # Every block begins with the head "variant", and has the name of each row again.
-    block_count = sum("variant" in line for line in lines)
+    block_count = text.count("variant")
     assert block_count > 1
-    assert sum(line.startswith(" no memory") for line in lines) == block_count
-    assert sum(line.startswith(" RGMem") for line in lines) == block_count
-    text = "\n".join(lines)
-    for number in range(12):
+    assert text.count("no memory") == block_count
+    assert text.count("RGMem") == block_count
+    for number in numbers:
         assert f" {number}.123 " in text
 
 
@@ -76,12 +80,16 @@ def test_a_table_that_fits_shows_a_number_and_its_interval_on_one_line() -> None
 
 
 def test_a_chinese_character_counts_as_two_columns_of_the_terminal() -> None:
+    """A terminal shows the twelve characters of the name in 24 columns.
+
+    Eight numbers do not fit into 60 columns beside it, so the table continues below.
+    """
     name = "记忆" * 6
     columns = ["名字", *"abcdefgh"]
-    rows = [[name, *["0.123456"] * 8]]
+    row = [name, *["0.123456"] * 8]
 
-    text = as_text([table(columns, rows)], 60)
+    text = as_text([table(columns, [row])], width=60)
 
-    # The columns do not fit beside a name of 24 columns, and follow in further blocks.
-    assert text.count("名字") > 1
-    assert text.count(name) == text.count("名字")
+    block_count = text.count("名字")
+    assert block_count > 1
+    assert text.count(name) == block_count

@@ -142,7 +142,7 @@ def hostile_values(url: str) -> list[Any]:
 
 
 class Change(NamedTuple):
-    """A value in a file of a program that takes the place of another one."""
+    """A change of a file of a saved program: the value at a path is replaced."""
 
     file_name: str
     path: JsonPath
@@ -168,11 +168,13 @@ def paths_in(document: Any, prefix: JsonPath = ()) -> Iterator[JsonPath]:
 
 
 def tampered_copy(source: Path, target: Path, *changes: Change) -> Path:
-    """Copy a program with changes, and with digests that are right again: anybody can do so."""
+    """Copy a saved program with changes and with right digests, as an attacker can do.
+
+    If an earlier change has removed what a later one would change, the later one is left out.
+    """
     files = {name: json.loads((source / name).read_text()) for name in FILE_NAMES}
     for change in changes:
         *parent, key = change.path
-        # The value may be gone: an earlier change may have replaced what it was in.
         with suppress(LookupError, TypeError):
             container = value_at(files[change.file_name], tuple(parent))
             container[key] = copy.deepcopy(change.value)
@@ -210,7 +212,13 @@ class Destination(NamedTuple):
 
 
 def ask(program: Any, server: Any, **fields: Any) -> list[Request]:
-    """Ask a question at the operator's server; return the requests that it took."""
+    """Ask a question at a server; return the requests that the server received.
+
+    Args:
+        program: Is asked.
+        server: The server of the model.
+        **fields: Further fields of the question.
+    """
     requests_before = len(server.requests)
     lm = language_model("openai/operators", api_base=server.url, cache=False, retries=0)
     messages = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
@@ -221,7 +229,7 @@ def ask(program: Any, server: Any, **fields: Any) -> list[Request]:
 
 
 def destination_of(request: Request) -> Destination:
-    """Return where a request goes, and as whom; its length may differ."""
+    """Return where a request goes, and as whom. Its length is no part of this."""
     headers = {name: value for name, value in request.headers.items() if name != "Content-Length"}
     return Destination(request.path, headers, request.body["model"])
 
@@ -240,53 +248,70 @@ def hostile_changes(draw: st.DrawFn, documents: dict[str, Any], values: list[Any
     return Change(file_name, path, draw(st.sampled_from(values)))
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "fact-store"])
-def test_no_content_of_a_folder_changes_where_a_request_goes(
-    method: str,
-    folders: dict[str, Path],
-    servers: Servers,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """Put hostile values into a program's files: it is refused, or asks the operator's server."""
-    server = servers.operators
-    target = tmp_path_factory.mktemp("tampered") / "program"
-    documents = {name: json.loads((folders[method] / name).read_text()) for name in FILE_NAMES}
-    values = hostile_values(servers.other.url)
-    usual_request = ask(load(folders[method]), server)[-1]
-    usual_destination = destination_of(usual_request)
-    assert usual_destination.headers["Authorization"] == f"Bearer {OPERATORS_KEY}"
-    loaded_folders = 0
-    refused_folders = 0
+class TamperedPrograms:
+    """Loads tampered copies of a saved program, and lets them ask at the operator's server."""
 
-    @settings(max_examples=90)
-    @given(st.lists(hostile_changes(documents, values), min_size=1, max_size=2))
-    def check_a_tampered_program(changes: list[Change]) -> None:
-        nonlocal loaded_folders, refused_folders
-        folder = tampered_copy(folders[method], target, *changes)
+    def __init__(self, source: Path, target: Path, servers: Servers) -> None:
+        self.source = source
+        self.target = target
+        self.servers = servers
+        self.loaded = 0
+        """How many copies could be loaded and asked."""
+        self.refused = 0
+        """How many copies were refused."""
+
+    def requests_with(self, changes: list[Change]) -> list[Request]:
+        """Return the requests of a copy with these changes; none if the copy is refused."""
+        server = self.servers.operators
+        folder = tampered_copy(self.source, self.target, *changes)
         requests_before = len(server.requests)
-
         try:
             loaded = open_program(folder)
-            loaded_folders += 1
+            self.loaded += 1
             # The user chose no model, so the program may only ask the one in this process.
             with suppress(UserError):
                 assert loaded.model(None) == "offline"
             ask(loaded.program, server)
         except UserError:
-            refused_folders += 1
+            self.refused += 1
+        return [Request(*received) for received in server.requests[requests_before:]]
 
-        new_requests = [Request(*received) for received in server.requests[requests_before:]]
-        for request in new_requests:
+
+@pytest.mark.parametrize("method", ["turn-rag", "fact-store"])
+def test_no_content_of_a_saved_program_changes_where_a_request_goes(
+    method: str,
+    folders: dict[str, Path],
+    servers: Servers,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """An attacker puts values such as another server's address anywhere into a saved program.
+
+    Either the program is refused, or its requests go to the operator's server with the operator's
+    key, as before.
+    """
+    source = folders[method]
+    tampered_programs = TamperedPrograms(
+        source, tmp_path_factory.mktemp("tampered") / "program", servers
+    )
+    documents = {name: json.loads((source / name).read_text()) for name in FILE_NAMES}
+    values = hostile_values(servers.other.url)
+    usual_destination = destination_of(ask(load(source), servers.operators)[-1])
+    assert usual_destination.headers["Authorization"] == f"Bearer {OPERATORS_KEY}"
+
+    @settings(max_examples=90)
+    @given(st.lists(hostile_changes(documents, values), min_size=1, max_size=2))
+    def check_a_tampered_program(changes: list[Change]) -> None:
+        for request in tampered_programs.requests_with(changes):
             assert destination_of(request) == usual_destination
             for message in request.body["messages"]:
-                # A list would hold images or files.
+                # A list in place of a text would hold images or files to fetch.
                 assert isinstance(message["content"], str)
         assert not servers.other.requests
 
     check_a_tampered_program()
     # Both happen often, so the test is not passed by refusing everything.
-    assert loaded_folders > 5
-    assert refused_folders > 5
+    assert tampered_programs.loaded > 5
+    assert tampered_programs.refused > 5
 
 
 HOSTILE_IMAGE = image_marker("http://evil/x.png")
@@ -311,12 +336,12 @@ SETTINGS: JsonPath = ("task.answer", "config")
         (SETTINGS, {"seed": {"api_base": "x"}}, "saved setting 'seed'"),
     ],
 )
-def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
+def test_a_state_that_names_a_server_a_model_or_a_file_is_refused(
     path: JsonPath, value: Any, problem: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    """A state holds prompts with their demos, and some settings of sampling.
+    """The file state.json may hold prompts with their demos, and some settings of sampling.
 
-    Nothing in it may name a server, a model or a file.
+    An attacker has put a value at a path of it, e.g. an address among the settings.
     """
     change = Change("state.json", path, value)
     folder = tampered_copy(folders["turn-rag"], tmp_path / "program", change)
@@ -338,7 +363,7 @@ def test_a_state_that_holds_more_than_a_prompt_is_refused_in_one_line(
         ("signatures", {"task.lm": []}, "saved predictor task.lm is not in the code"),
     ],
 )
-def test_a_manifest_that_names_code_or_a_server_is_refused_in_one_line(
+def test_a_manifest_that_names_code_or_a_server_is_refused(
     field: str, value: Any, problem: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:
     """Loading must neither import code that a folder names, nor ask a server that it names."""
@@ -350,36 +375,39 @@ def test_a_manifest_that_names_code_or_a_server_is_refused_in_one_line(
     assert problem in message
 
 
-def test_saving_keeps_no_secret(tmp_path: Path) -> None:
-    """A user's program may hold a key among the settings of its prompt, or in a demo.
+SECRET = "sk-0123456789"
 
-    Of all that is set here, a saved program may only hold the temperature.
-    """
-    secret = "sk-0123456789"
+
+def turn_rag_with_secrets() -> Any:
+    """Return a program with a key wherever a user may have put one, and with a temperature."""
     program: Any = build("turn-rag")
     answer = program.task.answer
     answer.config = {
         "temperature": 0.3,
-        "api_base": secret,
-        "base_url": secret,
-        "api_key": secret,
-        "azure_ad_token": secret,
-        "seed": secret,
-        "headers": {"X-Key": secret},
-        "extra_headers": {"X-Key": secret},
+        "api_base": SECRET,
+        "base_url": SECRET,
+        "api_key": SECRET,
+        "azure_ad_token": SECRET,
+        "seed": SECRET,
+        "headers": {"X-Key": SECRET},
+        "extra_headers": {"X-Key": SECRET},
     }
-    answer.lm = dspy.LM("openai/x", api_key=secret)
+    answer.lm = dspy.LM("openai/x", api_key=SECRET)
     answer.demos = [
-        dspy.Example(question="Who?", answer="Ada", lm=secret, config={"api_key": secret})
+        dspy.Example(question="Who?", answer="Ada", lm=SECRET, config={"api_key": SECRET})
     ]
-    answer.fields = {"answer": {"api_key": secret}}
+    answer.fields = {"answer": {"api_key": SECRET}}
+    return program
 
-    save(program, tmp_path / "program")
+
+def test_no_file_of_a_saved_program_holds_a_key_of_the_user(tmp_path: Path) -> None:
+    """What is no secret is kept: a temperature, and a demo with a question and an answer."""
+    save(turn_rag_with_secrets(), tmp_path / "program")
 
     saved_files = list((tmp_path / "program").iterdir())
     assert len(saved_files) == 2
     for path in saved_files:
-        assert secret not in path.read_text()
+        assert SECRET not in path.read_text()
     loaded: Any = load(tmp_path / "program")
     assert loaded.task.answer.config == {"temperature": 0.3}
     assert loaded.task.answer.fields == {}
@@ -387,8 +415,11 @@ def test_saving_keeps_no_secret(tmp_path: Path) -> None:
     assert demo.toDict() == {"question": "Who?", "answer": "Ada"}
 
 
-def test_a_demo_that_shows_a_file_is_not_saved(tmp_path: Path) -> None:
-    """Two of the three demos would let an endpoint fetch an image."""
+def test_a_demo_with_an_image_is_not_saved(tmp_path: Path) -> None:
+    """The endpoint of a model would fetch the image from its address.
+
+    `HOSTILE_IMAGE` is the text that DSPy turns into an image in a prompt.
+    """
     program: Any = build("turn-rag")
     contexts = ["Ada: Hi.", HOSTILE_IMAGE, f"Bob: {HOSTILE_IMAGE} said so"]
     program.task.answer.demos = [
@@ -401,10 +432,13 @@ def test_a_demo_that_shows_a_file_is_not_saved(tmp_path: Path) -> None:
     assert [demo.context for demo in loaded.task.answer.demos] == ["Ada: Hi."]
 
 
-def test_fields_of_a_question_are_no_settings_of_a_request(
+def test_fields_of_a_question_do_not_change_where_its_request_goes(
     folders: dict[str, Path], servers: Servers
 ) -> None:
-    """DSPy takes some inputs of a call, such as `lm` and `config`, as settings of the request."""
+    """DSPy takes some inputs of a call, such as `lm` and `config`, as settings of the request.
+
+    So whoever writes the questions could send them elsewhere.
+    """
     program = load(folders["turn-rag"])
     (usual_request,) = ask(program, servers.operators)
 
@@ -420,8 +454,7 @@ def test_fields_of_a_question_are_no_settings_of_a_request(
     )
 
     assert destination_of(request) == destination_of(usual_request)
-    # The saved program has this temperature, and the question asked for 2.
-    assert request.body["temperature"] == 0.5
+    assert request.body["temperature"] == usual_request.body["temperature"]
     assert not servers.other.requests
 
 
@@ -434,46 +467,43 @@ be asked.
 
 
 @pytest.fixture
-def remote_folder(folders: dict[str, Path], tmp_path: Path) -> Path:
-    """A saved program that names an embedder behind an endpoint."""
+def folder_with_remote_embedder(folders: dict[str, Path], tmp_path: Path) -> Path:
+    """A saved program that names an embedder behind an endpoint, `REMOTE_EMBEDDER`."""
     change = Change("manifest.json", ("embedder",), REMOTE_EMBEDDER)
     return tampered_copy(folders["fact-store"], tmp_path / "program", change)
 
 
-def test_a_remote_embedder_is_not_used_unless_the_user_names_it(remote_folder: Path) -> None:
+def test_a_remote_embedder_of_a_saved_program_is_not_used_unless_the_user_names_it(
+    folder_with_remote_embedder: Path,
+) -> None:
     """An embedder is sent all texts of a memory, so only the user may let a remote one be asked.
 
-    To choose None means that no embedder may be asked; then loading is refused.
+    `choose_embedder` returns None if no embedder may be asked; then the program is not loaded.
     """
     message = f"was made with the embedder '{REMOTE_EMBEDDER}'; give --embedder {REMOTE_EMBEDDER}"
 
     with pytest.raises(UserError, match=message):
-        mempiler.load(remote_folder)
-    assert choose_embedder(remote_folder, embedder="openai/another") is None
+        mempiler.load(folder_with_remote_embedder)
+    assert choose_embedder(folder_with_remote_embedder, embedder="openai/another") is None
 
 
-def test_a_remote_embedder_is_used_where_the_user_names_it(
-    remote_folder: Path, servers: Servers
+@pytest.mark.parametrize("option", ["embedder", "embedder_api_base"])
+def test_a_remote_embedder_of_a_saved_program_is_used_if_the_user_gives_its_name_or_address(
+    folder_with_remote_embedder: Path, servers: Servers, option: str
 ) -> None:
-    chosen = choose_embedder(remote_folder, embedder=REMOTE_EMBEDDER)
+    values = {"embedder": REMOTE_EMBEDDER, "embedder_api_base": servers.operators.url}
+
+    chosen = choose_embedder(folder_with_remote_embedder, **{option: values[option]})
 
     assert chosen is not None
-    assert load(remote_folder, embedder=chosen).method.embedder.name == REMOTE_EMBEDDER
+    loaded = load(folder_with_remote_embedder, embedder=chosen)
+    assert loaded.method.embedder.name == REMOTE_EMBEDDER
 
 
-def test_a_remote_embedder_is_used_where_the_user_gives_its_address(
-    remote_folder: Path, servers: Servers
-) -> None:
-    chosen = choose_embedder(remote_folder, embedder_api_base=servers.operators.url)
-
-    assert chosen is not None
-    assert load(remote_folder, embedder=chosen).method.embedder.name == REMOTE_EMBEDDER
-
-
-def test_the_offline_embedder_of_a_program_is_used_whatever_the_user_names(
+def test_the_offline_embedder_of_a_saved_program_is_used_whatever_the_user_names(
     folders: dict[str, Path],
 ) -> None:
-    """It runs in this process and sends no text anywhere, so nobody has to allow it."""
+    """The offline embedder runs in this process and sends no text anywhere."""
     chosen = choose_embedder(folders["fact-store"], embedder="openai/another")
 
     assert chosen is not None

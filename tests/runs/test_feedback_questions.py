@@ -14,15 +14,18 @@ import mempiler
 import pytest
 from mempiler import QuestionsExport, Store, UserError, UserMemory, build, export_questions
 from mempiler.memory.incoming_items import utc_now
-from mempiler.runs import feedback_questions
 
 
 def memory_of(store: Store, user: str = "ada", tenant: str = "default") -> UserMemory:
+    """Return the memory of a user, answered by turn RAG, with feedback allowed."""
     return build("turn-rag").memory(store, user, tenant, lm="offline", feedback=True)
 
 
 def say(memory: UserMemory, text: str, session: str) -> None:
-    """Store a session of one turn, and write it into the memory."""
+    """Store a session of one turn, and write it into the memory.
+
+    The id of the turn is that of the session and 1, e.g. "a:1".
+    """
     memory.add([{"role": "user", "name": "Ada", "content": text}], id=session)
 
 
@@ -67,15 +70,17 @@ def after_a_minute(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 # Rows.
 
 
-def test_a_right_answer_is_the_gold_answer(ada: UserMemory, export_rows: Any) -> None:
+def test_an_answer_that_the_user_called_right_is_exported_as_the_gold_answer(
+    ada: UserMemory, export_rows: Any
+) -> None:
     say(ada, "I moved to Lisbon.", session="a")
-    # The offline engine answers "I moved to Lisbon."
-    answer_id = ada.ask("Where did Ada move?").answer_id
-    ada.feedback(answer_id, right=True, useful_entries=["a:1"])
+    answer = ada.ask("Where did Ada move?")
+    assert answer.answer == "I moved to Lisbon."
+    ada.feedback(answer.answer_id, right=True, useful_entries=["a:1"])
 
     (row,) = export_rows()
 
-    assert row["id"] == answer_id
+    assert row["id"] == answer.answer_id
     assert row["user"] == "ada"
     assert row["question"] == "Where did Ada move?"
     assert row["answer"] == "I moved to Lisbon."
@@ -84,7 +89,9 @@ def test_a_right_answer_is_the_gold_answer(ada: UserMemory, export_rows: Any) ->
     assert texts_of_past(row) == ["I moved to Lisbon."]
 
 
-def test_a_correction_is_the_gold_answer(ada: UserMemory, export_rows: Any) -> None:
+def test_a_correction_by_the_user_is_exported_as_the_gold_answer(
+    ada: UserMemory, export_rows: Any
+) -> None:
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.feedback(answer_id, correction=" Lisbon ")
@@ -97,7 +104,7 @@ def test_a_correction_is_the_gold_answer(ada: UserMemory, export_rows: Any) -> N
 
 
 @pytest.mark.parametrize("feedback", [{"right": False}, {"useful_entries": ["a:1"]}])
-def test_feedback_that_tells_no_right_answer_gives_no_row_and_is_counted(
+def test_feedback_that_tells_no_right_answer_is_counted_but_not_exported(
     ada: UserMemory, store: Store, tmp_path: Path, feedback: dict[str, Any]
 ) -> None:
     say(ada, "I moved to Lisbon.", session="a")
@@ -110,7 +117,9 @@ def test_feedback_that_tells_no_right_answer_gives_no_row_and_is_counted(
     assert read_rows(export.path) == []
 
 
-def test_a_question_about_nothing_that_is_stored_gives_no_row(store: Store, tmp_path: Path) -> None:
+def test_a_question_before_which_nothing_was_said_is_counted_but_not_exported(
+    store: Store, tmp_path: Path
+) -> None:
     memory = memory_of(store)
     (question,) = memory.say("chat", [{"role": "user", "content": "Who am I?"}])
     answer_id = memory.ask("Who am I?", asked=[question.id]).answer_id
@@ -122,7 +131,9 @@ def test_a_question_about_nothing_that_is_stored_gives_no_row(store: Store, tmp_
     assert export.without_history == 1
 
 
-def test_the_benchmark_reads_the_rows(ada: UserMemory, store: Store, tmp_path: Path) -> None:
+def test_exported_questions_can_be_evaluated_as_a_benchmark(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.feedback(answer_id, right=True, useful_entries=["a:1"])
@@ -138,9 +149,10 @@ def test_the_benchmark_reads_the_rows(ada: UserMemory, store: Store, tmp_path: P
 # The past as it was when the question was asked.
 
 
-def test_what_was_said_after_the_answer_is_no_part_of_the_past(
+def test_what_was_said_after_a_question_is_not_exported_with_it(
     ada: UserMemory, export_rows: Any
 ) -> None:
+    """The right answer was "Lisbon" when the user asked, and "Porto" later."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where does Ada live?").answer_id
     say(ada, "I moved to Porto.", session="b")
@@ -151,22 +163,10 @@ def test_what_was_said_after_the_answer_is_no_part_of_the_past(
     assert texts_of_past(row) == ["I moved to Lisbon."]
 
 
-def test_all_that_was_said_before_the_question_is_the_past(
+def test_questions_are_exported_in_the_order_in_which_they_were_asked(
     ada: UserMemory, export_rows: Any
 ) -> None:
-    say(ada, "I moved to Lisbon.", session="a")
-    say(ada, "I moved to Porto.", session="b")
-    answer_id = ada.ask("Where does Ada live?").answer_id
-    ada.feedback(answer_id, correction="Porto")
-
-    (row,) = export_rows()
-
-    assert texts_of_past(row) == ["I moved to Lisbon.", "I moved to Porto."]
-
-
-def test_rows_come_in_the_order_in_which_the_questions_were_asked(
-    ada: UserMemory, export_rows: Any
-) -> None:
+    """The order in which the user gave feedback plays no part."""
     say(ada, "I moved to Lisbon.", session="a")
     first_answer_id = ada.ask("Where does Ada live?").answer_id
     second_answer_id = ada.ask("Where does Ada live?").answer_id
@@ -178,10 +178,11 @@ def test_rows_come_in_the_order_in_which_the_questions_were_asked(
     assert [row["id"] for row in rows] == [first_answer_id, second_answer_id]
 
 
-@pytest.mark.parametrize("ends", [False, True], ids=["open", "ended"])
-def test_of_a_session_that_was_open_the_turns_before_the_question_are_the_past(
+@pytest.mark.parametrize("ends", [False, True], ids=["still open", "ended later"])
+def test_a_question_in_an_open_session_is_exported_with_the_turns_before_it(
     ada: UserMemory, export_rows: Any, ends: bool
 ) -> None:
+    """Neither the question itself nor the answer to it is part of what was said before."""
     say(ada, "I moved to Lisbon.", session="a")
     ada.say("chat", [{"role": "user", "content": "I like tea."}])
     (question,) = ada.say("chat", [{"role": "user", "content": "What do I like?"}])
@@ -196,7 +197,10 @@ def test_of_a_session_that_was_open_the_turns_before_the_question_are_the_past(
     assert texts_of_past(row) == ["I moved to Lisbon.", "I like tea."]
 
 
-def test_evidence_from_after_the_question_is_left_out(ada: UserMemory, export_rows: Any) -> None:
+def test_evidence_that_was_said_after_the_question_is_left_out(
+    ada: UserMemory, export_rows: Any
+) -> None:
+    """The user names two useful entries, and "b:1" was not yet there when the question came."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where does Ada live?").answer_id
     say(ada, "I moved to Porto.", session="b")
@@ -210,13 +214,12 @@ def test_evidence_from_after_the_question_is_left_out(ada: UserMemory, export_ro
 # What was forgotten, deleted or reworded.
 
 
-def test_nothing_of_a_forgotten_user_comes_out(
+def test_questions_of_a_forgotten_user_are_not_exported(
     store: Store, ada: UserMemory, export_rows: Any
 ) -> None:
-    say(ada, "I moved to Lisbon.", session="a")
     bob = memory_of(store, "bob")
-    say(bob, "I moved to Porto.", session="b")
     for memory in (ada, bob):
+        say(memory, "I moved to Lisbon.", session="a")
         memory.feedback(memory.ask("Where?").answer_id, right=True)
 
     bob.forget()
@@ -224,9 +227,10 @@ def test_nothing_of_a_forgotten_user_comes_out(
     assert [row["user"] for row in export_rows()] == ["ada"]
 
 
-def test_a_user_who_is_forgotten_during_the_export_does_not_come_out(
+def test_questions_of_a_user_who_is_forgotten_during_the_export_are_not_exported(
     store: Store, ada: UserMemory, export_rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The user is forgotten right after the export has read her turns from the store."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where?").answer_id
     ada.feedback(answer_id, right=True)
@@ -242,7 +246,9 @@ def test_a_user_who_is_forgotten_during_the_export_does_not_come_out(
     assert export_rows() == []
 
 
-def test_a_deleted_turn_is_no_part_of_the_past(ada: UserMemory, export_rows: Any) -> None:
+def test_a_turn_that_was_deleted_before_the_question_is_not_exported_with_it(
+    ada: UserMemory, export_rows: Any
+) -> None:
     say(ada, "I moved to Lisbon.", session="a")
     say(ada, "I moved to Porto.", session="b")
     ada.entries.delete("b:1")
@@ -254,9 +260,10 @@ def test_a_deleted_turn_is_no_part_of_the_past(ada: UserMemory, export_rows: Any
     assert texts_of_past(row) == ["I moved to Lisbon."]
 
 
-def test_an_answer_that_rests_on_a_turn_deleted_since_is_no_gold_answer(
+def test_an_answer_is_not_exported_after_a_turn_that_it_rests_on_was_deleted(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
+    """The answer repeats the turn that the user wanted to be gone. There is another turn left."""
     say(ada, "I moved to Lisbon.", session="a")
     say(ada, "I like tea.", session="b")
     answer_id = ada.ask("Where did Ada move?").answer_id
@@ -269,10 +276,10 @@ def test_an_answer_that_rests_on_a_turn_deleted_since_is_no_gold_answer(
     assert export.changed == 1
 
 
-def test_a_correction_is_no_gold_answer_after_an_entry_that_it_may_repeat_was_deleted(
+def test_a_correction_is_not_exported_after_a_turn_that_it_may_repeat_was_deleted(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
-    """Otherwise "Lisbon" would come out, which the user wanted to be gone."""
+    """The user wanted "Lisbon" to be gone, and the correction repeats it. Another turn is left."""
     say(ada, "I moved to Lisbon.", session="a")
     say(ada, "I like tea.", session="b")
     answer_id = ada.ask("Where did Ada move?").answer_id
@@ -286,9 +293,10 @@ def test_a_correction_is_no_gold_answer_after_an_entry_that_it_may_repeat_was_de
     assert "Lisbon" not in export.path.read_text(encoding="utf-8")
 
 
-def test_a_correction_is_no_gold_answer_after_an_entry_that_it_may_repeat_was_reworded(
+def test_a_correction_is_not_exported_after_a_turn_that_it_may_repeat_was_reworded(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
+    """The user has replaced "Lisbon" by "Porto", and the correction repeats "Lisbon"."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.feedback(answer_id, correction="Lisbon")
@@ -301,9 +309,10 @@ def test_a_correction_is_no_gold_answer_after_an_entry_that_it_may_repeat_was_re
     assert "Lisbon" not in export.path.read_text(encoding="utf-8")
 
 
-def test_a_correction_may_quote_a_useful_entry_that_was_not_recalled(
+def test_a_correction_is_not_exported_after_a_turn_that_the_user_called_useful_was_deleted(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
+    """The answer could not rest on the turn "b:1", which came later. The correction can."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     say(ada, "I moved to Porto.", session="b")
@@ -316,7 +325,9 @@ def test_a_correction_may_quote_a_useful_entry_that_was_not_recalled(
     assert export.changed == 1
 
 
-def test_an_undone_deletion_brings_the_question_back(ada: UserMemory, export_rows: Any) -> None:
+def test_a_question_is_exported_again_after_the_deletion_was_undone(
+    ada: UserMemory, export_rows: Any
+) -> None:
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.feedback(answer_id, correction="Lisbon")
@@ -328,9 +339,10 @@ def test_an_undone_deletion_brings_the_question_back(ada: UserMemory, export_row
     assert row["answer"] == "Lisbon"
 
 
-def test_a_reworded_turn_has_its_new_words(
+def test_a_correction_of_a_turn_and_of_the_answer_are_exported_together(
     ada: UserMemory, export_rows: Any, after_a_minute: Callable[[], None]
 ) -> None:
+    """The feedback came after the turn was reworded, so it fits the new words."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.entries.update("a:1", "I moved to Porto.")
@@ -353,7 +365,9 @@ def give_feedback_in_tenant(store: Store, tenant: str) -> None:
     memory.feedback(memory.ask("Where?").answer_id, right=True)
 
 
-def test_users_of_one_name_in_two_tenants_are_two_users(store: Store, export_rows: Any) -> None:
+def test_two_tenants_users_with_the_same_name_are_exported_as_two_users(
+    store: Store, export_rows: Any
+) -> None:
     give_feedback_in_tenant(store, "acme")
     give_feedback_in_tenant(store, "globex")
 
@@ -362,7 +376,8 @@ def test_users_of_one_name_in_two_tenants_are_two_users(store: Store, export_row
     assert [row["user"] for row in rows] == ["acme/ada", "globex/ada"]
 
 
-def test_one_tenant_is_exported_alone(store: Store, export_rows: Any) -> None:
+def test_the_export_of_one_tenant_has_nothing_of_another(store: Store, export_rows: Any) -> None:
+    """Both tenants have a user "ada", who works for the tenant."""
     give_feedback_in_tenant(store, "acme")
     give_feedback_in_tenant(store, "globex")
 
@@ -375,7 +390,9 @@ def test_one_tenant_is_exported_alone(store: Store, export_rows: Any) -> None:
 # Files.
 
 
-def test_an_earlier_export_is_overwritten(ada: UserMemory, store: Store, tmp_path: Path) -> None:
+def test_an_export_overwrites_an_earlier_export(
+    ada: UserMemory, store: Store, tmp_path: Path
+) -> None:
     path = tmp_path / "questions.jsonl"
     export_questions(store, path)
     say(ada, "I moved to Lisbon.", session="a")
@@ -387,26 +404,7 @@ def test_an_earlier_export_is_overwritten(ada: UserMemory, store: Store, tmp_pat
     assert len(read_rows(path)) == 1
 
 
-def test_another_file_is_not_overwritten(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text('{"question": "mine"}\n')
-
-    with pytest.raises(UserError, match="was not written by Mempiler"):
-        export_questions(store, path)
-
-    assert path.read_text() == '{"question": "mine"}\n'
-
-
-def test_another_file_is_overwritten_if_that_is_allowed(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_text('{"question": "mine"}\n')
-
-    export_questions(store, path, overwrite=True)
-
-    assert read_rows(path) == []
-
-
-def test_only_the_owner_of_the_file_may_read_it(store: Store, tmp_path: Path) -> None:
+def test_only_the_owner_of_an_exported_file_may_read_it(store: Store, tmp_path: Path) -> None:
     path = export_questions(store, tmp_path / "questions.jsonl").path
 
     assert path.stat().st_mode & 0o777 == 0o600
@@ -428,13 +426,13 @@ def data_of(page: str) -> dict[str, Any]:
     return json.loads(rest.partition("</script>")[0])
 
 
-def test_a_review_page_has_the_rows_and_the_file_waits_for_the_reviewer(
+def test_with_a_review_page_the_questions_are_written_into_the_page_and_not_yet_into_the_file(
     ada: UserMemory, store: Store, tmp_path: Path
 ) -> None:
+    """A person looks at the questions in a browser, and downloads the file from the page."""
     say(ada, "I moved to Lisbon.", session="a")
-    # The offline engine answers "I moved to Lisbon."
-    answer_id = ada.ask("Where?").answer_id
-    ada.feedback(answer_id, correction="Porto")
+    answer = ada.ask("Where?")
+    ada.feedback(answer.answer_id, correction="Porto")
     path = tmp_path / "questions.jsonl"
 
     export = export_questions(store, path, review=tmp_path / "review.html")
@@ -445,11 +443,11 @@ def test_a_review_page_has_the_rows_and_the_file_waits_for_the_reviewer(
     data = data_of(export.review.read_text(encoding="utf-8"))
     assert data["file"] == "questions.jsonl"
     (question,) = data["questions"]
-    assert question["given"] == "I moved to Lisbon."
+    assert question["given"] == answer.answer
     assert question["row"]["answer"] == "Porto"
 
 
-def test_a_review_page_holds_hostile_texts_as_data(
+def test_a_script_in_a_turn_or_in_the_file_name_is_only_data_of_a_review_page(
     store: Store, ada: UserMemory, tmp_path: Path
 ) -> None:
     say(ada, "I moved to Lisbon.", session="a")
@@ -466,9 +464,10 @@ def test_a_review_page_holds_hostile_texts_as_data(
     assert question["row"]["question"] == hostile
 
 
-def test_what_was_answered_is_not_on_the_page_if_the_user_has_changed_an_entry_of_it(
+def test_a_review_page_does_not_show_an_answer_whose_turn_was_reworded_since(
     ada: UserMemory, store: Store, tmp_path: Path, after_a_minute: Callable[[], None]
 ) -> None:
+    """The answer was "I moved to Lisbon.", and the user has replaced these words."""
     say(ada, "I moved to Lisbon.", session="a")
     answer_id = ada.ask("Where did Ada move?").answer_id
     ada.entries.update("a:1", "I moved to Porto.")
@@ -479,10 +478,3 @@ def test_what_was_answered_is_not_on_the_page_if_the_user_has_changed_an_entry_o
 
     assert export.questions == 1
     assert "Lisbon" not in (tmp_path / "review.html").read_text(encoding="utf-8")
-
-
-def test_rows_that_a_person_has_reviewed_are_not_taken_for_those_of_an_export() -> None:
-    """The page puts the id last, see `review.js`."""
-    reviewed = {"user": "ada", "question": "Where?", "answer": "Lisbon", "id": "ans_0"}
-
-    assert feedback_questions.ROW_MARK not in json.dumps(reviewed, separators=(",", ":"))

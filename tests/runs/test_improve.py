@@ -48,7 +48,7 @@ Round = Callable[..., Improvement]
 
 @dataclass(frozen=True, kw_only=True)
 class WriteInstruction(Optimizer):
-    """An optimizer that calls a function, and writes an instruction; it asks no model."""
+    """An optimizer that writes an instruction, and asks no model."""
 
     name: ClassVar[str] = "write-instruction"
     changes_in_program: ClassVar[str] = "the instruction"
@@ -56,7 +56,7 @@ class WriteInstruction(Optimizer):
 
     instruction: str = EXPLANATIONS
     on_run: Callable[[], object] | None = None
-    """Is called while the round runs."""
+    """Is called while the round runs, before the instruction is written."""
 
     def run(self, job: Any) -> Any:
         if self.on_run is not None:
@@ -65,6 +65,10 @@ class WriteInstruction(Optimizer):
         for predictor in student.predictors():
             predictor.signature = predictor.signature.with_instructions(self.instruction)
         return student
+
+
+GAINS_NOTHING = WriteInstruction(instruction="Answer politely.")
+"""An optimizer whose program is no better than the one before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,13 @@ class AddDemo(WriteInstruction):
                 dspy.Example(context="", question=example.question, answer=example.answer)
             ]
         return student
+
+
+def asking(model: Any, scripted: Callable[..., Any]) -> Any:
+    """Return an LM that a scripted model answers; the model can look at the instruction."""
+    lm = scripted(model)
+    model.engine = lm.engine
+    return lm
 
 
 @pytest.fixture
@@ -107,9 +118,7 @@ def improve(scripted: Any) -> Round:
 
     If a test names no optimizer, it writes the instruction that explains all new words.
     """
-    model = DriftingModel()
-    lm = scripted(model)
-    model.engine = lm.engine
+    lm = asking(DriftingModel(), scripted)
 
     def improve_with_drifting_model(address: str, data: Path | None, **options: Any) -> Improvement:
         defaults: dict[str, Any] = {
@@ -162,10 +171,10 @@ def files_with(text: str, folders: Iterable[Path]) -> list[Path]:
     return found
 
 
-def test_a_better_program_becomes_a_version_and_gets_the_alias(
+def test_a_better_program_is_registered_as_a_new_version_that_the_alias_names(
     improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
-    """The model understands a new word only if its instruction explains it."""
+    """Users ask with new words. The model understands those that the instruction explains."""
     explaining = WriteInstruction(
         instruction="town means city, hue means colour, companion means pet"
     )
@@ -178,17 +187,6 @@ def test_a_better_program_becomes_a_version_and_gets_the_alias(
     assert version_of(address) == "2"
     assert instruction_of(address) == "town means city, hue means colour, companion means pet"
     assert find_version(address).tags["mempiler.gate"].startswith("improve: dev 1.000 (n = ")
-
-
-def test_the_default_optimizer_explains_the_new_words(
-    improve: Round, address: str, questions_in_new_words: Path
-) -> None:
-    improvement = improve(
-        address, questions_in_new_words, optimizer="gepa", optimizer_set={"max_metric_calls": 60}
-    )
-
-    assert improvement.outcome == "promoted"
-    assert " means " in instruction_of(address)
 
 
 def write_blue_questions(file: Path) -> Path:
@@ -208,18 +206,27 @@ def write_blue_questions(file: Path) -> Path:
     return file
 
 
+class BlueModel:
+    """A scripted model that answers "blue" if its instruction is `EXPLANATIONS`."""
+
+    def __init__(self) -> None:
+        self.engine: Any = None
+
+    def __call__(self, kind: str, text: str, number: int) -> dict[str, Any]:
+        if kind != "answer":
+            return {kind: []}
+        return {"answer": "blue" if EXPLANATIONS in self.engine.system else "no idea"}
+
+
 @pytest.mark.parametrize(("method", "needs_rebuild"), [("fact-store", True), ("turn-rag", False)])
 def test_a_round_says_whether_memories_have_to_be_written_anew(
     scripted: Any, model_name: str, tmp_path: Path, method: str, needs_rebuild: bool
 ) -> None:
-    """The optimizer changes all prompts. Of the two methods, only one writes with a model."""
+    """The optimizer changes all prompts. The fact store also has prompts that write memories.
 
-    def reply(kind: str, text: str, number: int) -> dict[str, Any]:
-        if kind != "answer":
-            return {kind: []}
-        return {"answer": "blue" if EXPLANATIONS in lm.engine.system else "no idea"}
-
-    lm = scripted(reply)
+    So its old memories are not those that the new program would write.
+    """
+    lm = asking(BlueModel(), scripted)
     address = register_first_version(model_name, tmp_path / "first-version", method=method)
 
     improvement = mempiler.improve(
@@ -228,22 +235,22 @@ def test_a_round_says_whether_memories_have_to_be_written_anew(
         lm=lm,
         metric="exact",
         threads=1,
-        optimizer=WriteInstruction(),
+        optimizer=WriteInstruction(instruction=EXPLANATIONS),
         progress=False,
     )
 
     assert improvement.outcome == "promoted"
     assert improvement.needs_rebuild is needs_rebuild
-    rebuild = f"run mempiler memories rebuild {address} --store STORE"
-    assert (rebuild in str(improvement)) is needs_rebuild
+    advice = f"run mempiler memories rebuild {address} --store STORE"
+    assert (advice in str(improvement)) is needs_rebuild
 
 
 def test_a_program_that_is_no_better_is_not_registered(
     improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
-    useless = WriteInstruction(instruction="Answer politely.")
+    polite = WriteInstruction(instruction="Answer politely.")
 
-    improvement = improve(address, questions_in_new_words, optimizer=useless)
+    improvement = improve(address, questions_in_new_words, optimizer=polite)
 
     assert improvement.outcome == "kept"
     assert improvement.reason.startswith("No significant gain on dev")
@@ -251,8 +258,8 @@ def test_a_program_that_is_no_better_is_not_registered(
     assert version_of(address) == "1"
 
 
-class SilentModel(DriftingModel):
-    """Gives no answer that can be read if the instruction has the explanations."""
+class UnreadableModel(DriftingModel):
+    """Gives an answer that cannot be parsed if the instruction has the explanations."""
 
     def __call__(self, kind: str, text: str, number: int) -> str | dict[str, Any]:
         if EXPLANATIONS in self.engine.system:
@@ -260,12 +267,11 @@ class SilentModel(DriftingModel):
         return super().__call__(kind, text, number)
 
 
-def test_the_reason_quotes_no_answer_of_a_broken_program(
+def test_the_reason_to_reject_a_broken_program_quotes_no_answer_about_a_user(
     improve: Round, address: str, scripted: Any, questions_in_new_words: Path
 ) -> None:
-    model = SilentModel()
-    lm = scripted(model)
-    model.engine = lm.engine
+    """With the new instruction, every answer is the unreadable text "the secret of the user"."""
+    lm = asking(UnreadableModel(), scripted)
 
     improvement = improve(address, questions_in_new_words, lm=lm)
 
@@ -273,22 +279,20 @@ def test_the_reason_quotes_no_answer_of_a_broken_program(
     assert improvement.reason == "Too many questions failed with the new program"
 
 
-def test_no_question_decides_in_two_rounds(
+def test_a_question_that_has_decided_in_one_round_does_not_decide_in_the_next(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    """A round decides by some questions whether the new program is better."""
-    useless = WriteInstruction(instruction="Answer politely.")
+    """A round decides by some of the new questions whether the new program is better."""
+    first_round = improve(address, questions_in_new_words, optimizer=GAINS_NOTHING)
+    second_round = improve(address, questions_in_new_words, optimizer=GAINS_NOTHING)
 
-    first_round = improve(address, questions_in_new_words, optimizer=useless)
-    second_round = improve(address, questions_in_new_words, optimizer=useless)
-
+    some_questions, other_questions = questions_by_round(model_name)
+    assert some_questions.isdisjoint(other_questions)
     # Rounds that begin in the same second come in any order.
-    questions_of_one, questions_of_other = questions_by_round(model_name)
-    assert {len(questions_of_one), len(questions_of_other)} == {
+    assert {len(some_questions), len(other_questions)} == {
         first_round.decided_questions,
         second_round.decided_questions,
     }
-    assert questions_of_one.isdisjoint(questions_of_other)
     questions_left = first_round.new_questions - first_round.decided_questions
     assert second_round.new_questions == questions_left
 
@@ -302,29 +306,34 @@ def add_session(file: Path) -> None:
     file.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
 
 
-def test_a_question_stays_decided_when_the_history_has_grown(
+def test_a_question_does_not_decide_again_when_its_user_has_said_more(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    useless = WriteInstruction(instruction="Answer politely.")
-    improve(address, questions_in_new_words, optimizer=useless)
+    improve(address, questions_in_new_words, optimizer=GAINS_NOTHING)
     add_session(questions_in_new_words)
 
-    improve(address, questions_in_new_words, optimizer=useless)
+    improve(address, questions_in_new_words, optimizer=GAINS_NOTHING)
 
-    questions_of_one, questions_of_other = questions_by_round(model_name)
-    assert questions_of_one.isdisjoint(questions_of_other)
+    some_questions, other_questions = questions_by_round(model_name)
+    assert some_questions.isdisjoint(other_questions)
 
 
 @pytest.mark.parametrize(
     ("users", "options", "missing"),
     [
-        (2, {}, "more questions that no earlier round decided on"),
-        (8, {"min_users": 9}, "1 more users with such questions"),
-        (9, {"min_n": 40}, "more questions of other users to learn from"),
+        pytest.param(
+            2, {}, "more questions that no earlier round decided on", id="too few questions"
+        ),
+        pytest.param(8, {"min_users": 9}, "1 more users with such questions", id="too few users"),
+        pytest.param(
+            9,
+            {"min_n": 40},
+            "more questions of other users to learn from",
+            id="too few questions to learn from",
+        ),
     ],
-    ids=["questions", "users", "training"],
 )
-def test_a_round_with_too_few_questions_says_how_many_are_missing_and_asks_nothing(
+def test_a_round_with_too_few_questions_says_what_is_missing_and_asks_nothing(
     improve: Round,
     address: str,
     scripted: Any,
@@ -343,24 +352,22 @@ def test_a_round_with_too_few_questions_says_how_many_are_missing_and_asks_nothi
     assert lm.engine.prompts == []
 
 
-def test_the_questions_are_reserved_before_the_decision(
+def fail() -> None:
+    """Stands for the end of the process."""
+    raise RuntimeError("killed")
+
+
+def test_the_questions_of_a_round_that_is_killed_decide_in_no_later_round(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    """The optimizer fails, as a process does that is killed. Somebody may have seen scores.
-
-    The questions that were reserved decide in no later round.
-    """
-
-    def fail() -> None:
-        raise RuntimeError("killed")
-
+    """Somebody may have seen scores of these questions before the round was killed."""
     with pytest.raises(RuntimeError):
         improve(address, questions_in_new_words, optimizer=WriteInstruction(on_run=fail))
 
     assert len(read_decided(model_name)) >= 20
 
 
-def test_the_questions_are_released_if_the_endpoint_fails(
+def test_the_questions_of_a_round_whose_endpoint_fails_can_decide_in_a_later_round(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path, stub: Any
 ) -> None:
     server = stub()
@@ -378,9 +385,10 @@ def test_the_questions_are_released_if_the_endpoint_fails(
     assert read_decided(model_name) == frozenset()
 
 
-def test_the_questions_are_released_if_the_budget_ends_before_a_program_is_compared(
+def test_the_questions_of_a_round_whose_budget_ends_early_can_decide_in_a_later_round(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
+    """Three calls are not enough to compare a new program with the old one."""
     improvement = improve(address, questions_in_new_words, limits=Limits(max_calls=3))
 
     assert improvement.outcome == "kept"
@@ -388,7 +396,7 @@ def test_the_questions_are_released_if_the_budget_ends_before_a_program_is_compa
     assert read_decided(model_name) == frozenset()
 
 
-def test_the_questions_are_released_if_the_optimizer_changes_nothing(
+def test_the_questions_of_a_round_that_changes_nothing_can_decide_in_a_later_round(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
     unchanged = WriteInstruction(instruction=instruction_of(address))
@@ -400,7 +408,7 @@ def test_the_questions_are_released_if_the_optimizer_changes_nothing(
     assert read_decided(model_name) == frozenset()
 
 
-def test_an_optimizer_that_makes_demos_is_refused(
+def test_an_optimizer_that_puts_users_questions_into_prompts_is_refused(
     improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
     message = refusal(improve, address, questions_in_new_words, optimizer="bootstrap")
@@ -408,9 +416,10 @@ def test_an_optimizer_that_makes_demos_is_refused(
     assert message.startswith("--optimizer bootstrap puts questions of users into prompts")
 
 
-def test_an_optimizer_that_tunes_settings_is_not_refused(
+def test_an_optimizer_that_only_tunes_settings_is_allowed(
     improve: Round, address: str, tmp_path: Path
 ) -> None:
+    """The two users have too few questions for a round, so it ends after the check."""
     few_questions = write_questions(tmp_path / "few.jsonl", users=range(2), words=DRIFT)
 
     improvement = improve(address, few_questions, optimizer="settings")
@@ -418,7 +427,7 @@ def test_an_optimizer_that_tunes_settings_is_not_refused(
     assert improvement.outcome == "too few questions"
 
 
-def test_an_optimizer_that_trains_weights_is_refused(
+def test_an_optimizer_that_trains_weights_is_refused_although_user_text_is_allowed(
     improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
     message = refusal(
@@ -428,9 +437,10 @@ def test_an_optimizer_that_trains_weights_is_refused(
     assert message.startswith("--optimizer finetune trains weights")
 
 
-def test_a_program_with_demos_is_not_registered(
+def test_a_program_whose_prompt_shows_a_users_question_is_not_registered(
     improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
+    """The optimizer puts a training question into the prompt as an example, which is a demo."""
     improvement = improve(address, questions_in_new_words, optimizer=AddDemo())
 
     assert improvement.outcome == "kept"
@@ -438,7 +448,7 @@ def test_a_program_with_demos_is_not_registered(
     assert version_of(address) == "1"
 
 
-def test_a_program_with_demos_is_registered_if_text_of_users_is_allowed(
+def test_a_program_whose_prompt_shows_a_users_question_is_registered_if_that_is_allowed(
     improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
     improvement = improve(
@@ -449,24 +459,27 @@ def test_a_program_with_demos_is_registered_if_text_of_users_is_allowed(
     assert version_of(address) == "2"
 
 
-def test_a_program_that_quotes_a_user_is_not_registered(
+def test_a_program_whose_instruction_quotes_a_user_is_not_registered(
     improve: Round, address: str, tmp_path: Path
 ) -> None:
+    """The instruction would be better: it also explains the new words of the users."""
     sentence = "our spare key lies under the third flowerpot beside the door"
     questions = write_questions(
         tmp_path / "q.jsonl", users=range(20), words=DRIFT, sentences={7: sentence}
     )
-    quoting = f"{EXPLANATIONS}. {sentence}"
+    quoting = WriteInstruction(instruction=f"{EXPLANATIONS}. {sentence}")
 
-    improvement = improve(address, questions, optimizer=WriteInstruction(instruction=quoting))
+    improvement = improve(address, questions, optimizer=quoting)
 
     assert improvement.outcome == "kept"
     assert "contain 8 words in a row of a user" in improvement.reason
     assert version_of(address) == "1"
 
 
-def test_what_many_users_say_is_no_quotation(improve: Round, address: str, tmp_path: Path) -> None:
-    """Three users have said the same words, which is a form of speech."""
+def test_an_instruction_may_have_words_that_three_users_have_said(
+    improve: Round, address: str, tmp_path: Path
+) -> None:
+    """Words that several users have said are a form of speech, and tell nothing about one."""
     sentence = "it was very nice to talk to you today"
     questions = write_questions(
         tmp_path / "q.jsonl",
@@ -474,18 +487,18 @@ def test_what_many_users_say_is_no_quotation(improve: Round, address: str, tmp_p
         words=DRIFT,
         sentences={7: sentence, 8: sentence, 9: sentence},
     )
-    polite = f"{EXPLANATIONS}. End with: {sentence}"
+    polite = WriteInstruction(instruction=f"{EXPLANATIONS}. End with: {sentence}")
 
-    improvement = improve(address, questions, optimizer=WriteInstruction(instruction=polite))
+    improvement = improve(address, questions, optimizer=polite)
 
     assert improvement.outcome == "promoted"
 
 
 @pytest.mark.usefixtures("mlflow_tracking")
-def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
+def test_a_round_leaves_nothing_of_the_users_in_files_or_in_mlflow(
     improve: Round, address: str, tmp_path: Path
 ) -> None:
-    """A user's name, a turn, and the category of the questions are looked for in all files."""
+    """All users have names with "zebedee", questions about "quokka", and say "wombat"."""
     questions = write_questions(
         tmp_path / "q.jsonl",
         users=range(20),
@@ -507,24 +520,28 @@ def test_nothing_of_the_users_is_left_in_files_or_in_mlflow(
         assert files_with(text, folders) == []
 
 
-def test_a_round_that_is_stopped_says_that_nothing_changed(
+def stop() -> None:
+    """Press Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def test_a_round_that_the_user_stops_says_that_nothing_has_changed(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    """Whoever stops a round may have seen its scores, so its questions have decided."""
-
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(RunInterrupted) as caught:
+    """Whoever stops a round may have seen its scores, so its questions decide in no later one."""
+    with pytest.raises(RunInterrupted) as interrupted:
         improve(address, questions_in_new_words, optimizer=WriteInstruction(on_run=stop))
 
-    assert caught.value.kept == f"{address} stays as it was"
-    assert caught.value.resume == ()
+    assert interrupted.value.kept == f"{address} stays as it was"
+    assert interrupted.value.resume == ()
     assert read_decided(model_name)
     assert not (results_folder() / "improve" / model_name).exists()
 
 
-def test_the_registry_keeps_more_digests_than_fit_into_a_tag(address: str, model_name: str) -> None:
+def test_the_registry_remembers_more_questions_than_fit_into_a_tag(
+    address: str, model_name: str
+) -> None:
+    """A question is remembered by a digest of 12 letters, and a tag of MLflow has 5,000 at most."""
     digests = {f"{number:012x}" for number in range(900)}
 
     reserve_questions(model_name, "round", digests)
@@ -534,37 +551,40 @@ def test_the_registry_keeps_more_digests_than_fit_into_a_tag(address: str, model
     assert max(len(value) for value in tags.values()) <= 5_000
 
 
-def test_nothing_of_the_users_is_left_by_a_round_that_fails(
+def fail_with_name_of_user() -> None:
+    """Fail with a message that names a user."""
+    raise RuntimeError("the user yolanda-1 cannot be read")
+
+
+def test_a_round_that_fails_leaves_nothing_of_the_users_in_files(
     improve: Round, address: str, tmp_path: Path
 ) -> None:
     questions = write_questions(
         tmp_path / "q.jsonl", users=range(20), words=DRIFT, user_prefix="yolanda-"
     )
 
-    def fail() -> None:
-        raise RuntimeError("the user yolanda-1 cannot be read")
-
     with pytest.raises(RuntimeError):
-        improve(address, questions, optimizer=WriteInstruction(on_run=fail))
+        improve(address, questions, optimizer=WriteInstruction(on_run=fail_with_name_of_user))
 
     assert files_with("yolanda", [results_folder()]) == []
 
 
-def test_a_round_removes_what_a_killed_round_left(
+def test_a_round_removes_the_files_that_a_killed_round_has_left(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
-    left_file = results_folder() / "improve" / model_name / "run.sqlite"
-    left_file.parent.mkdir(parents=True)
-    left_file.write_text("what a user said")
+    file_of_killed_round = results_folder() / "improve" / model_name / "run.sqlite"
+    file_of_killed_round.parent.mkdir(parents=True)
+    file_of_killed_round.write_text("what a user said")
 
     improve(address, questions_in_new_words)
 
-    assert not left_file.parent.exists()
+    assert not file_of_killed_round.parent.exists()
 
 
 def test_only_one_process_improves_a_model_at_a_time(
     improve: Round, address: str, questions_in_new_words: Path
 ) -> None:
+    """A second round begins while the optimizer of the first one runs, and is refused."""
     messages: list[str] = []
 
     def start_another_round() -> None:
@@ -572,13 +592,15 @@ def test_only_one_process_improves_a_model_at_a_time(
 
     improve(address, questions_in_new_words, optimizer=WriteInstruction(on_run=start_another_round))
 
-    assert len(messages) == 1
-    assert "another process is improving it" in messages[0]
+    (message,) = messages
+    assert "another process is improving it" in message
 
 
-def test_a_round_registers_nothing_if_the_alias_was_moved_meanwhile(
+def test_a_round_registers_nothing_if_somebody_moved_the_alias_meanwhile(
     improve: Round, address: str, model_name: str, questions_in_new_words: Path
 ) -> None:
+    """While the optimizer runs, somebody registers version 2 and lets the alias "prod" name it."""
+
     def move_alias() -> None:
         source = find_version(address).source
         version = client().create_model_version(model_name, source).version
@@ -592,18 +614,22 @@ def test_a_round_registers_nothing_if_the_alias_was_moved_meanwhile(
     assert len(client().search_model_versions(f"name = '{model_name}'")) == 2
 
 
-@pytest.mark.parametrize("wrong", ["models:/{name}/1", "models:/{name}", "my-program"])
-def test_an_address_without_an_alias_is_refused(
-    model_name: str, questions_in_new_words: Path, wrong: str
+@pytest.mark.parametrize("address", ["models:/memory/1", "models:/memory", "my-program"])
+def test_only_a_program_with_an_alias_can_be_improved(
+    questions_in_new_words: Path, address: str
 ) -> None:
-    message = refusal(mempiler.improve, wrong.format(name=model_name), data=questions_in_new_words)
+    """A round moves the alias to the better version."""
+    message = refusal(mempiler.improve, address, data=questions_in_new_words)
 
     assert message.endswith("names no alias of a model; write models:/NAME@ALIAS")
 
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The arguments of each export of a store. The store stands for a file, which is copied."""
+    """The arguments of each export of a store; no store is read.
+
+    In place of a store, a test gives a file of questions, which the export copies.
+    """
     exports: list[dict[str, Any]] = []
 
     def export_questions(store: Path, out: Path, *, tenant: str | None = None) -> None:
@@ -616,7 +642,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return exports
 
 
-def test_the_questions_of_a_store_are_exported_and_removed(
+def test_a_round_removes_the_questions_that_it_has_exported_from_a_store(
     improve: Round, address: str, questions_in_new_words: Path, exported: list[dict[str, Any]]
 ) -> None:
     improvement = improve(address, None, store=questions_in_new_words, tenant="acme")
@@ -627,34 +653,38 @@ def test_the_questions_of_a_store_are_exported_and_removed(
     assert not export["out"].exists()
 
 
-def test_a_store_without_feedback_has_too_few_questions(
+def test_a_round_with_a_store_without_feedback_lacks_all_questions(
     improve: Round, address: str, tmp_path: Path, exported: list[dict[str, Any]]
 ) -> None:
-    store = tmp_path / "store"
-    store.touch()
+    empty_store = tmp_path / "store"
+    empty_store.touch()
 
-    improvement = improve(address, None, store=store)
+    improvement = improve(address, None, store=empty_store)
 
     assert improvement.outcome == "too few questions"
     assert improvement.reason.startswith("missing: 20 more questions")
     assert len(exported) == 1
 
 
-def test_questions_come_from_a_store_or_a_file(address: str, questions_in_new_words: Path) -> None:
+@pytest.mark.parametrize(
+    "sources",
+    [
+        pytest.param({}, id="none"),
+        pytest.param({"data": "questions.jsonl", "store": "memories.sqlite"}, id="both"),
+    ],
+)
+def test_a_round_takes_its_questions_from_either_a_store_or_a_file(
+    address: str, sources: dict[str, Any]
+) -> None:
     with pytest.raises(UserError, match="give one of --store and --data"):
-        mempiler.improve(address, progress=False)
-
-    with pytest.raises(UserError, match="give one of --store and --data"):
-        mempiler.improve(
-            address, data=questions_in_new_words, store="memories.sqlite", progress=False
-        )
+        mempiler.improve(address, **sources, progress=False)
 
 
 @pytest.mark.slow
-def test_the_score_recovers_within_three_rounds_after_a_drift(
+def test_the_score_recovers_within_three_rounds_after_the_users_changed_their_words(
     improve: Round, address: str, tmp_path: Path
 ) -> None:
-    """Each round has the questions of twenty more users. They change their words after the first.
+    """Each round has the questions of twenty more users. Those after the first use new words.
 
     GEPA has a small budget, so that it explains one or two words in a round.
     """
@@ -663,8 +693,7 @@ def test_the_score_recovers_within_three_rounds_after_a_drift(
 
     before_drift = improve(address, write_questions(file, range(20)), **options)
     after_drift: list[Improvement] = []
-    for round_number in range(1, 4):
-        users = range(20 * round_number, 20 * (round_number + 1))
+    for users in (range(20, 40), range(40, 60), range(60, 80)):
         after_drift.append(improve(address, write_questions(file, users, DRIFT), **options))
 
     assert before_drift.score_before is not None
@@ -675,57 +704,27 @@ def test_the_score_recovers_within_three_rounds_after_a_drift(
     assert after_drift[-1].score_after > 0.9
 
 
-def test_of_a_hundred_rounds_without_a_change_at_most_five_promote() -> None:
-    """The decision alone: both programs answer each question rightly with the same probability.
+def is_promoted_by_chance(seed: int) -> bool:
+    """Return whether one of two equally good programs is promoted over the other.
 
-    Each round has 30 new questions of 8 users, some of whom ask harder questions.
+    The programs are compared on 30 questions of 8 users, some of whom ask harder questions. Both
+    answer a question rightly with the same probability.
     """
+    rng = random.Random(seed)
     users = [number % 8 for number in range(30)]
     groups = [f"user {user}" for user in users]
+    chances = [rng.uniform(0.2, 0.8) for _ in range(8)]
+    current_scores = [float(rng.random() < chances[user]) for user in users]
+    candidate_scores = [float(rng.random() < chances[user]) for user in users]
 
-    num_promoted = 0
-    for seed in range(100):
-        rng = random.Random(seed)
-        chances = [rng.uniform(0.2, 0.8) for _ in range(8)]
-        current_scores = [float(rng.random() < chances[user]) for user in users]
-        candidate_scores = [float(rng.random() < chances[user]) for user in users]
-
-        promotion = judge_candidate(
-            DevResults(candidate_scores, groups, tokens=(), lm="simulated"),
-            DevResults(current_scores, groups, tokens=(), lm="simulated"),
-        )
-        if promotion.rejection_reason is None:
-            num_promoted += 1
-
-    assert num_promoted <= 5
+    promotion = judge_candidate(
+        DevResults(candidate_scores, groups, tokens=(), lm="simulated"),
+        DevResults(current_scores, groups, tokens=(), lm="simulated"),
+    )
+    return promotion.rejection_reason is None
 
 
-class ChanceModel(DriftingModel):
-    """Answers half of the questions rightly, whatever the instruction is.
+def test_of_a_hundred_programs_that_are_no_better_at_most_five_are_promoted_by_chance() -> None:
+    promoted = [seed for seed in range(100) if is_promoted_by_chance(seed)]
 
-    Which ones depends on the whole prompt. So any two programs are equally good, and differ.
-    """
-
-    def __call__(self, kind: str, text: str, number: int) -> dict[str, Any]:
-        is_right = random.Random(self.engine.system + text).random() < 0.5
-        return {kind: self._answer(text) if is_right else "no idea"}
-
-
-@pytest.mark.slow
-def test_of_twenty_whole_rounds_without_a_change_at_most_one_promotes(
-    improve: Round, address: str, scripted: Any, tmp_path: Path
-) -> None:
-    """Each round has the questions of twelve more users, and a program with other words."""
-    model = ChanceModel()
-    lm = scripted(model)
-    model.engine = lm.engine
-    file = tmp_path / "questions.jsonl"
-
-    outcomes: list[str] = []
-    for number in range(20):
-        questions = write_questions(file, range(12 * number, 12 * (number + 1)))
-        optimizer = WriteInstruction(instruction=f"Answer in manner {number}.")
-        outcomes.append(improve(address, questions, lm=lm, optimizer=optimizer).outcome)
-
-    assert outcomes.count("too few questions") == 0
-    assert outcomes.count("promoted") <= 1
+    assert len(promoted) <= 5

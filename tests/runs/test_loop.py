@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import mempiler
@@ -60,11 +60,27 @@ def server() -> Iterator[StubServer]:
 
 @pytest.fixture
 def store_path(tmp_path: Path) -> Path:
-    """A store in which twenty users have corrected all answers."""
+    """A store in which the users user-0 to user-19 have corrected all answers."""
     path = tmp_path / "memories.sqlite"
     with Store(path) as store:
         fill_store(store, range(20), DRIFT)
     return path
+
+
+def add_zebedee(store: Store) -> None:
+    """Let one more user, "zebedee-20", say "wombats sleep", ask questions, and correct answers."""
+    fill_store(store, [20], DRIFT, user_prefix="zebedee-", sentences={20: "wombats sleep"})
+
+
+def forget_zebedee(store: Store) -> None:
+    """Forget the user "zebedee-20"."""
+    build("turn-rag").memory(store, "zebedee-20", lm="offline").forget()
+
+
+def files_with_zebedee(tmp_path: Path) -> list[Path]:
+    """Return all files of the test, of its runs and of caches that name the user or quote them."""
+    folders = all_folders(tmp_path)
+    return [*files_with("zebedee", folders), *files_with("wombat", folders)]
 
 
 @pytest.fixture
@@ -114,6 +130,7 @@ def review(page: Path, questions: Path, **corrections: str) -> None:
 def test_feedback_in_a_store_leads_to_a_better_program_that_passes_a_check(
     improve: Round, address: str, model_name: str, server: StubServer, store_path: Path
 ) -> None:
+    """The check compares the new version of the program with version 1 on the users' questions."""
     improvement = improve(
         store=store_path, optimizer="gepa", optimizer_set={"max_metric_calls": 60}
     )
@@ -136,44 +153,41 @@ def test_feedback_in_a_store_leads_to_a_better_program_that_passes_a_check(
     assert decisive_row.verdict == "better"
 
 
-def test_nothing_of_a_user_is_left_who_was_forgotten_between_feedback_and_round(
+def test_a_round_uses_nothing_of_a_user_who_was_forgotten_after_giving_feedback(
     improve: Round, store_path: Path, tmp_path: Path
 ) -> None:
     with Store(store_path) as store:
-        fill_store(store, [20], DRIFT, user_prefix="zebedee-", sentences={20: "wombats sleep"})
-        memory = build("turn-rag").memory(store, "zebedee-20", lm="offline")
-        memory.forget()
+        add_zebedee(store)
+        forget_zebedee(store)
 
     improvement = improve(store=store_path)
     export = export_questions(store_path, tmp_path / "questions.jsonl")
 
     assert improvement.outcome == "promoted"
     assert export.users == 20
-    # Another user is found, so the search works.
+    # Another user is found in the export, so the search works.
     assert export.path in files_with("user-19", all_folders(tmp_path))
-    for text in ("zebedee", "wombat"):
-        assert files_with(text, all_folders(tmp_path)) == []
+    assert files_with_zebedee(tmp_path) == []
 
 
-def test_nothing_of_a_user_is_left_who_is_forgotten_after_the_round(
+def test_a_round_leaves_nothing_of_a_user_who_is_forgotten_after_it(
     improve: Round, store_path: Path, tmp_path: Path
 ) -> None:
     with Store(store_path) as store:
-        fill_store(store, [20], DRIFT, user_prefix="zebedee-", sentences={20: "wombats sleep"})
+        add_zebedee(store)
 
         improvement = improve(store=store)
-        build("turn-rag").memory(store, "zebedee-20", lm="offline").forget()
+        forget_zebedee(store)
 
     assert improvement.outcome == "promoted"
-    for text in ("zebedee", "wombat"):
-        assert files_with(text, all_folders(tmp_path)) == []
+    assert files_with_zebedee(tmp_path) == []
 
 
 def test_answers_of_a_round_do_not_stay_in_the_cache_that_runs_share(
     improve: Round, store_path: Path, server: StubServer, tmp_path: Path
 ) -> None:
-    """Each answer quotes the user, and is another one than those of other tests."""
-    server.answer = lambda body: "[[ ## answer ## ]]\nthe quokka of the user\n\n"
+    """Every answer of the model quotes a user, whose word "quokka" occurs nowhere else."""
+    server.answer = lambda body: chat_fields(answer="the quokka of the user")
 
     improve(store=store_path)
 
@@ -181,14 +195,20 @@ def test_answers_of_a_round_do_not_stay_in_the_cache_that_runs_share(
     assert files_with("quokka", all_folders(tmp_path)) == []
 
 
+def content_of_vector_cache() -> bytes | None:
+    """Return the file in which runs share what they have embedded; None if there is no file."""
+    file = Path(os.environ["XDG_CACHE_HOME"]) / "mempiler" / "vectors.sqlite"
+    return file.read_bytes() if file.exists() else None
+
+
 @pytest.mark.slow
 def test_vectors_of_a_round_do_not_stay_in_the_cache_that_runs_share(
     server: StubServer, model_name: str, store_path: Path, tmp_path: Path
 ) -> None:
+    """The embedder of the program is behind a server, and is sent texts of the users."""
     remote_embedder = embedder(server.model, server.url)
     address = register_first_version(model_name, tmp_path / "first-version", remote_embedder)
-    vector_file = Path(os.environ["XDG_CACHE_HOME"]) / "mempiler" / "vectors.sqlite"
-    bytes_before = vector_file.read_bytes() if vector_file.exists() else None
+    cache_before = content_of_vector_cache()
 
     improvement = mempiler.improve(
         address,
@@ -204,12 +224,16 @@ def test_vectors_of_a_round_do_not_stay_in_the_cache_that_runs_share(
 
     assert improvement.outcome == "promoted"
     assert any(request.path.endswith("/embeddings") for request in server.requests)
-    assert (vector_file.read_bytes() if vector_file.exists() else None) == bytes_before
+    assert content_of_vector_cache() == cache_before
 
 
-def test_reviewed_questions_decide_and_a_correction_makes_no_question_new(
+def test_a_question_that_is_reviewed_again_after_a_round_does_not_decide_again(
     improve: Round, model_name: str, store_path: Path, tmp_path: Path
 ) -> None:
+    """In a second review, a person gives another answer to every question.
+
+    They are still the questions of the first round, which decided by some of them.
+    """
     page = tmp_path / "review.html"
     questions = tmp_path / "questions.jsonl"
     export_questions(store_path, questions, review=page)
@@ -220,7 +244,8 @@ def test_reviewed_questions_decide_and_a_correction_makes_no_question_new(
     review(page, questions, **dict.fromkeys(ids, "another answer"))
     second = improve(data=questions, optimizer=WriteInstruction(instruction="Answer at once."))
 
-    assert first.outcome == second.outcome == "kept"
+    assert first.outcome == "kept"
+    assert second.outcome == "kept"
     assert first.decided_questions > 0
     assert second.new_questions == first.new_questions - first.decided_questions
     assert len(read_decided(model_name)) == first.decided_questions + second.decided_questions
@@ -249,7 +274,7 @@ ROLLBACK = re.search(r"`(mempiler publish models:/memory/1 .*?)`", LOOP.text)
 def answer_with_country(body: dict[str, Any]) -> str:
     """Answer a request as a model that adds the country only if its instruction says so.
 
-    As the model that proposes instructions, it proposes that one.
+    If it is asked to propose an instruction, it proposes to add the country.
     """
     system = body["messages"][0]["content"]
     prompt = body["messages"][-1]["content"]
@@ -289,46 +314,67 @@ def served(command: str, folder: Path, port: int) -> Iterator[str]:
         process.wait(timeout=30)
 
 
-def test_the_page_has_the_limits_of_the_code() -> None:
+def test_the_page_names_the_limits_that_the_code_has() -> None:
+    """The page is docs/production/loop.md."""
     assert f"needs {MIN_N} new questions of {MIN_USERS} users" in LOOP.text
     assert f"and {MIN_TRAIN} of other users" in LOOP.text
 
 
-@pytest.mark.slow
-def test_the_page_goes_from_a_served_program_to_a_better_one_that_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The commands run in the order of the page; the review in a browser is done by the test."""
-    assert LOOP.untested() == []
-    assert len(LOOP.commands) == 10
+class ResultsOfPage(NamedTuple):
+    """What the commands of the page have printed, and an answer of the program in the end."""
+
+    evaluation: dict[str, Any]
+    improvement: dict[str, Any]
+    check: dict[str, Any]
+    answer: str
+
+
+def run_page(folder: Path) -> ResultsOfPage:
+    """Run the commands of the page in their order, in a folder with the files of the page.
+
+    In between, a person reviews questions in a browser; `review` takes the place of the person.
+    """
     first, publish, serve, use, export, evaluate, show, improve, check, serve_again = LOOP.commands
     assert serve == serve_again
-
     port = free_port()
-    LOOP.write(tmp_path)
-    users = tmp_path / "users.py"
+    LOOP.write(folder)
+    users = folder / "users.py"
     users.write_text(users.read_text().replace("localhost:8000", f"localhost:{port}"))
 
+    LOOP.run([first, publish], folder)
+    with served(serve, folder, port):
+        LOOP.run([use], folder)
+    LOOP.run([export], folder)
+    review(folder / "review.html", folder / "questions.jsonl")
+    results = LOOP.run([evaluate, show, improve, check], folder)
+    with served(serve_again, folder, port) as address, mempiler.Client(address) as client:
+        answer = client.memory("user-0").ask("Where do I live?").answer
+    return ResultsOfPage(results[evaluate], results[improve], results[check], answer)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_lead_from_a_served_program_to_a_better_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is docs/production/loop.md. The better program answers with city and country.
+
+    In the end, a command of the page lets the alias name version 1 again.
+    """
+    assert LOOP.untested() == []
+    assert len(LOOP.commands) == 10
     with StubServer(answer=answer_with_country) as server:
         monkeypatch.setenv("MEMPILER_LM", server.model)
         monkeypatch.setenv("MEMPILER_API_BASE", server.url)
         monkeypatch.setitem(litellm_module().model_cost, server.model, PRICES)
 
-        LOOP.run([first, publish], tmp_path)
-        with served(serve, tmp_path, port):
-            LOOP.run([use], tmp_path)
-        LOOP.run([export], tmp_path)
-        review(tmp_path / "review.html", tmp_path / "questions.jsonl")
-        results = LOOP.run([evaluate, show, improve, check], tmp_path)
-        with served(serve_again, tmp_path, port) as address, mempiler.Client(address) as client:
-            answer = client.memory("user-0").ask("Where do I live?").answer
-    assert ROLLBACK is not None
-    rolled_back = LOOP.run([ROLLBACK.group(1)], tmp_path)[ROLLBACK.group(1)]
+        results = run_page(tmp_path)
 
-    assert results[evaluate]["n"] == 48
-    assert results[evaluate]["score"] < 1
-    assert results[improve]["outcome"] == "promoted", results[improve]["reason"]
-    assert results[improve]["version_after"] == "2"
-    assert results[check]["passed"]
-    assert answer == "Lisbon, Portugal"
-    assert rolled_back["version"] == "1"
+    assert results.evaluation["n"] == 48
+    assert results.evaluation["score"] < 1
+    assert results.improvement["outcome"] == "promoted", results.improvement["reason"]
+    assert results.improvement["version_after"] == "2"
+    assert results.check["passed"]
+    assert results.answer == "Lisbon, Portugal"
+    assert ROLLBACK is not None
+    roll_back = ROLLBACK.group(1)
+    assert LOOP.run([roll_back], tmp_path)[roll_back]["version"] == "1"

@@ -32,6 +32,17 @@ def exact_match(example: dspy.Example, prediction: dspy.Prediction) -> float:
     return float(example.answer == prediction.answer)
 
 
+class RecordingMetric:
+    """A metric that keeps the question of each answer that it scores; the score is always 0."""
+
+    def __init__(self) -> None:
+        self.scored: list[dspy.Example] = []
+
+    def __call__(self, example: dspy.Example, prediction: dspy.Prediction) -> float:
+        self.scored.append(example)
+        return 0.0
+
+
 def collect_batch(
     world: World,
     num_rollouts: int = 4,
@@ -40,7 +51,7 @@ def collect_batch(
     metric: Any = exact_match,
     **settings: Any,
 ) -> Batch:
-    """Collect the groups of one training step.
+    """Collect the groups of one training step, as a trainer gets them.
 
     Args:
         world: The policy, and questions about people.
@@ -70,26 +81,22 @@ def collect_batch(
         return collector.collect(1, horizon, world.lm.copy(temperature=1.0), world.lm)
 
 
-def test_every_role_has_global_and_local_groups_for_every_session(make_world) -> None:
-    """A role is a prompt that writes: one extracts facts, and one manages the memory."""
-    batch = collect_batch(make_world(people=1), horizon=3)
+def test_there_are_groups_for_each_prompt_that_writes_and_for_each_session(make_world) -> None:
+    """A global group compares all rollouts of a history, and a local one all reruns of a session.
+
+    The prompt `extract_facts` finds facts in a session, and `manage` decides what to store.
+    """
+    batch = collect_batch(make_world(people=1), horizon=3, num_rollouts=4, local_n=3)
 
     keys = [group.key for group in batch.groups]
-    assert {key.kind for key in keys} == {"global", "local"}
     assert {key.role for key in keys} == {"extract_facts", "manage"}
     assert {key.session for key in keys} == {"D1", "D2", "D3"}
-
-
-def test_a_group_has_a_member_for_every_rollout_or_rerun(make_world) -> None:
-    """Global groups are of rollouts, and local ones of reruns."""
-    batch = collect_batch(make_world(people=1), num_rollouts=4, local_n=3)
-
     sizes = {(group.key.kind, len(group.members)) for group in batch.groups}
     assert sizes == {("global", 4), ("local", 3)}
 
 
-def test_the_members_of_a_group_have_the_same_system_message(make_world) -> None:
-    """They are completions of one prompt that writes."""
+def test_a_group_compares_completions_of_the_same_prompt(make_world) -> None:
+    """The system message of a prompt says what is to be done."""
     batch = collect_batch(make_world(people=1))
 
     assert len(batch.groups) > 0
@@ -99,63 +106,70 @@ def test_the_members_of_a_group_have_the_same_system_message(make_world) -> None
 
 
 @pytest.mark.parametrize(("objective", "kind"), [("grpo", "global"), ("local", "local")])
-def test_an_objective_has_only_groups_of_its_kind(make_world, objective: str, kind: str) -> None:
+def test_the_objectives_grpo_and_local_have_groups_of_one_kind_only(
+    make_world, objective: str, kind: str
+) -> None:
+    """A global group compares rollouts of a whole history, and a local one reruns of one session.
+
+    By default, the objective has groups of both kinds.
+    """
     batch = collect_batch(make_world(people=1), objective=objective)
 
     assert {group.key.kind for group in batch.groups} == {kind}
 
 
-def test_local_rewards_ask_the_questions_of_a_rerun_right_after_its_session(make_world) -> None:
-    """There is one question about each of the three sessions D1, D2 and D3.
+def test_a_rerun_is_rewarded_by_the_questions_about_its_session_and_those_before(
+    make_world,
+) -> None:
+    """A rollout writes a whole history, and a rerun writes one of its sessions once more.
 
-    After the one rollout all three are asked. Then each session is rerun three times, and after
-    session n there are n questions to ask.
+    There is one question about each of the three sessions D1, D2 and D3. After the one rollout all
+    three are asked. Then each session is rerun three times: after D1 one question is asked, after
+    D2 two are, and after D3 three.
     """
-    asked_evidence: list[str] = []
-
-    def note_and_score(example: dspy.Example, prediction: dspy.Prediction) -> float:
-        asked_evidence.append(example.evidence_ids[0])
-        return exact_match(example, prediction)
+    metric = RecordingMetric()
 
     collect_batch(
         make_world(people=1),
-        metric=note_and_score,
+        metric=metric,
         objective="local",
         num_rollouts=1,
         local_n=3,
         threads=1,
     )
 
-    assert len(asked_evidence) == 3 + 3 * (1 + 2 + 3)
-    assert asked_evidence[3:6] == ["D1:1", "D1:1", "D1:1"]
+    sessions = [example.evidence_ids[0].partition(":")[0] for example in metric.scored]
+    after_rollout = ["D1", "D2", "D3"]
+    after_reruns = ["D1"] * 3 + ["D1", "D2"] * 3 + ["D1", "D2", "D3"] * 3
+    assert Counter(sessions) == Counter(after_rollout + after_reruns)
+    assert sessions[3:6] == ["D1", "D1", "D1"]
 
 
-def test_all_members_are_asked_the_same_questions_and_no_more_than_are_set(make_world) -> None:
-    """There are six questions, of which two may be asked after each of the four rollouts."""
-    asked_ids: list[str] = []
+def test_all_rollouts_are_rewarded_by_the_same_questions(make_world) -> None:
+    """A history is written four times, in four rollouts. There are six questions about it.
 
-    def note_question(example: dspy.Example, prediction: dspy.Prediction) -> float:
-        asked_ids.append(example.id)
-        return 0.0
+    After each rollout, two of them may be asked.
+    """
+    metric = RecordingMetric()
 
     collect_batch(
         make_world(people=1, sessions=6),
         num_rollouts=4,
         horizon=6,
-        metric=note_question,
+        metric=metric,
         objective="grpo",
         threads=1,
         reward=RewardSettings(questions=2),
     )
 
-    counts_by_question = Counter(asked_ids)
-    assert list(counts_by_question.values()) == [4, 4]
+    times_asked = Counter(example.id for example in metric.scored)
+    assert list(times_asked.values()) == [4, 4]
 
 
-def test_groups_without_variance_are_dropped_and_counted(make_world) -> None:
-    """All completions are unreadable, so all rewards are equal, and nothing can be learned.
+def test_groups_whose_rewards_are_all_equal_are_dropped_and_counted(make_world) -> None:
+    """A training learns from differences between the rewards of a group. Here nothing is readable.
 
-    There is one group of each kind for each of three sessions.
+    There would be one global and one local group for each of three sessions.
     """
     world = make_world(lambda call: "unreadable", people=1, parts=1)
 
@@ -174,14 +188,13 @@ NO_COMPLETION = Completion((), "")
 @pytest.mark.parametrize(
     ("rewards", "varies"),
     [
-        ([1.0, 1.0], False),
-        ([0.0, 1e-3], True),
-        # Rounding errors are no differences.
-        ([0.3, 0.1 + 0.2], False),
+        pytest.param([1.0, 1.0], False, id="equal"),
+        pytest.param([0.0, 0.001], True, id="different"),
+        pytest.param([0.3, 0.1 + 0.2], False, id="different by a rounding error"),
     ],
 )
 def test_a_group_varies_if_its_rewards_differ(rewards: list[float], varies: bool) -> None:
-    """Only a group that varies can be learned from."""
+    """A training can only learn from a group that varies."""
     members = tuple(Member(NO_COMPLETION, reward) for reward in rewards)
 
     assert Group(KEY, members).varies is varies
@@ -189,12 +202,16 @@ def test_a_group_varies_if_its_rewards_differ(rewards: list[float], varies: bool
 
 @pytest.mark.parametrize(
     ("fault_weights", "varies"),
-    [({}, False), ({"refused": 0.2}, False), ({"unreadable": 0.5}, True)],
+    [
+        pytest.param({}, False, id="no penalties"),
+        pytest.param({"refused": 0.2}, False, id="a penalty for another fault"),
+        pytest.param({"unreadable": 0.5}, True, id="a penalty for this fault"),
+    ],
 )
-def test_equal_rewards_vary_if_a_member_has_a_fault_that_costs_something(
+def test_a_group_with_equal_rewards_varies_if_one_member_has_a_fault_with_a_penalty(
     fault_weights: dict[str, float], varies: bool
 ) -> None:
-    """The second completion could not be read, but its operations were not refused."""
+    """The second completion could not be read."""
     members = (
         Member(NO_COMPLETION, 0.3),
         Member(NO_COMPLETION, 0.3, Faults(unreadable=True)),
@@ -203,8 +220,11 @@ def test_equal_rewards_vary_if_a_member_has_a_fault_that_costs_something(
     assert Group(KEY, members, fault_weights).varies is varies
 
 
-def managing_groups(make_world: Any, bad_completion: str) -> list[Group]:
-    """Return groups of the prompt `manage`, of which about half the completions are this one."""
+def training_data_with(bad_completion: str, make_world: Any) -> list[dict[str, Any]]:
+    """Return what a trainer gets of the prompt `manage`, if half of its completions are bad.
+
+    The penalties are 0.5 for a completion that cannot be read, and 0.2 for unknown ids.
+    """
 
     def bad_half_of_the_time(call: PolicyCall) -> str:
         if call.kind == "operations" and call.rng.random() < 0.5:
@@ -219,7 +239,7 @@ def managing_groups(make_world: Any, bad_completion: str) -> list[Group]:
     )
     groups = [group for group in batch.groups if group.key.role == "manage"]
     assert len(groups) > 0
-    return groups
+    return [group.to_training_data(3) for group in groups]
 
 
 UNREADABLE = {"unreadable": 1.0, "refused": 0.0}
@@ -239,7 +259,7 @@ WITHOUT_FAULT = {"unreadable": 0.0, "refused": 0.0}
         pytest.param(
             chat_fields(operations=[{"op": "DELETE", "memory_id": "m99"}]),
             REFUSED,
-            id="an operation on an id that was not shown",
+            id="an operation on an unknown id",
         ),
         pytest.param("", UNREADABLE, id="an empty completion"),
     ],
@@ -247,42 +267,36 @@ WITHOUT_FAULT = {"unreadable": 0.0, "refused": 0.0}
 def test_a_bad_completion_is_trained_on_with_its_fault_beside_its_reward(
     make_world, bad_completion: str, expected_faults: dict[str, float]
 ) -> None:
-    """The trainer subtracts the penalties for faults itself, so a reward is between 0 and 1.
+    """About half of the completions of the model that is trained are bad.
 
-    The settings give 0.5 for what cannot be read, and 0.2 for unknown ids.
+    The trainer subtracts the penalty for a fault itself, so a reward stays between 0 and 1.
     """
-    for group in managing_groups(make_world, bad_completion):
-        training_data = group.to_training_data(3)
-        assert training_data["fault_weights"] == {"unreadable": 0.5, "refused": 0.2}
+    for group in training_data_with(bad_completion, make_world):
+        assert group["fault_weights"] == {"unreadable": 0.5, "refused": 0.2}
 
         bad_members = 0
-        for member in training_data["group"]:
+        for member in group["group"]:
             assert 0.0 <= member["reward"] <= 1.0
             assert member["completion"]["role"] == "assistant"
             is_bad = member["completion"]["content"] == bad_completion
             assert member["faults"] == (expected_faults if is_bad else WITHOUT_FAULT)
             bad_members += is_bad
-        assert 0 < bad_members < len(group.members)
+        assert 0 < bad_members < len(group["group"])
 
 
-@pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (12, (8, 12)), (3, (3,))])
-def test_horizons_are_cut_to_the_longest_conversation(
-    longest: int, stages: tuple[int, ...]
+@pytest.mark.parametrize(
+    ("longest_conversation", "stages"), [(40, (8, 16, 32)), (12, (8, 12)), (3, (3,))]
+)
+def test_the_stages_of_a_training_are_cut_to_the_longest_conversation(
+    longest_conversation: int, stages: tuple[int, ...]
 ) -> None:
-    """A training has stages, which write 8, 16 and 32 sessions of a conversation by default."""
-    assert Curriculum().stages(longest) == stages
+    """By default a training has three stages: they write 8, 16 and 32 sessions."""
+    assert Curriculum().stages(longest_conversation) == stages
 
 
-def test_a_stage_ends_after_its_steps() -> None:
-    curriculum = Curriculum((1, 2), steps=3)
-
-    assert not curriculum.stage_has_ended(0, 2, steps=2, generated_tokens=0)
-    assert curriculum.stage_has_ended(0, 2, steps=3, generated_tokens=0)
-
-
-def test_a_stage_ends_when_its_share_of_the_tokens_is_used() -> None:
-    """Two stages share 100 tokens, and the tokens of both are counted together."""
-    curriculum = Curriculum((1, 2), steps=None, tokens=100)
+def test_a_stage_ends_when_its_share_of_the_tokens_is_generated() -> None:
+    """The two stages of a training share 100 tokens. The second counts those of the first, too."""
+    curriculum = Curriculum(horizons=(1, 2), steps=None, tokens=100)
 
     def has_ended(stage: int, tokens: int) -> bool:
         return curriculum.stage_has_ended(stage, 2, steps=9, generated_tokens=tokens)
@@ -294,22 +308,20 @@ def test_a_stage_ends_when_its_share_of_the_tokens_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "steps_of_stages"),
+    ("steps", "steps_of_four_stages"),
     [
-        # One number for each stage; the last holds for further ones.
-        ((10, 5, 4), [10, 5, 4, 4]),
-        # One number for all.
-        (7, [7, 7, 7, 7]),
+        pytest.param(7, [7, 7, 7, 7], id="one number for all stages"),
+        pytest.param((10, 5, 4), [10, 5, 4, 4], id="the last number holds for further stages"),
     ],
 )
-def test_steps_are_one_number_or_one_for_each_stage(steps: Any, steps_of_stages: list[int]) -> None:
-    """A training has stages, and each stage has a number of steps."""
+def test_a_curriculum_has_one_number_of_steps_or_one_for_each_stage(
+    steps: Any, steps_of_four_stages: list[int]
+) -> None:
     curriculum = Curriculum(steps=steps)
 
-    assert [curriculum.steps_of(stage) for stage in range(4)] == steps_of_stages
+    assert [curriculum.steps_of(stage) for stage in range(4)] == steps_of_four_stages
 
 
-def test_an_empty_list_of_steps_is_refused() -> None:
-    """A training has stages, and each stage has a number of steps."""
+def test_a_curriculum_with_an_empty_list_of_steps_is_refused() -> None:
     with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps"):
         Curriculum(steps=())

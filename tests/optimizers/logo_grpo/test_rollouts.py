@@ -75,7 +75,7 @@ def reckless(call: PolicyCall) -> str:
 
 
 def roll_out_three(world: World, seed: int, threads: int) -> list[Rollout]:
-    """Return three rollouts of one history; threads run beside one another."""
+    """Return three rollouts of one history, with the seeds SEED/0 to SEED/2, made by threads."""
     writer = world.program.method.writer
     calls = [
         partial(roll_out, writer, world.first_history, f"{seed}/{number}") for number in range(3)
@@ -103,31 +103,36 @@ def rerun_four_times(
     session=st.integers(0, 2),
     threads=st.sampled_from([1, 4]),
 )
-def test_reruns_begin_with_the_memory_before_their_session_and_change_no_rollout(
+def test_reruns_of_a_session_begin_with_the_memory_before_it_and_change_no_rollout(
     make_world, seed: int, session: int, threads: int
 ) -> None:
-    """The policy `reckless` inserts, changes and deletes at random."""
+    """A rerun writes one session of a rollout once more, from the same memory and first prompt.
+
+    The policy `reckless` inserts, changes and deletes at random.
+    """
     world = make_world(reckless)
     rollouts = roll_out_three(world, seed, threads)
     memories_before = [all_memories(rollout) for rollout in rollouts]
 
     reruns = rerun_four_times(world, rollouts[0], session, seed, threads)
 
-    assert [all_memories(rollout) for rollout in rollouts] == memories_before
-    start = rollouts[0].sessions[session].memory_before
-    for rerun in reruns:
-        assert as_bytes(rerun.sessions[0].memory_before) == as_bytes(start)
-    # From the same memory follows the same first prompt.
+    memory_before = as_bytes(rollouts[0].sessions[session].memory_before)
+    assert {as_bytes(rerun.sessions[0].memory_before) for rerun in reruns} == {memory_before}
     first_prompts = {json.dumps(rerun.calls[0].completions[0].messages) for rerun in reruns}
     assert len(first_prompts) == 1
+    assert [all_memories(rollout) for rollout in rollouts] == memories_before
 
 
 @settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), threads=st.sampled_from([1, 4]))
-def test_what_a_rollout_writes_does_not_depend_on_others_beside_it(
+def test_a_rollout_among_others_writes_what_it_would_write_alone(
     make_world, seed: int, threads: int
 ) -> None:
-    """The policy `reckless` inserts, changes and deletes at random."""
+    """In a rollout, the model that is trained (the policy) writes a history into a memory.
+
+    The policy `reckless` inserts, changes and deletes at random, by the seed. The second of three
+    rollouts has the seed SEED/1.
+    """
     world = make_world(reckless)
 
     _, second, _ = roll_out_three(world, seed, threads)
@@ -137,8 +142,13 @@ def test_what_a_rollout_writes_does_not_depend_on_others_beside_it(
     assert as_bytes(alone.memory) == as_bytes(second.memory)
 
 
-def test_every_session_of_a_rollout_begins_with_the_memory_of_the_one_before(make_world) -> None:
-    """The policy `reckless` inserts, changes and deletes at random."""
+def test_every_session_of_a_rollout_begins_with_the_memory_of_the_session_before(
+    make_world,
+) -> None:
+    """In a rollout, the model that is trained (the policy) writes the sessions of a history.
+
+    The policy `reckless` inserts, changes and deletes at random.
+    """
     world = make_world(reckless, sessions=3)
 
     with sampling(world):
@@ -149,17 +159,18 @@ def test_every_session_of_a_rollout_begins_with_the_memory_of_the_one_before(mak
     assert as_bytes(third.memory_before) == as_bytes(second.memory_after)
 
 
+def short_answers(call: PolicyCall) -> str:
+    """Write a summary of two words, and nothing else."""
+    if call.kind == "summary":
+        return chat_fields(summary="a word")
+    return chat_fields(**{call.kind: []})
+
+
 @pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
 def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
     make_world, method: str
 ) -> None:
     """A rollout writes the sessions D1 to D3 into a memory. A rerun writes D2 once more."""
-
-    def short_answers(call: PolicyCall) -> str:
-        if call.kind == "summary":
-            return chat_fields(summary="a word")
-        return chat_fields(**{call.kind: []})
-
     world = make_world(short_answers, method=method)
     writer = world.program.method.writer
 
@@ -176,16 +187,19 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(
 
 
 @pytest.mark.parametrize("single_agent", [False, True])
-def test_in_a_rollout_prompts_show_a_date_beside_words_like_last_friday(
+def test_prompts_of_a_rollout_show_a_date_behind_words_like_last_friday(
     make_world, single_agent: bool
 ) -> None:
-    """The session was on Monday, 30 January 2023."""
+    """The session was on Monday, 30 January 2023, so "last Friday" was the 27th.
+
+    With `single_agent`, Memory-R2 writes with one prompt, and else with two.
+    """
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
     session = Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,))
     history = History(id="ann", items=(session,))
-    world = make_world(lambda call: chat_fields(**{call.kind: []}), single_agent=single_agent)
+    world = make_world(short_answers, single_agent=single_agent)
 
-    with dspy.context(lm=world.lm, adapter=single_attempt(world.program), trace=None):
+    with sampling(world):
         roll_out(world.program.method.writer, history, "a")
 
     assert len(world.engine.calls) > 0
@@ -193,14 +207,14 @@ def test_in_a_rollout_prompts_show_a_date_beside_words_like_last_friday(
         assert "last Friday [27 January 2023]" in call.text
 
 
-def test_a_rollout_never_asks_a_second_time(make_world) -> None:
-    """In other runs, a completion that cannot be read is asked for once more.
+def test_a_rollout_does_not_ask_again_for_a_completion_that_cannot_be_read(make_world) -> None:
+    """In a training the model has to learn from it. Elsewhere the model would be asked once more.
 
-    The history has three sessions, so a rollout makes three calls.
+    The writer makes one call for each of three sessions.
     """
     world = make_world(lambda call: "unreadable", sessions=3, parts=1)
 
-    with dspy.context(lm=world.lm, adapter=single_attempt(world.program), trace=None):
+    with sampling(world):
         rollout = roll_out(world.program.method.writer, world.first_history, "a")
 
     assert len(rollout.calls) == 3
@@ -209,7 +223,7 @@ def test_a_rollout_never_asks_a_second_time(make_world) -> None:
         assert call.error
 
 
-def test_the_first_failure_of_parallel_work_is_raised() -> None:
+def test_of_several_failures_in_parallel_work_the_first_one_is_raised() -> None:
     """Of three calls the last two fail."""
 
     def fail_unless_zero(number: int) -> int:
@@ -258,7 +272,9 @@ def sampled(make_world: Callable[..., World]) -> SampledRollout:
     """A rollout of a policy whose answers often cannot be read or delete unknown memories."""
     world = make_world(careless, sessions=4, people=1)
     rollout = replay_scorer(world).write(world.first_history, world.lm.copy(temperature=1.0))
-    return SampledRollout(world, rollout, list(world.engine.completions))
+    completions = list(world.engine.completions)
+    assert len(completions) == len(rollout.calls) > 8
+    return SampledRollout(world, rollout, completions)
 
 
 def prompts_of(rollout: Rollout) -> list[Any]:
@@ -266,47 +282,52 @@ def prompts_of(rollout: Rollout) -> list[Any]:
     return [completion.messages for call in rollout.calls for completion in call.completions]
 
 
-def test_replayed_completions_write_the_same_memory_from_the_same_prompts(sampled) -> None:
+def test_a_replay_writes_the_same_memory_from_the_same_prompts(sampled: SampledRollout) -> None:
     """A replay repeats a rollout with given completions, and asks no model."""
-    world, rollout, completions = sampled
-    assert len(completions) > 8
-    assert len(completions) == len(rollout.calls)
+    rollout = sampled.rollout
+    scorer = replay_scorer(sampled.world)
 
-    replayed = replay_scorer(world).replay(world.first_history, completions)
+    replayed = scorer.replay(sampled.world.first_history, sampled.completions)
 
     assert len(rollout.memory.entries()) > 0
     assert replayed.memory == rollout.memory
-    memories_before = [session.memory_before for session in rollout.sessions]
-    assert [session.memory_before for session in replayed.sessions] == memories_before
+    assert all_memories(replayed) == all_memories(rollout)
     assert prompts_of(replayed) == prompts_of(rollout)
     predictions = [call.prediction for call in rollout.calls]
     assert [call.prediction for call in replayed.calls] == predictions
 
 
-def test_a_replay_is_rewarded_like_its_rollout_less_the_mean_penalty(sampled) -> None:
-    """Each call has a penalty: 0.5 if it could not be read, 0.2 for unknown memories, or none."""
-    world, rollout, completions = sampled
+def test_the_reward_of_a_replay_is_that_of_its_rollout_less_the_mean_penalty(
+    sampled: SampledRollout,
+) -> None:
+    """A replay repeats a rollout with given completions, and asks no model.
+
+    Each call has a penalty: 0.5 if it could not be read, 0.2 for unknown memories, or none.
+    """
+    world = sampled.world
+    rollout = sampled.rollout
     history = world.first_history
     scorer = replay_scorer(world, format_penalty=0.5, unknown_id_penalty=0.2)
-    with dspy.context(adapter=single_attempt(world.program)):
+    with sampling(world):
         scores = score_answers(
             world.program, history, rollout.memory, world.train, names_the_colour
         )
-    value = rollout_reward(scores, rollout, scorer.settings)
+    reward_of_rollout = rollout_reward(scores, rollout, scorer.settings)
     penalties = [fault_penalty(call, True, scorer.settings) for call in rollout.calls]
     assert set(penalties) == {0.0, 0.2, 0.5}
 
-    reward = scorer.score(scorer.replay(history, completions), history)
+    reward = scorer.score(scorer.replay(history, sampled.completions), history)
 
-    assert reward.value == value
-    assert reward.reward == pytest.approx(value - sum(penalties) / len(penalties))
+    assert reward.value == reward_of_rollout
+    mean_penalty = sum(penalties) / len(penalties)
+    assert reward.reward == pytest.approx(reward_of_rollout - mean_penalty)
 
 
-def test_completions_that_are_missing_in_a_replay_are_unreadable(sampled) -> None:
+def test_completions_that_a_replay_lacks_count_as_unreadable(sampled: SampledRollout) -> None:
     """A replay repeats a rollout with given completions. Here none are given."""
-    world = sampled.world
+    scorer = replay_scorer(sampled.world)
 
-    replayed = replay_scorer(world).replay(world.first_history, [])
+    replayed = scorer.replay(sampled.world.first_history, completions=[])
 
     assert len(replayed.calls) > 0
     for call in replayed.calls:
@@ -314,9 +335,10 @@ def test_completions_that_are_missing_in_a_replay_are_unreadable(sampled) -> Non
     assert not replayed.memory.entries()
 
 
-def test_a_replay_refuses_more_completions_than_it_has_calls(sampled) -> None:
+def test_a_replay_refuses_more_completions_than_it_has_calls(sampled: SampledRollout) -> None:
     """A replay repeats a rollout with given completions. Here one too many is given."""
-    world, _, completions = sampled
+    scorer = replay_scorer(sampled.world)
+    one_too_many = [*sampled.completions, "one more"]
 
     with pytest.raises(UserError, match=r"completions, but the writer of user0 asked \d+ times"):
-        replay_scorer(world).replay(world.first_history, [*completions, "one more"])
+        scorer.replay(sampled.world.first_history, one_too_many)

@@ -13,9 +13,10 @@ from mempiler.optimizers.frontier import FrontierPoint
 from mempiler.optimizers.history import Candidate
 from mempiler.runs.pages.html import render_page
 from mempiler.runs.pages.page import Page, PromptChange, run_page
+from mempiler.runs.rows import Row
 
 from tests.browser import CHROMIUM, Browser, serious_faults
-from tests.runs.pages.test_document import HOSTILE, UNREPORTED, evaluation, row
+from tests.runs.pages.test_document import HOSTILE, RECALL_UNREPORTED, evaluation, row
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,15 +33,27 @@ def browser() -> Iterator[Browser]:
         yield started_browser
 
 
-@pytest.fixture(scope="module")
-def compile_page() -> Page:
-    """The page of a compile with four questions, of which one became right; it shows all parts."""
-    rows_before = []
+def compiled_rows() -> tuple[list[Row], list[Row]]:
+    """Return four questions before and after a compile, by which question 2 became right.
+
+    Questions 0 and 2 have the category 0, and questions 1 and 3 the category 1.
+    """
+    before = []
     for number in range(4):
         category = str(number % 2)
-        rows_before.append(row(number, f"Question {number}?", score=0.0, category=category))
-    rows_after = list(rows_before)
-    rows_after[2] = rows_before[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}})
+        before.append(row(number, f"Question {number}?", score=0.0, category=category))
+    after = list(before)
+    after[2] = before[2].model_copy(update={"score": 1.0, "recall": {"shown": 1.0}})
+    return before, after
+
+
+@pytest.fixture(scope="module")
+def compile_page() -> Page:
+    """The page of a compile with four questions, of which question 2 became right.
+
+    It has all parts that a page can have.
+    """
+    before, after = compiled_rows()
     candidates = [
         Candidate(number=1, score=1 / 3, n=5, calls=10, cost=0.0),
         Candidate(number=2, score=2 / 3, n=4, calls=20, cost=0.0),
@@ -61,7 +74,7 @@ def compile_page() -> Page:
     page = run_page(
         "compile",
         "a-run",
-        {"before": evaluation(*rows_before), "after": evaluation(*rows_after)},
+        {"before": evaluation(*before), "after": evaluation(*after)},
         facts=[("Command", "mempiler compile")],
         notes=["A note."],
         verdict="better",
@@ -80,8 +93,8 @@ def open_page(browser: Browser, page: Page, folder: Path) -> None:
 
 
 @pytest.fixture
-def opened(browser: Browser, compile_page: Page, tmp_path: Path) -> Browser:
-    """The browser with the page of the compile."""
+def opened_compile(browser: Browser, compile_page: Page, tmp_path: Path) -> Browser:
+    """The browser with the page of a compile: of four questions, question 2 became right."""
     open_page(browser, compile_page, tmp_path)
     return browser
 
@@ -119,68 +132,60 @@ def set_filter(browser: Browser, field: str, value: str) -> None:
     browser.evaluate(f"{element}.dispatchEvent(new Event('input'))")
 
 
-def test_a_click_on_a_point_of_the_frontier_shows_its_prompt(opened: Browser) -> None:
+def test_a_click_on_a_point_of_the_chart_shows_the_prompt_of_the_candidate(
+    opened_compile: Browser,
+) -> None:
     """GEPA tries programs, the candidates. The page draws them by score and length of prompt."""
-    assert visible_ids(opened, ".candidate") == []
+    assert visible_ids(opened_compile, ".candidate") == []
 
-    click(opened, 'svg a[href="#candidate-1"] circle')
+    click(opened_compile, 'svg a[href="#candidate-1"] circle')
 
-    assert visible_ids(opened, ".candidate") == ["candidate-1"]
-    assert texts(opened, "#candidate-1 .diff") == ["Instruction <b>1</b>"]
-
-
-def test_a_filter_leaves_the_question_that_became_better(opened: Browser) -> None:
-    """Of four questions, question 2 became right by the compile."""
-    assert texts(opened, "#count") == ["4 questions"]
-
-    set_filter(opened, "change", "better")
-
-    assert texts(opened, "#count") == ["1 of 4 questions"]
-    assert texts(opened, "#list .asked") == ["Question 2?"]
+    assert visible_ids(opened_compile, ".candidate") == ["candidate-1"]
+    assert texts(opened_compile, "#candidate-1 .diff") == ["Instruction <b>1</b>"]
 
 
-def test_a_click_on_a_question_shows_its_evidence(opened: Browser) -> None:
-    """The prompt of question 2 had the evidence D1:1, and not D4:2."""
-    set_filter(opened, "change", "better")
+def test_a_click_on_a_question_shows_its_evidence(opened_compile: Browser) -> None:
+    """Question 2 has the evidence D1:1, which was recalled, and D4:2, which was not."""
+    set_filter(opened_compile, "change", "better")
 
-    click(opened, "#list button")
+    click(opened_compile, "#list button")
 
-    assert texts(opened, "#detail > h3") == ["Question 2?"]
-    assert texts(opened, "#detail > div .entries li.gold") == [
+    assert texts(opened_compile, "#detail > h3") == ["Question 2?"]
+    assert texts(opened_compile, "#detail > div .entries li.gold") == [
         "[D4:2] Ann: Elsewhere.",
         "[D1:1] Ann: Question 2? gold evidence",
     ]
 
 
-def test_a_click_on_prompt_shows_the_prompt_of_a_question(opened: Browser) -> None:
-    click(opened, "#list button")
+def test_a_click_on_prompt_shows_the_prompt_of_a_question(opened_compile: Browser) -> None:
+    click(opened_compile, "#list button")
 
-    opened.evaluate("document.querySelector('#detail > div details > summary').click()")
-    wait(opened, milliseconds=50)
+    click(opened_compile, "#detail > div details > summary")
+    wait(opened_compile, milliseconds=50)
 
-    assert "[D1:2] Bob: Yes." in texts(opened, "#detail > div .prompt code")
+    assert "[D1:2] Bob: Yes." in texts(opened_compile, "#detail > div .prompt code")
 
 
-def test_the_page_fetches_nothing_but_itself(opened: Browser) -> None:
-    click(opened, "#list button")
+def test_the_page_fetches_nothing_but_itself(opened_compile: Browser) -> None:
+    click(opened_compile, "#list button")
 
-    (address,) = opened.requests
+    (address,) = opened_compile.requests
     assert address.startswith("file:")
-    assert opened.errors == []
+    assert opened_compile.errors == []
 
 
-def test_prompts_are_shown_of_a_program_that_reports_no_recall(
+def test_the_page_of_a_program_that_reports_no_recall_looks_for_evidence_in_its_prompts(
     browser: Browser, tmp_path: Path
 ) -> None:
-    """Some programs do not say what they recalled.
+    """Of the evidence D1:1 and D4:2, only D1:1 stood in the prompts.
 
-    The page then says which evidence stood in their prompts: here D1:1, but not D4:2.
+    D4:2 may have been recalled in other words, so the page must not say that it was not recalled.
     """
-    unreported = row(score=0.0, trace=UNREPORTED)
+    unreported = row(score=0.0, trace=RECALL_UNREPORTED)
     page = run_page("evaluate", "a-run", {"score": evaluation(unreported)})
     open_page(browser, page, tmp_path)
 
-    browser.evaluate("document.querySelector('#list button').click()")
+    click(browser, "#list button")
 
     (detail,) = texts(browser, "#detail")
     assert "1 of 2 pieces of gold evidence found in the prompts" in detail
@@ -192,36 +197,49 @@ def test_prompts_are_shown_of_a_program_that_reports_no_recall(
 @pytest.mark.parametrize(
     ("field", "value", "questions"),
     [
-        ("category", "1", ["Question 1?", "Question 3?"]),
-        ("why", "!right", ["Question 0?", "Question 1?", "Question 3?"]),
-        ("hit", "all", ["Question 2?"]),
-        ("words", "question 3", ["Question 3?"]),
-        ("words", "nowhere", []),
+        pytest.param("change", "better", ["Question 2?"], id="became better"),
+        pytest.param("category", "1", ["Question 1?", "Question 3?"], id="category 1"),
+        pytest.param(
+            "why", "!right", ["Question 0?", "Question 1?", "Question 3?"], id="not right"
+        ),
+        pytest.param("hit", "all", ["Question 2?"], id="all evidence recalled"),
+        pytest.param("words", "question 3", ["Question 3?"], id="words of a question"),
+        pytest.param("words", "nowhere", [], id="words of no question"),
     ],
 )
-def test_a_filter_shows_the_questions_it_names_until_it_is_reset(
-    opened: Browser, field: str, value: str, questions: list[str]
+def test_a_filter_shows_only_its_questions_until_it_is_reset(
+    opened_compile: Browser, field: str, value: str, questions: list[str]
 ) -> None:
-    """Question 2 is right, and all its evidence was recalled; the others are wrong."""
-    set_filter(opened, field, value)
-    assert texts(opened, "#list .asked") == questions
+    """Question 2 became right by the compile, and all its evidence was recalled.
 
-    opened.evaluate("document.querySelector('#filters').reset()")
-    wait(opened, milliseconds=20)
-    assert texts(opened, "#count") == ["4 questions"]
+    Questions 1 and 3 have category 1.
+    """
+    set_filter(opened_compile, field, value)
+    assert texts(opened_compile, "#list .asked") == questions
+    assert texts(opened_compile, "#count") == [f"{len(questions)} of 4 questions"]
+
+    opened_compile.evaluate("document.querySelector('#filters').reset()")
+    wait(opened_compile, milliseconds=20)
+    assert texts(opened_compile, "#count") == ["4 questions"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_has_no_serious_fault_of_accessibility(opened: Browser, scheme: str) -> None:
-    opened.media(prefers_color_scheme=scheme)
-    opened.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    faults = serious_faults(opened)
-    opened.media()  # as before, for the next test
+def test_readers_with_disabilities_can_use_the_page(opened_compile: Browser, scheme: str) -> None:
+    """The checker axe-core finds faults such as buttons without names and too little contrast."""
+    opened_compile.media(prefers_color_scheme=scheme)
+    opened_compile.evaluate(
+        "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
+    )
+    faults = serious_faults(opened_compile)
+    opened_compile.media()  # as before, for the next test
 
     assert faults == []
 
 
-def test_hostile_texts_neither_run_nor_break_the_page(browser: Browser, tmp_path: Path) -> None:
+def test_hostile_texts_of_questions_neither_run_nor_break_the_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Some texts would set the title, or load an image, if they were taken for HTML."""
     rows = []
     for number, text in enumerate(HOSTILE.values()):
         rows.append(row(number, text=text, answer=text, id=f"{number} {text}"))

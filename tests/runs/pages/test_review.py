@@ -42,25 +42,25 @@ def question(number: int, **fields: Any) -> ReviewedQuestion:
     return ReviewedQuestion(row, "Lisbon")
 
 
-def open_page(browser: Browser, folder: Path, *questions: ReviewedQuestion) -> None:
+def open_review_page(browser: Browser, folder: Path, *questions: ReviewedQuestion) -> None:
     """Open the review page of some questions, which a person has not looked at yet."""
     file = folder / "review.html"
     file.write_text(render_review_page(questions, "questions.jsonl"), encoding="utf-8")
     browser.open(file)
 
 
-def press(browser: Browser, number: int, button: str) -> None:
+def press(browser: Browser, button: str, question: int) -> None:
     """Press a button of a question: Accept, Drop or Undo."""
     browser.evaluate(
-        f"[...document.querySelectorAll('li.question')[{number}].querySelectorAll('button')]"
+        f"[...document.querySelectorAll('li.question')[{question}].querySelectorAll('button')]"
         f".find((button) => button.textContent === '{button}').click()"
     )
 
 
-def write_answer(browser: Browser, number: int, text: str) -> None:
+def write_answer(browser: Browser, text: str, question: int) -> None:
     """Write another answer into the field of a question."""
     browser.evaluate(
-        f"(() => {{ const field = document.querySelectorAll('textarea')[{number}];"
+        f"(() => {{ const field = document.querySelectorAll('textarea')[{question}];"
         f"field.value = {json.dumps(text)}; field.dispatchEvent(new Event('input')); }})()"
     )
 
@@ -70,86 +70,104 @@ def downloaded(browser: Browser) -> str:
     return browser.evaluate("document.body.reviewedLines()")
 
 
-def test_accepted_questions_come_out_and_dropped_and_open_ones_do_not(
-    browser: Browser, tmp_path: Path
-) -> None:
-    open_page(browser, tmp_path, question(0), question(1), question(2))
+def can_download(browser: Browser) -> bool:
+    """Return whether the button for the download can be pressed."""
+    return not browser.evaluate("document.getElementById('download').disabled")
 
-    press(browser, 0, "Accept")
-    press(browser, 1, "Drop")
+
+def name_of_download(browser: Browser) -> str:
+    """Press the button for the download, and return the name of the file.
+
+    The page makes a link and clicks on it. Here that click does nothing.
+    """
+    return browser.evaluate(
+        "new Promise((done) => {"
+        "HTMLAnchorElement.prototype.click = function () { done(this.download); };"
+        "document.getElementById('download').click(); })"
+    )
+
+
+def test_only_accepted_questions_are_downloaded(browser: Browser, tmp_path: Path) -> None:
+    """Question 0 is accepted, question 1 is dropped, and question 2 is left as it is."""
+    open_review_page(browser, tmp_path, question(0), question(1), question(2))
+
+    press(browser, "Accept", question=0)
+    press(browser, "Drop", question=1)
 
     (line,) = downloaded(browser).splitlines()
     assert json.loads(line) == question(0).row
 
 
-def test_a_reviewed_row_is_told_from_a_row_of_an_export(browser: Browser, tmp_path: Path) -> None:
-    """Every line that an export wrote begins with `ROW_MARK`."""
-    open_page(browser, tmp_path, question(0))
+def test_a_reviewed_question_is_not_taken_for_one_that_nobody_has_reviewed(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Every line that an export wrote without a review begins with `ROW_MARK`."""
+    open_review_page(browser, tmp_path, question(0))
 
-    press(browser, 0, "Accept")
+    press(browser, "Accept", question=0)
 
+    assert downloaded(browser)
     assert not downloaded(browser).startswith(ROW_MARK)
 
 
 def test_nothing_can_be_downloaded_before_a_question_was_accepted(
     browser: Browser, tmp_path: Path
 ) -> None:
-    open_page(browser, tmp_path, question(0))
-    assert browser.evaluate("document.getElementById('download').disabled")
+    open_review_page(browser, tmp_path, question(0))
+    assert not can_download(browser)
 
-    press(browser, 0, "Accept")
+    press(browser, "Accept", question=0)
 
-    assert not browser.evaluate("document.getElementById('download').disabled")
+    assert can_download(browser)
 
 
-def test_a_corrected_answer_comes_out(browser: Browser, tmp_path: Path) -> None:
-    open_page(browser, tmp_path, question(0))
+def test_a_corrected_answer_is_downloaded(browser: Browser, tmp_path: Path) -> None:
+    open_review_page(browser, tmp_path, question(0))
 
-    write_answer(browser, 0, " Porto ")
-    press(browser, 0, "Accept")
+    write_answer(browser, " Porto ", question=0)
+    press(browser, "Accept", question=0)
 
     row = json.loads(downloaded(browser))
     assert row["answer"] == "Porto"
     assert row["category"] == "corrected"
 
 
-def test_a_question_without_an_answer_cannot_be_accepted(browser: Browser, tmp_path: Path) -> None:
-    open_page(browser, tmp_path, question(0))
-    press(browser, 0, "Accept")
+def test_a_question_whose_answer_was_emptied_is_not_downloaded(
+    browser: Browser, tmp_path: Path
+) -> None:
+    open_review_page(browser, tmp_path, question(0))
+    press(browser, "Accept", question=0)
 
-    write_answer(browser, 0, " ")
+    write_answer(browser, " ", question=0)
 
     assert downloaded(browser) == ""
 
 
-def test_the_download_has_the_name_of_the_file(browser: Browser, tmp_path: Path) -> None:
-    open_page(browser, tmp_path, question(0))
-    press(browser, 0, "Accept")
+def test_the_download_has_the_name_of_the_file_that_the_user_gave(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The page was made for the file "questions.jsonl"."""
+    open_review_page(browser, tmp_path, question(0))
 
-    # To download, the page makes a link and clicks on it.
-    name = browser.evaluate(
-        "new Promise((done) => {"
-        "HTMLAnchorElement.prototype.click = function () { done(this.download); };"
-        "document.getElementById('download').click(); })"
-    )
+    press(browser, "Accept", question=0)
 
-    assert name == "questions.jsonl"
+    assert name_of_download(browser) == "questions.jsonl"
 
 
-def test_hostile_texts_are_shown_and_nothing_of_them_runs(browser: Browser, tmp_path: Path) -> None:
+def test_hostile_texts_are_shown_as_text_and_do_not_run(browser: Browser, tmp_path: Path) -> None:
     hostile = "</script><img src=x onerror='document.title=1'><b>bold</b>"
 
-    open_page(browser, tmp_path, question(0, question=hostile, answer=hostile, user=hostile))
+    open_review_page(browser, tmp_path, question(0, question=hostile, answer=hostile, user=hostile))
 
     assert browser.evaluate("document.querySelector('h2').textContent") == hostile
     assert browser.evaluate("document.querySelectorAll('img, b').length") == 0
     assert browser.evaluate("document.title") == "Review of 1 questions"
 
 
-def test_the_page_can_be_used_without_a_mouse_and_has_no_serious_fault(
+def test_readers_with_disabilities_can_use_the_review_page(
     browser: Browser, tmp_path: Path
 ) -> None:
-    """The checker axe-core finds what readers with disabilities lack, such as names of buttons."""
-    open_page(browser, tmp_path, question(0), question(1))
+    """The checker axe-core finds faults such as buttons without names."""
+    open_review_page(browser, tmp_path, question(0), question(1))
 
     assert serious_faults(browser) == []
