@@ -427,7 +427,7 @@ def test_judges_ask_what_was_reviewed() -> None:
 
 
 def test_every_signature_of_a_program_or_a_judge_has_a_reviewed_prompt() -> None:
-    """A signature declares a prompt. For each, some file in tests/prompts must begin with its text.
+    """A signature declares a prompt. For each, some file in tests/prompts must hold its text.
 
     The prompts that write synthetic data are reviewed by tests/data.
     """

@@ -47,6 +47,7 @@ EXPORT = "memory = configure(rules=$rules)"
 
 
 def test_a_package_that_cannot_be_imported_is_to_be_installed_anew(tmp_path: Path) -> None:
+    """The error ends with the command for that."""
     with pytest.raises(UserError) as caught:
         declaration_of("import no_such_package", tmp_path)
 
@@ -59,6 +60,7 @@ def test_a_package_that_cannot_be_imported_is_to_be_installed_anew(tmp_path: Pat
 def test_an_adapter_gets_no_key_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Here the adapter declares its whole environment as its texts."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
 
     declaration = declaration_of("import os\nTEXTS = dict(os.environ)", tmp_path)
@@ -67,6 +69,7 @@ def test_an_adapter_gets_no_key_of_the_user(
 
 
 def test_a_system_is_given_its_texts(tmp_path: Path) -> None:
+    """A user or an optimizer sets the text "rules". The search of this system returns the text."""
     file = write_system(
         tmp_path / "system", "def search(self, query, k): return [self.settings['texts']['rules']]"
     )
@@ -79,6 +82,7 @@ def test_a_system_is_given_its_texts(tmp_path: Path) -> None:
 
 
 def test_a_system_is_given_its_numbers(tmp_path: Path) -> None:
+    """A user or an optimizer sets the number "limit". The search of this system returns it."""
     file = write_system(
         tmp_path / "system",
         "def search(self, query, k): return [str(self.settings['numbers']['limit'])]",
@@ -93,6 +97,7 @@ def test_a_system_is_given_its_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_catalog_knows_which_adapters_declare_texts(name: str) -> None:
+    """An adapter declares texts by a dictionary with the name TEXTS."""
     system = SYSTEMS[name]
 
     declares_texts = "\nTEXTS = {" in system.file.read_text(encoding="utf-8")
