@@ -16,7 +16,7 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler import Query, build
+from mempiler import build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.signatures.memory_r2 import (
@@ -204,24 +204,6 @@ def test_settings_limit_how_many_memories_are_shown_beside_a_new_fact(
     assert len(related_ids) == count
 
 
-def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: Any) -> None:
-    """Memory-R2 is for conversations of two people, so its prompt has a field for each of them."""
-    memory = memory_of(("Ann", "Ann has a small dog"), ("Bob", "Bob has a small dog"))
-    query = Query(text="Who has a small dog?", speakers=("Ann", "Bob"))
-    lm = scripted(lambda kind, text, n: {kind: "x", "answer": "x"})
-
-    with dspy.context(lm=lm):
-        memory_r2().answer(memory, query)
-
-    _, prompt = lm.engine.prompts[0]
-    memories_of_ann = prompt_field(prompt, "first_speaker_memories")
-    assert "Ann has" in memories_of_ann
-    assert "Bob has" not in memories_of_ann
-    memories_of_bob = prompt_field(prompt, "second_speaker_memories")
-    assert "Bob has" in memories_of_bob
-    assert "Ann has" not in memories_of_bob
-
-
 # One agent alone
 
 
@@ -267,18 +249,6 @@ def test_a_single_agent_edits_the_memory_from_the_turns(
     assert removed_fact.content == "fact of D1:1"
 
 
-def test_a_single_agent_is_shown_the_earlier_turns_of_the_session(
-    write_memory: Any, make_history: Any
-) -> None:
-    """A turn may say "he" or "there"; the earlier turns tell the model what is meant."""
-    history = make_history(sessions=1, turns=3)
-
-    result = write_memory(single_agent(), history, insert_every_turn_and_delete_the_first_at_turn_3)
-
-    earlier_turns = result.prompt_fields("operations", "earlier")
-    assert [turn_ids_in(earlier) for earlier in earlier_turns] == [[], ["D1:1"], ["D1:1", "D1:2"]]
-
-
 # Edits of the memory
 
 ANN_AND_BOB = FactMemory().apply(
@@ -294,15 +264,6 @@ TEXTS_OF_ANN_AND_BOB = ["Ann lives in Lisbon", "Bob plays the cello"]
 
 def texts_of(memory: FactMemory) -> list[str]:
     return [fact.content for fact in memory.facts]
-
-
-def test_an_insertion_adds_a_fact_and_is_counted() -> None:
-    insertion = Edit("INSERT", speaker="Ann", content="Ann has a dog", sources=("D1:1",))
-
-    memory = FactMemory().apply([insertion])
-
-    assert texts_of(memory) == ["Ann has a dog"]
-    assert memory.counts == {"inserted": 1}
 
 
 def test_an_insertion_of_a_known_fact_adds_its_turn_to_the_fact() -> None:
@@ -348,14 +309,6 @@ def test_an_edit_that_cannot_be_carried_out_is_refused_and_counted(edit: Edit) -
     assert memory.counts["refused"] == 1
 
 
-def test_the_operation_none_changes_no_fact() -> None:
-    """A model answers NONE where a new fact says nothing that the memory does not know."""
-    memory = ANN_AND_BOB.apply([Edit("NONE")])
-
-    assert texts_of(memory) == TEXTS_OF_ANN_AND_BOB
-    assert memory.counts["unchanged"] == 1
-
-
 def test_an_updated_fact_keeps_all_its_turns_its_old_wording_and_its_date() -> None:
     """A user can see where a changed fact came from: its sources are turns of both sessions."""
     march = datetime(2024, 3, 1)
@@ -373,27 +326,6 @@ def test_an_updated_fact_keeps_all_its_turns_its_old_wording_and_its_date() -> N
     assert fact.time == march
     assert fact.updated == april
     assert memory.counts == {"inserted": 1, "updated": 1}
-
-
-def test_a_memory_with_a_reworded_fact_recognises_the_new_wording_and_not_the_old_one() -> None:
-    """A fact in a known wording is merged with the known fact, and any other fact is inserted.
-
-    The memory looks up known wordings in an index. Here a fact is reworded after the index was
-    made, so that a copy of the memory needs a new index.
-    """
-    lisbon = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D1:1",))
-    memory = FactMemory().apply([lisbon])
-    reworded_fact = memory.facts[0].replace(content="Ann lives in Porto")
-    memory = memory.replace(facts=(reworded_fact,))
-
-    new_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))
-    old_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))
-    memory = memory.apply([new_wording]).apply([old_wording])
-
-    assert [(fact.content, fact.sources) for fact in memory.facts] == [
-        ("Ann lives in Porto", ("D1:1", "D2:1")),
-        ("Ann lives in Lisbon", ("D2:2",)),
-    ]
 
 
 EDITS = st.builds(
@@ -497,9 +429,3 @@ def test_the_operations_of_the_worked_example_of_the_manager_can_be_carried_out(
         "m6": "Mia intends to learn the guitar in summer 2023.",
         "m7": "Mia has owned a guitar for ten years as of May 2023.",
     }
-
-
-def test_the_worked_example_of_the_manager_leaves_facts_of_20_words_at_most() -> None:
-    """A model imitates the example, and the prompt asks for 20 words at most."""
-    for fact in memory_after_example_of_manager().facts:
-        assert len(fact.content.split()) <= 20

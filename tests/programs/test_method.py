@@ -5,7 +5,6 @@ the memory. A program is a method and a task, such as answering questions. A pre
 of a program. All that would go wrong later, perhaps after paid calls, is refused at once.
 """
 
-import asyncio
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
@@ -29,9 +28,8 @@ from mempiler import (
     predictor,
 )
 from mempiler.engines.embedders import embedder
-from mempiler.engines.lm import language_model
 from mempiler.memory.memory import TurnMemory
-from mempiler.programs.catalog import method_class, preset
+from mempiler.programs.catalog import preset
 from mempiler.programs.names import METHODS
 from mempiler.programs.predictor import Predictor
 from mempiler.programs.tasks.answering import QuestionAnswering
@@ -82,14 +80,6 @@ def test_a_method_without_a_reader_is_refused() -> None:
     del method.reader
 
     with pytest.raises(UserError, match=r"self\.reader is no Reader; give super"):
-        MemoryProgram(method, QuestionAnswering())
-
-
-def test_a_method_with_a_reader_for_a_writer_is_refused() -> None:
-    """A method has a writer, which writes a memory, and a reader, which searches it."""
-    method = Method(cast(Any, EntryReader()), EntryReader())
-
-    with pytest.raises(UserError, match=r"self\.writer is no Writer; give super"):
         MemoryProgram(method, QuestionAnswering())
 
 
@@ -196,17 +186,6 @@ def test_a_writer_that_returns_a_memory_is_told_to_return_an_update(make_history
 # Embedders and settings
 
 
-@pytest.mark.parametrize(("policy", "class_name"), [("logs", "WithLogs"), ("pgr+logs", "PGROver")])
-def test_a_combined_name_is_built_as_the_class_of_its_first_policy(
-    policy: str, class_name: str
-) -> None:
-    """A policy changes what another method recalls, and is written before it with a plus sign.
-
-    In "pgr+logs+turn-rag" the policy PGR stands over the policy logs, which stands over turn-rag.
-    """
-    assert method_class(f"{policy}+turn-rag").__name__ == class_name
-
-
 @pytest.mark.parametrize("policy", ["logs", "pgr+logs"])
 def test_a_policy_takes_the_embedder_of_the_method_beneath(policy: str) -> None:
     """A policy searches the memory of the method beneath it, so it compares texts as that does."""
@@ -226,12 +205,6 @@ def test_a_program_takes_an_embedder_by_its_name() -> None:
     program = build("fact-store", embedder="offline")
 
     assert program.method.embedder.name == "offline"
-
-
-def test_an_embedder_that_cannot_be_loaded_is_refused() -> None:
-    """The name "onnx:nowhere" is for an embedding model in a folder that does not exist."""
-    with pytest.raises(UserError):
-        build("fact-store", embedder="onnx:nowhere")
 
 
 class PageSettings(Settings):
@@ -523,44 +496,6 @@ def test_pramem_breaks_one_promise_since_records_are_practised_on_once() -> None
         UserError, match="breaks 1 of its promises: turns are lost where no answer can be read"
     ):
         check_method("pramem", rounds=5)
-
-
-CONVERSATIONS = [
-    [
-        {"role": "user", "name": "Ada", "content": "I moved to Lisbon with my dog Rex."},
-        {"role": "user", "name": "Bob", "content": "How nice! Do you like the hills?"},
-    ],
-    [{"role": "user", "name": "Ada", "content": "I bought light running shoes."}],
-]
-
-
-def test_a_history_may_be_plain_json() -> None:
-    """A history is a list of conversations, and a conversation a list of messages."""
-    conversation = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
-    program = build("turn-rag")
-
-    with dspy.context(lm=language_model("offline")):
-        prediction = program(history=[conversation], question="Where did Ada move?")
-
-    assert "Lisbon" in prediction.answer
-
-
-def test_an_awaited_program_gives_the_same_answers() -> None:
-    """`acall` is the asynchronous form of a call, for programs that run in an event loop."""
-    program = build("turn-rag")
-    questions = ("Where did Ada move?", "What did Ada buy?")
-
-    async def ask_concurrently() -> list[Any]:
-        calls = [program.acall(CONVERSATIONS, question=question) for question in questions]
-        return await asyncio.gather(*calls)
-
-    with dspy.context(lm=language_model("offline")):
-        awaited = asyncio.run(ask_concurrently())
-        called = [program(history=CONVERSATIONS, question=question) for question in questions]
-
-    assert "Lisbon" in awaited[0].answer
-    assert awaited[0].answer == called[0].answer
-    assert awaited[1].answer == called[1].answer
 
 
 def test_a_turn_without_a_time_takes_the_time_of_its_session() -> None:

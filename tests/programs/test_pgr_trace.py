@@ -167,10 +167,14 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None
     """The recall that the paper prints, its trace, is repeated by a scripted model and index.
 
     PGR has a model imagine a tree of steps towards an answer, and searches for each step. Then the
-    model refines the tree in rounds. A round that finds fewer than 5 new facts is the last.
+    model refines the tree in rounds. A round that finds fewer than 5 new facts is the last. At the
+    end the model sums up what the steps have found.
     """
-    context = recall(scripted(trace_reply), ScriptedIndex())
+    lm = scripted(trace_reply)
+    context = recall(lm, ScriptedIndex())
 
+    assert lm.engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
+    assert context.notes == {"prospection": SUMMARY}
     facts_of_first_tree = 15
     new_facts_of_rounds = [5, 2]
     assert context.counts["first"] == facts_of_first_tree
@@ -179,19 +183,6 @@ def test_the_trace_finds_15_facts_then_5_then_2_and_stops(scripted: Any) -> None
     assert context.counts["rounds"] == len(new_facts_of_rounds)
     # These are the new facts of the second round.
     assert [hit.id for hit in context.hits][-2:] == ["bad-weather", "co-op-thursday"]
-
-
-def test_the_trace_takes_a_call_for_each_tree_and_one_for_the_summary(scripted: Any) -> None:
-    """The trace of the paper has a first tree of steps, and two rounds that refine it.
-
-    The summary, which the answer prompt shows, says what the steps have found.
-    """
-    lm = scripted(trace_reply)
-    context = recall(lm, ScriptedIndex())
-
-    assert lm.engine.calls == {"tree": 1, "updated_tree": 2, "prospection_summary": 1}
-    assert context.counts["calls"] == 4
-    assert context.notes == {"prospection": SUMMARY}
 
 
 def test_the_trace_searches_for_all_steps_of_a_round_at_once(scripted: Any) -> None:
@@ -349,20 +340,6 @@ def find_a_fact_for_every_query(
 ) -> list[list[Hit]]:
     """An index that finds a fact for every query, with the query as its id."""
     return [[Hit(id=query, text="a fact", score=0.5)] for query in queries]
-
-
-def test_an_answer_without_a_tree_is_counted_and_the_query_still_finds_its_facts(
-    scripted: Any,
-) -> None:
-    """The index finds a fact for every query, with the query as its id."""
-    lm = scripted(lambda kind, text, n: "I would rather not.")
-
-    context = recall(
-        lm, find_a_fact_for_every_query, "Should I buy it?", iterations=0, summary=False
-    )
-
-    assert context.counts["malformed"] == 1
-    assert [hit.id for hit in context.hits] == ["Should I buy it?"]
 
 
 def test_a_tree_with_a_wrong_step_is_repaired_and_counted(scripted: Any) -> None:

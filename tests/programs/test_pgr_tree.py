@@ -145,11 +145,3 @@ def test_children_and_parents_name_each_other(nodes: list[TreeNode]) -> None:
     # All nodes but the root are the child of one node.
     child_count = sum(len(node.children) for node in tree)
     assert child_count == max(0, len(tree) - 1)
-
-
-@given(nodes=NODE_LISTS)
-def test_a_repaired_tree_needs_no_further_repair(nodes: list[TreeNode]) -> None:
-    """To repair a tree once more changes nothing, whatever nodes a model answered with."""
-    tree = repair_tree(nodes)
-
-    assert repair_tree(tree) == tree

@@ -14,7 +14,6 @@ the reviews. An adjustment adopts one pattern, "agreed p-1", from the first prop
 records.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from mempiler import Action, UserError, build
 from mempiler.memory.edits import Amendment, Amendments
 from mempiler.programs.pramem.adjustment import adopt_all_proposals, apply_changes
 from mempiler.programs.pramem.memory import (
-    COMMON_BIASES,
     Experience,
     ExperienceMemory,
     Proposal,
@@ -36,7 +34,6 @@ from mempiler.programs.pramem.samples import Sample, draw_samples
 from mempiler.programs.pramem.settings import PracticeSettings
 from mempiler.programs.pramem.writer import PracticeWriter
 from mempiler.programs.threads import in_order
-from mempiler.programs.writing import finalize_memory
 from mempiler.records import Behavior, Query
 from mempiler.signatures.pramem import ExperienceChange
 
@@ -135,15 +132,6 @@ def test_proposals_that_support_an_adopted_pattern_leave_the_pool(practise: Any)
     assert len(memory.pool) == proposals - 3
 
 
-def test_no_record_waits_after_practice_although_only_some_were_drawn(practise: Any) -> None:
-    """A record waits until the next practice, which draws records at random: here five of 30."""
-    memory = practise(rounds=5, records=30).memory
-
-    assert memory.rounds == 5
-    assert memory.practised == 30
-    assert memory.waiting == 0
-
-
 def test_an_adopted_pattern_is_shown_in_later_rounds_alone(practise: Any) -> None:
     """The prompt of a round that predicts what the user did, a trial, shows the known patterns.
 
@@ -163,17 +151,6 @@ def test_the_memory_does_not_depend_on_which_round_ends_first(practise: Any) -> 
         sequential_memory = practise(rounds=10, samples=2).memory
 
     assert sequential_memory == concurrent_memory
-
-
-def test_to_finalize_a_memory_whose_records_are_practised_asks_no_model(practise: Any) -> None:
-    """To finalize a memory is to do what waits for the end of the history; here nothing waits."""
-    memory = practise(rounds=10, samples=2).memory
-
-    # Without a language model, a call of it would be an error.
-    with dspy.context(lm=None):
-        finalized_memory = finalize_memory(pramem().method.writer, memory)
-
-    assert finalized_memory == memory
 
 
 def shown_record_ids(lines: Sequence[str]) -> list[str]:
@@ -218,18 +195,6 @@ def test_a_reflection_sees_the_thinking_of_the_trial(practise: Any) -> None:
 
     [thinking] = result.prompt_fields(REFLECTION, "thinking")
     assert thinking == "is a nurse\nmind the hour\nnurses are tired"
-
-
-def test_a_reflection_sees_the_patterns_and_the_alerts_so_far(practise: Any) -> None:
-    """A user begins with the profile as a pattern, and with alerts to common biases of models."""
-    result = practise(rounds=1)
-
-    [patterns] = result.prompt_fields(REFLECTION, "pattern_experiences")
-    assert "Ann, 34, nurse" in patterns
-    assert COMMON_BIASES[0] not in patterns
-    [alerts] = result.prompt_fields(REFLECTION, "alert_experiences")
-    assert COMMON_BIASES[0] in alerts
-    assert "Ann, 34, nurse" not in alerts
 
 
 @pytest.mark.parametrize("prompt", [TRIAL, REFLECTION])
@@ -697,36 +662,6 @@ def test_the_answer_prompt_shows_no_proposal(scripted: Any, two_step: bool) -> N
         assert waiting_proposal.content not in prompt
 
 
-def test_the_answer_prompt_of_two_steps_shows_patterns_and_alerts_in_their_own_fields(
-    scripted: Any,
-) -> None:
-    """With `two_step` the model first says which experience is relevant, and then answers.
-
-    The first pattern is the profile, and the second was adopted in practice. The first alerts are
-    the common biases of models.
-    """
-    prompt = answer_after_practice(scripted, two_step=True).prompt
-
-    assert json.loads(prompt_field(prompt, "patterns")) == ["Ann, 34, nurse", "agreed p-1"]
-    assert sorted(json.loads(prompt_field(prompt, "alerts"))) == sorted(COMMON_BIASES)
-
-
-def test_the_answer_prompt_of_one_step_shows_patterns_and_alerts_under_headings(
-    scripted: Any,
-) -> None:
-    """The first pattern is the profile, and the second was adopted in practice."""
-    prompt = answer_after_practice(scripted, two_step=False).prompt
-
-    lines = prompt_field(prompt, "context").splitlines()
-    alerts_start = lines.index("Mistakes that you tend to make about this user and must avoid:")
-    assert lines[0] == "What earlier records have shown about this user:"
-    # A line is "[pattern-1] Ann, 34, nurse".
-    patterns = [line.partition("] ")[2] for line in lines[1:alerts_start]]
-    assert patterns == ["Ann, 34, nurse", "agreed p-1"]
-    alerts = [line.partition("] ")[2] for line in lines[alerts_start + 1 :]]
-    assert sorted(alerts) == sorted(COMMON_BIASES)
-
-
 # Ablations: the paper leaves out one part of PraMem at a time, to measure what the part is worth
 
 
@@ -753,16 +688,6 @@ def test_a_part_that_is_switched_off_asks_none_of_its_prompts_and_changes_no_oth
 
     assert set(ablated.calls) == (set(full.calls) - missing) | additional
     assert ablated.memory.counts["pooled"] == full.memory.counts["pooled"]
-
-
-def test_without_deep_thinking_a_reflection_sees_no_thinking(practise: Any) -> None:
-    """By default the model thinks before it predicts an action, and the reflection is shown this.
-
-    Without deep thinking it gives a prediction alone.
-    """
-    result = practise(rounds=1, deep_thinking=False)
-
-    assert result.prompt_fields(REFLECTION, "thinking") == [""]
 
 
 # Samples: the records that are drawn for practice, each with what is shown of it. A run of practice
@@ -955,35 +880,6 @@ def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
     assert [sample.target.id for sample in samples] == ["a3"]
 
 
-def sample_of_record_with_questions() -> Sample:
-    """Return the sample whose target is the record a2, with the questions "Like it?" and so on."""
-    records = [record("a1"), record("a2", questions=("Like it?", "Share it?"))]
-    (sample,) = draw(ExperienceMemory().with_records(records), rounds=1, min_history=1)
-    return sample
-
-
-def test_a_trial_is_shown_the_situation_with_the_questions_of_its_target() -> None:
-    """A trial predicts what the user did in a record, the target. It may not see the action."""
-    sample = sample_of_record_with_questions()
-
-    assert sample.situation.splitlines() == [
-        "[a2] user: music; a song",
-        "1. Like it?",
-        "2. Share it?",
-    ]
-
-
-def test_a_reflection_is_shown_the_action_and_the_questions_of_its_target() -> None:
-    """A reflection compares the prediction with what the user did in the record, the target."""
-    sample = sample_of_record_with_questions()
-
-    assert sample.exercise.splitlines() == [
-        "[a2] user: music; a song => liked",
-        "1. Like it?",
-        "2. Share it?",
-    ]
-
-
 @pytest.mark.parametrize(
     ("max_chars", "scene"),
     [
@@ -996,9 +892,15 @@ def test_a_review_of_generality_is_shown_the_scene_cut_short_and_all_questions(
 ) -> None:
     """The review asks whether a proposal holds in other scenes, too.
 
-    The record is of the scene "music", its situation is "a song", and it has two questions.
+    The practised record a2 is of the scene "music", its situation is "a song", and a benchmark asks
+    two questions about it.
     """
-    assert sample_of_record_with_questions().true_scene(max_chars) == scene
+    records = [record("a1"), record("a2", questions=("Like it?", "Share it?"))]
+    memory = ExperienceMemory().with_records(records)
+
+    (sample,) = draw(memory, rounds=1, min_history=1)
+
+    assert sample.true_scene(max_chars) == scene
 
 
 # Adjustment of the experience

@@ -4,7 +4,6 @@ A predictor is one prompt of a program: instructions, fields and demos, which ar
 """
 
 import asyncio
-import copy
 import threading
 import time
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ import pytest
 from dspy.utils import DummyLM
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import Store, UserError, Writer, build, predictor
-from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.errors import AnswerChangedError
 from mempiler.programs.adapter import adapter
@@ -141,48 +139,15 @@ def test_prompts_as_text_say_which_demos_a_program_has_made() -> None:
     assert "question: Who?\nWhere?\nanswer: Ada" in text
 
 
-# Parts of a method, such as a writer: settings, copies, and calls that fail
+# Parts of a method, such as a writer: settings, and calls that fail
 
 
 class GreetingSettings(Settings):
-    loud: bool = True
     words: Any = "hey"
 
 
-class GreetingWriter(Writer):
-    """A writer with settings and an embedder."""
-
-    settings: GreetingSettings
-
-    def __init__(self, settings: GreetingSettings | None = None, embedder: Any = None) -> None:
-        super().__init__(settings or GreetingSettings())
-        self.embedder = embedder
-
-
-class BareWriter(Writer):
-    """A writer without settings."""
-
-
-def test_the_config_of_a_part_is_its_settings() -> None:
-    """A part is a writer, a reader or the like. A saved program holds the config of each part."""
-    writer = GreetingWriter(GreetingSettings(loud=False, words=["a", {"b": None}]))
-
-    assert writer.config == {"loud": False, "words": ["a", {"b": None}]}
-    assert BareWriter().config == {}
-
-
-def test_a_copy_of_a_part_shares_its_embedder() -> None:
-    """Optimizers copy programs, and an embedding model is large."""
-    writer = GreetingWriter(GreetingSettings(loud=False), embedder())
-
-    writer_copy = copy.deepcopy(writer)
-
-    assert writer_copy.config == writer.config
-    assert writer_copy.embedder is writer.embedder
-
-
 def test_a_setting_that_has_no_json_form_is_refused() -> None:
-    """Settings are saved as JSON."""
+    """Settings are saved as JSON. The setting `words` may be any value, but an object is no JSON."""
     with pytest.raises(UserError, match=r"the setting words = .* cannot be saved"):
         GreetingSettings(words=object())
 
@@ -303,18 +268,6 @@ def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
     assert module.pair.first is module.attribute
 
 
-def test_only_plain_predictors_are_replaced() -> None:
-    """Plain predictors are those of DSPy; ours record their calls."""
-    mempiler_predictor = predictor(AnswerFromContext)
-    numbers = (1, 2)
-    module = module_with(mempiler_predictor=mempiler_predictor, numbers=numbers)
-
-    replace_predictors(module)
-
-    assert module.mempiler_predictor is mempiler_predictor
-    assert module.numbers is numbers
-
-
 def test_a_new_predictor_has_what_the_plain_one_has() -> None:
     """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
     plain = plain_predictor()
@@ -338,15 +291,6 @@ def test_a_new_predictor_shares_no_signature_with_the_plain_one() -> None:
 
     assert module.attribute.signature.equals(AnswerFromContext)
     assert module.attribute.signature is not plain.signature
-
-
-def test_the_plain_predictor_itself_does_not_change() -> None:
-    """Plain predictors are those of DSPy. The module of a user may be used elsewhere, too."""
-    plain = plain_predictor()
-
-    replace_predictors(module_with(attribute=plain))
-
-    assert type(plain) is dspy.Predict
 
 
 # Recordings: `with recording() as record` lists the calls of predictors and the failures in a block

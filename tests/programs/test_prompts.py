@@ -46,8 +46,7 @@ from mempiler.data.palbench.topics import Persona, Topic
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.programs.adapter import adapter
-from mempiler.programs.names import METHODS, POLICIES
-from mempiler.programs.tasks.catalog import TASKS, task_class
+from mempiler.programs.names import METHODS
 from mempiler.programs.threads import in_order
 from mempiler.signatures.judges import JUDGES
 from mempiler.signatures.rgmem import LAYERS
@@ -443,18 +442,6 @@ def test_every_signature_of_a_program_or_a_judge_has_a_reviewed_prompt() -> None
 
     assert signatures
     assert missing == []
-
-
-def test_every_policy_has_a_case() -> None:
-    """A policy changes what another method recalls, so it is tested over one."""
-    assert set(POLICY_CASES) == set(POLICIES)
-
-
-def test_every_task_has_an_input() -> None:
-    """Otherwise the prompt of a new task would not be reviewed."""
-    tasks_with_prompt = {task for task in TASKS if task_class(task).prompt is not None}
-
-    assert set(task_inputs()) == tasks_with_prompt
 
 
 def test_every_folder_of_prompts_belongs_to_a_case() -> None:

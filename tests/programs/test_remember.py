@@ -148,26 +148,6 @@ def test_a_failing_write_is_tried_once_for_all_that_wait(
     assert lm.engine.calls["operations"] == 1
 
 
-def test_after_a_failing_write_the_next_question_has_the_memory_written(
-    scripted: Any, fact_replies: Any, make_history: Any
-) -> None:
-    """A failure is not kept in the cache of memories."""
-
-    def fail_at_the_first_call(kind: str, text: str, n: int) -> dict[str, Any]:
-        if kind == "operations" and n == 1:
-            raise ServerError("down")
-        return fact_replies(kind, text, n)
-
-    program = memory_r2(parts=1)
-    history = make_history(sessions=1)
-    with dspy.context(lm=scripted(fail_at_the_first_call)):
-        with pytest.raises(Exception, match="down"):
-            ask(program, history)
-        prediction = ask(program, history)
-
-    assert prediction.memory.facts
-
-
 def test_sessions_are_extracted_concurrently(
     scripted: Any, fact_replies: Any, make_history: Any
 ) -> None:
@@ -239,15 +219,6 @@ def test_a_demo_of_a_writing_prompt_changes_the_key(lm: dspy.LM) -> None:
     assert key_of(changed_program, lm) != key_of(program, lm)
 
 
-def test_a_demo_that_no_prompt_shows_does_not_change_the_key(lm: dspy.LM) -> None:
-    """The prompt has the fields "dialogue" and "facts". A demo without them is not shown."""
-    program = memory_r2()
-    changed_program = copy.deepcopy(program)
-    changed_program.method.writer.extract_facts.demos = [dspy.Example(question="x")]
-
-    assert key_of(changed_program, lm) == key_of(program, lm)
-
-
 def test_a_demo_of_the_answer_prompt_does_not_change_the_key(lm: dspy.LM) -> None:
     """An optimizer may change how questions are answered, and the memories stay as they are."""
     program = memory_r2()
@@ -255,18 +226,6 @@ def test_a_demo_of_the_answer_prompt_does_not_change_the_key(lm: dspy.LM) -> Non
     changed_program.task.answer.demos = [dspy.Example(question="x", answer="y")]
 
     assert key_of(changed_program, lm) == key_of(program, lm)
-
-
-def test_the_words_for_a_field_change_the_key(lm: dspy.LM) -> None:
-    """A prompt describes each of its fields, here the output "operations"."""
-    program = memory_r2()
-    changed_program = copy.deepcopy(program)
-    manage = changed_program.method.writer.manage
-    manage.signature = manage.signature.with_updated_fields(
-        "operations", prefix="Edits:", desc="other words"
-    )
-
-    assert key_of(changed_program, lm) != key_of(program, lm)
 
 
 def test_each_rollout_has_a_key_that_differs_from_all_others(lm: dspy.LM) -> None:
@@ -507,24 +466,6 @@ def test_replayed_calls_are_those_of_the_running_copy(
         id(program_copy.method.writer.manage),
         id(program_copy.task.answer),
     }
-
-
-def test_an_optimizer_that_changes_a_replayed_call_does_not_change_the_next_replay(
-    scripted: Any, fact_replies: Any, make_history: Any, program: Any
-) -> None:
-    """Calls that wrote a cached memory are replayed into the trace of a question, as copies."""
-    history = make_history(sessions=2)
-    question = {"question": "Where?", "evidence_ids": ("D1:1",)}
-
-    with dspy.context(lm=scripted(fact_replies)):
-        *replayed_calls, _answer = trace_of(program, history=history, **question)
-        for _, inputs, _ in replayed_calls:
-            inputs.clear()
-        *calls_replayed_again, _answer = trace_of(program, history=history, **question)
-
-    assert calls_replayed_again
-    for _, inputs, _ in calls_replayed_again:
-        assert inputs
 
 
 def test_without_evidence_the_calls_behind_the_best_hits_are_replayed(

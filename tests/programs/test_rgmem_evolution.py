@@ -320,22 +320,6 @@ def test_a_parent_gets_a_theory_whenever_a_concept_below_it_has_a_new_one(
     assert steps == {"Interests and Entertainment": [3, 6], "User": [3, 5, 6]}
 
 
-def test_a_theory_takes_one_call_of_the_model(write_sessions: Any) -> None:
-    """A theory sums up the evidence on an event, a concept of events, or a parent of concepts.
-
-    With theta = 1 the first session is enough for all theories. It is about Running, which is below
-    Sports, Interests and the user, and about Sleep, which is below Health and the user.
-    """
-    calls = write_sessions(sessions=1, theta_inf=1, theta_sum=1).calls
-
-    events = ["Running", "Sleep"]
-    concepts = ["Sports", "Health"]
-    parents = ["Interests", "User"]
-    assert calls[THEORY_OF_EDGE] == len(events)
-    assert calls[THEORY_OF_CONCEPT] == len(concepts)
-    assert calls[THEORY_OF_PARENT] == len(parents)
-
-
 @pytest.mark.parametrize("output", [THEORY_OF_EDGE, THEORY_OF_CONCEPT])
 def test_operators_of_one_level_run_at_the_same_time(
     write_sessions: Any, rgmem_script: Any, output: str
@@ -424,16 +408,6 @@ def test_theories_rest_on_all_evidence_below_them(write_sessions: Any) -> None:
     ]
     assert running_edge.theory.evidence == ("e1", "e2", "e3")
     assert memory.nodes["user"].flow.evidence == ("e1", "e2", "e3")
-
-
-def test_evidence_rests_on_the_turns_of_its_sessions(write_sessions: Any) -> None:
-    """The evidence e1 was made from the session D1, and e2 from D2. Each has six turns."""
-    memory = write_sessions(sessions=2).memory
-
-    turns_of_d1 = ("D1:1", "D1:2", "D1:3", "D1:4", "D1:5", "D1:6")
-    turns_of_d2 = ("D2:1", "D2:2", "D2:3", "D2:4", "D2:5", "D2:6")
-    assert memory.turns(("e2",)) == turns_of_d2
-    assert memory.turns(("e1", "e2")) == (*turns_of_d1, *turns_of_d2)
 
 
 def test_a_concept_is_shown_theories_of_edges_in_place_of_the_evidence_in_them(

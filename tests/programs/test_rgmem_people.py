@@ -130,13 +130,6 @@ def test_prompts_name_the_person_whose_graph_they_are_about(write_memory: Any) -
         assert set(result.prompt_fields(output, "user")) == {"Ann", "Bob"}
 
 
-def test_the_prompt_that_extracts_facts_names_all_who_talk(write_memory: Any) -> None:
-    """Facts are extracted from a session once, for the graphs of all people."""
-    result = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), ann_runs_and_bob_sleeps)
-
-    assert set(result.prompt_fields("fact", "users")) == {"Ann, Bob"}
-
-
 def test_an_operator_is_shown_the_conclusions_about_its_own_person(write_memory: Any) -> None:
     """An operator is a prompt that writes a summary; "fact_summary" is the summary of an event."""
     result = write_memory(rgmem(), two_sessions_of("Ann", "Bob"), ann_runs_and_bob_sleeps)

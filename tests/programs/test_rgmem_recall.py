@@ -149,25 +149,22 @@ def test_conclusions_about_a_topic_come_newest_first(
     assert [hit.id for hit in context.hits] == ["e9.1", "e8.1", "e7.1"]
 
 
-@pytest.fixture
-def recall_of_all_blocks(recall_from_nine_sessions: Callable[..., Recall]) -> Recall:
-    """A recall whose context has all blocks, with one fact and one conclusion found by words."""
-    keywords = [
-        {"name": "Interests and Entertainment", "retrieve": ["summary"]},
-        {"name": "Sports", "retrieve": ["inference", "history"]},
-    ]
-    return recall_from_nine_sessions(keywords, facts=1, conclusions=1)
-
-
 def test_a_context_shows_dated_evidence_first_and_undated_inferences_last(
-    recall_of_all_blocks: Recall,
+    recall_from_nine_sessions: Callable[..., Recall],
 ) -> None:
     """The model that answers can tell what was said, and when, from what was inferred.
 
     The script says "law" and "relation theory" in place of summaries. Of an event it infers the
     trait "steady", and of a topic the restriction "no heat": these stand apart from the summaries.
     """
-    assert recall_of_all_blocks.context.text().splitlines() == [
+    keywords = [
+        {"name": "Interests and Entertainment", "retrieve": ["summary"]},
+        {"name": "Sports", "retrieve": ["inference", "history"]},
+    ]
+
+    context = recall_from_nine_sessions(keywords, facts=1, conclusions=1).context
+
+    assert context.text().splitlines() == [
         "Evidence, with dates:",
         "[e3] (3 March 2024, Sunday) Ann and Bob spoke of week 3.",
         # Labels, which say in a few words what was said of running
@@ -183,14 +180,6 @@ def test_a_context_shows_dated_evidence_first_and_undated_inferences_last(
         "[b6.restrictions] Interests and Entertainment, restrictions: no heat.",
         "[r3.traits] Sports, Running, inferred: steady.",
     ]
-
-
-def test_traits_are_no_evidence(recall_of_all_blocks: Recall) -> None:
-    """Traits are inferred by a model, so they must not count as turns that were recalled."""
-    traits = [hit for hit in recall_of_all_blocks.context.hits if hit.kind == "trait"]
-
-    assert traits
-    assert not any(hit.is_evidence for hit in traits)
 
 
 @pytest.mark.parametrize(
@@ -559,12 +548,6 @@ def test_no_unit_of_evidence_counts_twice(memory: GraphMemory) -> None:
         assert edge.count == len(evidence_ids)
     for node in memory.nodes.values():
         assert node.score == len(node.fresh)
-
-
-@given(memory=GRAPHS)
-def test_a_graph_is_the_same_after_a_round_trip_through_json(memory: GraphMemory) -> None:
-    """Memories are stored as JSON."""
-    assert GraphMemory.model_validate_json(memory.model_dump_json()) == memory
 
 
 def test_a_theory_made_from_lower_concepts_replaces_one_made_from_evidence() -> None:

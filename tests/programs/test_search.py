@@ -296,6 +296,8 @@ def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
         ("pgr", "minilm", {"min_score": 0.31, "augment_score": 0.75, "merge_score": 0.92}),
         ("memory-r2", "e5", {"min_score": 0.73}),
         ("rgmem", "offline", {"node_cosine": 0.27, "merge_cosine": 0.85}),
+        # In "pgr+memory-r2", the settings of Memory-R2 begin with `inner_`.
+        ("pgr+memory-r2", "minilm", {"min_score": 0.31, "inner_min_score": 0.16}),
     ],
 )
 def test_a_method_takes_the_thresholds_that_suit_its_embedder(
@@ -308,14 +310,6 @@ def test_a_method_takes_the_thresholds_that_suit_its_embedder(
     program = build(method, embedder=meaning_embedder(embedder_name))
 
     assert thresholds.items() <= program.method.config.items()
-
-
-def test_each_of_two_combined_methods_takes_the_thresholds_that_suit_the_embedder() -> None:
-    """In "pgr+memory-r2", the settings of Memory-R2 begin with `inner_`."""
-    program = build("pgr+memory-r2", embedder=meaning_embedder("minilm"))
-
-    assert program.method.config["min_score"] == 0.31
-    assert program.method.config["inner_min_score"] == 0.16
 
 
 def test_a_threshold_that_is_set_is_kept_whatever_the_embedder() -> None:

@@ -68,12 +68,6 @@ def test_writer_has_the_digest_of_the_snapshot(name: str) -> None:
     assert digest_of_writer(name) == load_snapshot(DIGESTS_SNAPSHOT)[name]
 
 
-@pytest.mark.parametrize("path", [SETTINGS_SNAPSHOT, DIGESTS_SNAPSHOT], ids=lambda path: path.name)
-def test_each_snapshot_has_all_methods_and_no_others(path: Path) -> None:
-    """The snapshots are the settings of all methods, and the digests of their writers."""
-    assert sorted(load_snapshot(path)) == sorted(NAMES)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_made_without_arguments_has_the_defaults_of_its_settings(name: str) -> None:
     """Users may make a method by its class, and not only by `build`."""

@@ -252,21 +252,6 @@ def test_the_prompt_asks_to_decline_and_to_reason_where_that_is_set(method: str)
     assert list(prompt.output_fields) == ["reasoning", "answer"]
 
 
-def test_a_loaded_program_asks_for_reasons_if_the_saved_one_did(
-    scripted: Any, tmp_path: Path
-) -> None:
-    """With `task.reasoning` a model gives its reasoning before the answer."""
-    save(build("turn-rag", **{"task.reasoning": True}), tmp_path / "program")
-    program = load(tmp_path / "program")
-    history = History.parse([{"role": "user", "content": "My parrot is called Rio."}])
-
-    with dspy.context(lm=scripted(lambda kind, text, n: {"reasoning": "line 1", "answer": "Rio"})):
-        prediction = program(history=history, question="What is the parrot called?")
-
-    assert prediction.reasoning == "line 1"
-    assert prediction.answer == "Rio"
-
-
 def test_the_old_setting_abstain_of_memory_r2_sets_the_setting_of_the_task() -> None:
     """Programs of an earlier version were saved with `abstain` as a setting of the method."""
     program = build("memory-r2", embedder=embedder(), abstain=True)
@@ -364,15 +349,6 @@ def test_a_part_of_a_batch_of_records_is_another_item_than_the_batch(
 
     assert turn_ids([part_of_batch]) == ["a19", "a20"]
     assert part_of_batch.digest != newest_batch.digest
-
-
-def test_the_profile_is_shown_whatever_the_budget(
-    first_20_records: History, next_4_records: History
-) -> None:
-    """Even if no tokens are left for records, the profile (the item p) is shown."""
-    newest_items = newest_actions([*first_20_records, *next_4_records], max_tokens=0)
-
-    assert turn_ids(newest_items) == ["p"]
 
 
 @pytest.mark.parametrize(
@@ -735,21 +711,6 @@ def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
 # The setting `task.dates` says whether models see the date beside words such as "yesterday". It
 # belongs to the task, but prompts that write a memory show dates as well. So a program hands the
 # setting on to the writer of its method, where it is the attribute `shows_resolved_dates`.
-
-
-def test_a_program_is_saved_with_the_setting_that_dates_are_resolved(tmp_path: Path) -> None:
-    """The setting is saved although it is the default.
-
-    A saved program without it is older than the setting, and shows no resolved dates.
-    """
-    folder = tmp_path / "program"
-    save(build("memory-r2", embedder=embedder()), folder)
-
-    program = load(folder)
-
-    assert read_manifest(folder).config["task.dates"] is True
-    assert program.task.settings.dates is True
-    assert program.method.writer.shows_resolved_dates is True
 
 
 def remove_setting_from_manifest(folder: Path, name: str) -> None:

@@ -97,16 +97,6 @@ def test_settings_that_change_a_prompt_cannot_be_tuned(name: str) -> None:
     assert name not in tunable_settings(method)
 
 
-def test_settings_beneath_a_policy_have_a_prefix() -> None:
-    """In "logs+pgr+turn-rag" the policy logs stands over the policy PGR, and that over turn-rag.
-
-    Each has a setting `k`, the number of its hits.
-    """
-    tunable = tunable_settings(build("logs+pgr+turn-rag").method)
-
-    assert {"k", "inner_k", "inner_inner_k", "inner_inner_search.month"} <= tunable.keys()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_copy_without_changes_is_an_equal_program(name: str) -> None:
     """The digest of a program covers its settings and its prompts."""

@@ -37,7 +37,7 @@ from mempiler.signatures.pal import SelectSolutions
 from mempiler.signatures.pgr import ImagineTree, UpdateFacts
 from mempiler.signatures.pramem import ReflectOnPractice
 from mempiler.signatures.rgmem import SynthesizeEvidence
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel
 
 INPUTS_OF_PROMPTS: dict[str, Any] = {
     "dialogue": "[D1:1] Ann: a\n[D1:2] Bob: b",
@@ -128,23 +128,6 @@ def test_what_stands_below_a_heading_belongs_to_its_output() -> None:
     assert [proposal.action for proposal in outputs["proposals"]] == ["remove"]
 
 
-def test_a_repeated_heading_does_not_end_the_answer() -> None:
-    """Here the heading "Tasks" comes twice, and only what stands below the first is a list.
-
-    The proposals after the second one are still read.
-    """
-    text = (
-        '**Tasks:**\n[{"task": "a", "verdict": "right"}]\n\n'
-        "**Tasks:**\nno more\n\n"
-        '**Proposals:**\n[{"action": "remove", "experience_id": "pattern-1"}]'
-    )
-
-    outputs = read_reflection(text).outputs
-
-    assert [task.task for task in outputs["tasks"]] == ["a"]
-    assert [proposal.action for proposal in outputs["proposals"]] == ["remove"]
-
-
 def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> None:
     outputs = read_answer(AnswerFromContext, "**Answer: green tea**", {}).outputs
 
@@ -213,32 +196,6 @@ def test_a_missing_optional_output_gets_its_default_and_is_counted() -> None:
     assert answer.outputs["reasoning"] == ""
     assert answer.outputs["answer"] == "Go for a walk."
     assert repair_kinds(answer) == ["field"]
-
-
-MOOD_SYNONYMS = {"fine": "good"}
-
-
-class Mood(BaseModel):
-    """A mood, "good" or "bad"; "fine" means "good"."""
-
-    mood: Annotated[
-        Literal["good", "bad"],
-        BeforeValidator(lambda raw: MOOD_SYNONYMS.get(raw, raw)),
-    ]
-
-
-class ListMoods(dspy.Signature):
-    """List the moods of a day."""
-
-    day: str = dspy.InputField()
-    moods: list[Mood] = dspy.OutputField()
-
-
-def test_a_field_replaces_synonyms_before_its_value_is_read() -> None:
-    """The field `mood` allows "good" and "bad", and takes "fine" as "good"."""
-    outputs = read_answer(ListMoods, '{"moods": [{"mood": "fine"}, {"mood": "bad"}]}', {}).outputs
-
-    assert [mood.mood for mood in outputs["moods"]] == ["good", "bad"]
 
 
 # Arbitrary answers.
@@ -439,12 +396,6 @@ class Thing(BaseModel):
     tags: list[str] = []
 
 
-class Edit(BaseModel):
-    """A value that refers to a turn of the dialogue."""
-
-    target: Annotated[str | None, IdFrom("dialogue")] = None
-
-
 REX = {"name": "Rex", "kind": "animal"}
 
 
@@ -481,13 +432,6 @@ def test_a_list_of_its_declared_type_is_read_without_repairs(
     things, repairs = read_value(raw, list[Thing])
 
     assert things == expected
-    assert repairs == []
-
-
-def test_an_optional_id_may_be_null() -> None:
-    edit, repairs = read_value({"target": None}, Edit)
-
-    assert edit.target is None
     assert repairs == []
 
 

@@ -70,22 +70,10 @@ def test_json_that_cannot_be_represented_is_refused_in_one_line(text: str, messa
         parse_json(text, "file.json: line 3")
 
 
-def test_both_halves_of_a_surrogate_pair_are_read_as_one_character() -> None:
-    emoji = "\U0001f600"
-
-    assert parse_json('"\\ud83d\\ude00"', "here") == emoji
-
-
 def test_json_of_the_greatest_depth_is_read() -> None:
     deepest_list = "[" * MAX_DEPTH + "]" * MAX_DEPTH
 
     assert parse_json(deepest_list, "here")
-
-
-def test_the_documentation_states_the_greatest_depth_of_json() -> None:
-    page = Path(__file__).parents[2] / "docs/concepts.md"
-
-    assert f"nesting beyond {MAX_DEPTH} levels" in page.read_text()
 
 
 def test_json_behind_a_byte_order_mark_is_read(tmp_path: Path) -> None:
@@ -310,14 +298,6 @@ def test_the_shown_turns_of_a_query_are_those_of_its_shown_items() -> None:
     query = Query(text="Where?", shown_items=(logs,), new_items=(session,))
 
     assert query.shown_turn_ids == {"L1:1"}
-
-
-def test_the_json_of_a_query_says_of_which_kind_its_items_are() -> None:
-    logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
-
-    document = Query(text="Where?", shown_items=(logs,)).model_dump()
-
-    assert document["shown_items"][0]["kind"] == "logs"
 
 
 def test_an_unknown_field_of_a_query_is_refused() -> None:

@@ -769,14 +769,6 @@ def test_the_list_has_every_system_with_the_command_that_installs_it(cli: Any) -
         assert f"run: mempiler fetch system:{name}" in description
 
 
-def test_every_system_has_an_adapter_file_and_every_adapter_file_a_system() -> None:
-    files = {path.stem for path in (ROOT / "inside").glob("*.py")}
-    files_of_systems = {name.replace("-", "_") for name in SYSTEMS}
-    shared_files = {"__init__", "user_system", "worker", "declaration", "sentence_transformers"}
-
-    assert files == files_of_systems | shared_files
-
-
 def pins_of(name: str) -> list[str]:
     pins_file = ROOT / "pins" / f"{name}.txt"
     return pins_file.read_text(encoding="utf-8").splitlines()
