@@ -147,7 +147,7 @@ class GreetingSettings(Settings):
 
 
 def test_a_setting_that_has_no_json_form_is_refused() -> None:
-    """Settings are saved as JSON. The setting `words` may be any value, but an object is no JSON."""
+    """Settings are saved as JSON, which has no form for the value `object()`."""
     with pytest.raises(UserError, match=r"the setting words = .* cannot be saved"):
         GreetingSettings(words=object())
 

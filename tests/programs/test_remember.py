@@ -306,17 +306,6 @@ def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
 #   those of the writer among them. A saved result names it.
 
 
-def test_a_program_that_is_built_again_or_copied_has_the_same_digests() -> None:
-    """Stored memories name the digest of their writer, and results that of their program."""
-    program = memory_r2()
-    program_built_again = memory_r2()
-    program_copy = copy.deepcopy(program)
-
-    for same_program in (program_built_again, program_copy):
-        assert writer_digest(same_program.method.writer) == writer_digest(program.method.writer)
-        assert program_digest(same_program) == program_digest(program)
-
-
 @pytest.mark.parametrize(
     ("method", "arguments"),
     [

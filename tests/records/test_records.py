@@ -256,17 +256,12 @@ def test_a_memory_is_searched_with_the_date_of_a_question_only_if_that_is_wanted
     assert query.search_text == search_text
 
 
-def test_a_memory_is_searched_without_the_options_of_a_question() -> None:
-    query = Query(text="Where?", options=("Lisbon", "Oslo"))
-
-    assert query.search_text == "Where?"
-
-
 SPOKEN_BEFORE = "user: I want to get fitter\n\nassistant: Mind the knee?"
 
 
-def test_a_memory_is_searched_without_what_was_said_before_a_question() -> None:
-    query = Query(text="Where?", dialogue=SPOKEN_BEFORE)
+def test_a_memory_is_searched_with_the_words_of_a_question_alone() -> None:
+    """The options to choose from, and what was said before, would find other things."""
+    query = Query(text="Where?", options=("Lisbon", "Oslo"), dialogue=SPOKEN_BEFORE)
 
     assert query.search_text == "Where?"
 

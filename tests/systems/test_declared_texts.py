@@ -68,31 +68,28 @@ def test_an_adapter_gets_no_key_of_the_user(
     assert declaration.texts["OPENAI_API_KEY"] == "none"
 
 
-def test_a_system_is_given_its_texts(tmp_path: Path) -> None:
-    """A user or an optimizer sets the text "rules". The search of this system returns the text."""
-    file = write_system(
-        tmp_path / "system", "def search(self, query, k): return [self.settings['texts']['rules']]"
+def test_a_system_is_given_its_texts_and_numbers(tmp_path: Path) -> None:
+    """A user or an optimizer sets the text "rules" and the number "limit".
+
+    The search of this system returns what it was given.
+    """
+    search = """
+        def search(self, query, k):
+            return [self.settings["texts"]["rules"], str(self.settings["numbers"]["limit"])]
+    """
+    system = System(
+        "scripted",
+        Path(sys.executable),
+        write_system(tmp_path / "system", search),
+        {},
+        tmp_path / "folder",
+        embedder(),
+        texts={"rules": "Keep dates."},
+        numbers={"limit": 7},
     )
-    folder = tmp_path / "folder"
-    texts = {"rules": "Keep dates."}
-    system = System("scripted", Path(sys.executable), file, {}, folder, embedder(), texts)
 
     with closing(system):
-        assert system.search("x", k=1) == ["Keep dates."]
-
-
-def test_a_system_is_given_its_numbers(tmp_path: Path) -> None:
-    """A user or an optimizer sets the number "limit". The search of this system returns it."""
-    file = write_system(
-        tmp_path / "system",
-        "def search(self, query, k): return [str(self.settings['numbers']['limit'])]",
-    )
-    folder = tmp_path / "folder"
-    numbers = {"limit": 7}
-    system = System("scripted", Path(sys.executable), file, {}, folder, embedder(), numbers=numbers)
-
-    with closing(system):
-        assert system.search("x", k=1) == ["7"]
+        assert system.search("x", k=2) == ["Keep dates.", "7"]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
