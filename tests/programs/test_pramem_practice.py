@@ -549,9 +549,10 @@ def letter_of_true_scene(review_prompt: str) -> str:
 
 
 def test_a_blind_review_shows_one_true_scene_among_the_invented_ones(practise: Any) -> None:
-    """The reviewer guesses from a proposal in which scene the user was: the true scene.
+    """A proposal that holds in one scene alone is too specific, which a blind review finds out.
 
-    A proposal that gives it away holds in no other scene, so it is rejected.
+    The reviewer is shown the true scene, in which the user was, and scenes that a model invented,
+    and guesses from a proposal which is the true one.
     """
     invented_scenes = ["video; a concert", "video; a football match", "video; a recipe"]
 
@@ -572,7 +573,10 @@ def test_a_blind_review_shows_one_true_scene_among_the_invented_ones(practise: A
 def test_the_true_scene_of_a_blind_review_is_the_situation_of_the_practised_record(
     practise: Any,
 ) -> None:
-    """A blind review shows the true scene, in which the user was, among invented ones."""
+    """A blind review shows the true scene, in which the user was, among invented scenes.
+
+    The situation of the record a7 is "video; situation-7-x".
+    """
     result = practise(rounds=1)
 
     [record_id] = practised_record_ids(result.memory)
@@ -823,9 +827,10 @@ ANY_TWO_RUNS = st.one_of(TWO_UNIFORM_RUNS, TWO_RECENCY_RUNS)
 def test_a_run_draws_new_records_that_have_enough_records_before_them(
     runs: tuple[PracticeRun, PracticeRun],
 ) -> None:
-    """A run of practice draws records at random, and predicts what the user did in each.
+    """A run of practice draws records at random, and has the model predict an action in each.
 
-    New are those that came since the run before.
+    Records a1, a2, ... have come before a first run, and more before a second one. A run must not
+    draw records that came before the run before it.
     """
     for run in runs:
         for target_number in target_numbers(run.samples):
@@ -838,7 +843,10 @@ def test_a_run_draws_new_records_that_have_enough_records_before_them(
 def test_a_sample_shows_the_records_right_before_its_target_and_not_its_outcome(
     runs: tuple[PracticeRun, PracticeRun],
 ) -> None:
-    """The outcome is what the user did in the target. The model has to predict it."""
+    """A model has to predict what the user did in a record, the target: its outcome.
+
+    So it is shown the records right before the target, and must not be shown the outcome.
+    """
     first_run, second_run = runs
     for sample in [*first_run.samples, *second_run.samples]:
         target = record_number(sample.target.id)
@@ -855,7 +863,10 @@ def test_a_sample_shows_the_records_right_before_its_target_and_not_its_outcome(
 def test_uniform_weighting_draws_each_record_at_most_once(
     runs: tuple[PracticeRun, PracticeRun],
 ) -> None:
-    """If the settings want more samples than there are records, every record is drawn."""
+    """By the weighting "uniform" all records are equally likely to be drawn for practice.
+
+    If the settings want more samples than there are records, every record is drawn.
+    """
     for run in runs:
         targets = target_numbers(run.samples)
         assert len(targets) == min(run.wanted_sample_count, run.drawable_record_count)
@@ -885,7 +896,11 @@ def record(record_id: str, questions: tuple[str, ...] | None = None) -> Action:
 
 
 def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
-    """Practice answers the questions that a benchmark asks about a record."""
+    """Practice answers the questions that a benchmark asks about a record.
+
+    Of the four records, a2 and a4 have none. The first record, a1, is never drawn, since no other
+    comes before it.
+    """
     records = [
         record("a1", questions=("Like it?",)),
         record("a2", questions=()),
@@ -894,7 +909,6 @@ def test_a_record_without_questions_is_not_drawn_if_others_have_some() -> None:
     ]
     memory = ExperienceMemory().with_records(records)
 
-    # A record is only drawn if another one comes before it, which excludes a1.
     samples = draw(memory, rounds=9, min_history=1)
 
     assert [sample.target.id for sample in samples] == ["a3"]
@@ -1086,7 +1100,10 @@ def test_three_proposals_of_one_record_support_a_change_only_if_that_is_set(
 
 
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording() -> None:
-    """The entry pattern-1 says "Likes jazz", which the record a1 has shown."""
+    """The entry pattern-1 says "Likes jazz", which the record a1 has shown.
+
+    Three proposals, from the records r1, r2 and r3, support another wording.
+    """
     memory = memory_with_four_proposals()
     modification = ExperienceChange(
         action="modify",
@@ -1244,7 +1261,10 @@ def test_a_program_that_reads_an_early_round_finds_no_later_experience(
 
 
 def test_rounds_that_are_not_kept_cannot_be_read() -> None:
-    """With `at_round=5` a program reads the experience as it was after five rounds."""
+    """With `at_round=5` a program reads the experience as it was after five rounds of practice.
+
+    A memory keeps that only with `keep_rounds`, which is not set here.
+    """
     with pytest.raises(UserError, match=r"at_round=5 .* set keep_rounds=true too"):
         pramem(at_round=5)
 

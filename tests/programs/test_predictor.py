@@ -35,7 +35,7 @@ from tests.stub_server import StubServer
 
 
 def test_the_error_without_a_model_says_what_to_pass() -> None:
-    """Here no language model was configured."""
+    """A user has configured no language model, and calls a predictor."""
     with pytest.raises(UserError, match=r"^no language model: pass lm=dspy\.LM"):
         predictor(AnswerFromContext)(context="", question="Where?")
 
@@ -93,7 +93,11 @@ class MusicEmbedder:
 
 
 def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
-    """A prompt shows the nearest of two demos. Both questions about music have the same vector."""
+    """A demo is a worked example. Here a prompt shows only the one that is nearest to the question.
+
+    The embedding model gives the same vector to all questions about music: those with the words
+    "cello" or "instrument".
+    """
     program = build("turn-rag", embedder=MusicEmbedder())
     program.task.answer.nearest = 1
     program.task.answer.demos = [
@@ -232,14 +236,16 @@ def module_with(**attributes: Any) -> Any:
 
 
 def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
-    """Plain predictors are those of DSPy; ours record their calls."""
+    """The module of a user may have plain predictors of DSPy; ours record their calls.
+
+    They may be attributes, or stand in lists, dictionaries, tuples and modules below.
+    """
     module = module_with(
         attribute=plain_predictor(),
         steps=[plain_predictor(), dspy.ChainOfThought(AnswerFromContext)],
         by_name={"b": plain_predictor()},
         pair=Pair(plain_predictor(), 1),
     )
-    module.itself = module  # a circle, which must not be followed for ever
     paths_before = list(predictors_of(module))
 
     replace_predictors(module)
@@ -249,12 +255,23 @@ def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
     assert type(module.steps[1].predict) is Predictor
     assert type(module.by_name["b"]) is Predictor
     assert type(module.pair.first) is Predictor
-    assert type(module.pair) is Pair
     assert list(predictors_of(module)) == paths_before
 
 
+def test_a_module_that_refers_to_itself_is_not_followed_for_ever() -> None:
+    module = module_with(attribute=plain_predictor())
+    module.itself = module
+
+    replace_predictors(module)
+
+    assert type(module.attribute) is Predictor
+
+
 def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
-    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
+    """An optimizer that changes the predictor in one place changes it in all.
+
+    Plain predictors of DSPy are replaced by ours, which record their calls.
+    """
     shared = plain_predictor()
     module = module_with(
         attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1)
@@ -269,7 +286,10 @@ def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
 
 
 def test_a_new_predictor_has_what_the_plain_one_has() -> None:
-    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
+    """A plain predictor of DSPy is replaced by ours, which records its calls.
+
+    It has a demo, a language model of its own, and a temperature of 0.5.
+    """
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
@@ -283,7 +303,10 @@ def test_a_new_predictor_has_what_the_plain_one_has() -> None:
 
 
 def test_a_new_predictor_shares_no_signature_with_the_plain_one() -> None:
-    """The optimizer InferRules edits the instructions of a signature class in place."""
+    """DSPy's optimizer InferRules edits the instructions of a signature class in place.
+
+    The plain predictor, which ours replaces, must not change by that.
+    """
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
@@ -334,7 +357,10 @@ def test_concurrent_calls_are_recorded_in_the_order_of_the_program(scripted: Any
 
 
 def test_a_corrected_answer_is_another_completion_of_the_same_call(scripted: Any) -> None:
-    """An answer that cannot be read is asked for once more, within the same call."""
+    """An answer that cannot be read is asked for once more, within the same call.
+
+    The first answer of the model is "junk", and the second one is well-formed.
+    """
     name_thing = predictor(NameThing)
     lm = scripted(lambda kind, text, n: "junk" if n == 1 else {"name": "x"})
 
@@ -350,7 +376,10 @@ def test_a_corrected_answer_is_another_completion_of_the_same_call(scripted: Any
 
 
 def test_answers_that_stay_unreadable_are_kept_as_they_came(scripted: Any) -> None:
-    """Whoever looks for the fault can see both answers: the first, and the repeated one."""
+    """Whoever looks for the fault can see both answers: the first, and the repeated one.
+
+    The model answers twice with "junk", from which no output can be read.
+    """
     name_thing = predictor(NameThing)
     lm = scripted(lambda kind, text, n: "junk")
 
@@ -369,7 +398,10 @@ def test_answers_that_stay_unreadable_are_kept_as_they_came(scripted: Any) -> No
 def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
     scripted: Any,
 ) -> None:
-    """A writer rejects what it cannot carry out, such as the change of an unknown fact."""
+    """A writer rejects what it cannot carry out, such as the change of an unknown fact.
+
+    Here it rejects two operations of the latest answer of a predictor, which names things.
+    """
     name_thing = predictor(NameThing)
     other_predictor = predictor(NameThing)
 
@@ -384,7 +416,10 @@ def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
 
 
 def test_calls_within_an_inner_recording_are_not_in_the_outer_one(scripted: Any) -> None:
-    """A recording lists the calls of predictors in its block, and the failures."""
+    """A recording lists the calls of predictors in its block, and the failures.
+
+    To write a memory is such an inner block: its calls belong to the memory, not to a question.
+    """
     name_thing = predictor(NameThing)
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})), recording() as outer:

@@ -81,7 +81,10 @@ def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_hist
 def test_a_query_names_only_speakers_of_the_history_that_the_memory_was_written_from(
     make_history: Any,
 ) -> None:
-    """The history of the example has two speakers, but the memory was written from an empty one."""
+    """The speakers of a query are those of the history that the memory was written from.
+
+    The history of the example has two speakers, but this memory was written from an empty history.
+    """
     inputs = {"history": make_history(sessions=2), "question": "Who?"}
     example = dspy.Example(**inputs, answer="Ann").with_inputs(*inputs)
     empty_history = History(id="a", items=())
@@ -210,7 +213,10 @@ def test_the_query_of_a_reply_says_whether_it_is_about_needs_or_solutions(
 def test_the_prompt_of_a_reply_explains_the_kind_of_reply_that_is_asked_for(
     scripted: Any, action: str
 ) -> None:
-    """An assistant is asked for a reply of a certain kind, such as "solution proposal"."""
+    """In the benchmark PAL-Bench an assistant is asked for a reply of a certain kind, its action.
+
+    The kinds are "solution proposal" and so on, each with an explanation for the model.
+    """
     _, prompt = answer_task(
         scripted,
         "dialogue-reply",
@@ -604,7 +610,10 @@ def test_every_method_shows_resolved_dates_to_every_model(method: str) -> None:
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_no_method_shows_resolved_dates_where_they_are_switched_off(method: str) -> None:
-    """On 5 March 2024 Ann said that she moved "the day before yesterday"."""
+    """On 5 March 2024 Ann said that she moved "the day before yesterday".
+
+    With `task.dates` off, no prompt has the date, 3 March, behind these words.
+    """
     inputs = inputs_shown_about_move(method, **{"task.dates": False})
 
     assert "the day before yesterday" in inputs
