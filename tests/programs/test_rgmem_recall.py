@@ -244,7 +244,7 @@ def test_the_measure_of_evidence_searches_facts_and_conclusions_only(
     program = shared_graph_program()
     with dspy.context(lm=scripted(rgmem_script)):
         memory = program.remember(make_history(sessions=9)).memory
-        hits = evidence_hits(program.method.reader, memory, "concept theory week", k=20)
+        hits = evidence_hits(program.method.reader, memory, "concept theory week", k=30)
 
     assert {hit.kind for hit in hits} == {"fact", "conclusion"}
 
