@@ -328,6 +328,17 @@ def test_an_updated_fact_keeps_all_its_turns_its_old_wording_and_its_date() -> N
     assert memory.counts == {"inserted": 1, "updated": 1}
 
 
+def test_a_memory_that_was_loaded_recognises_a_known_fact() -> None:
+    """Facts are found by their wording in an index, which is not stored with the memory."""
+    loaded_memory = FactMemory.model_validate_json(ANN_AND_BOB.model_dump_json())
+    again = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:1",))
+
+    memory = loaded_memory.apply([again])
+
+    assert texts_of(memory) == TEXTS_OF_ANN_AND_BOB
+    assert memory.facts[0].sources == ("D1:1", "D2:1")
+
+
 EDITS = st.builds(
     Edit,
     op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),

@@ -208,6 +208,21 @@ def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(
     assert [fact["fact_id"] for fact in shown_to_last_update] == ["f1", "f3"]
 
 
+def test_an_update_is_shown_no_more_facts_than_are_set(
+    write_memory: Any, make_history: Any
+) -> None:
+    """The setting `related` keeps prompts short, here two facts.
+
+    Each session has six turns, of which the scripted model makes six facts.
+    """
+    program = fact_store(every=1, related=2)
+
+    result = write_memory(program, make_history(sessions=2, turns=6), one_fact_per_turn)
+
+    shown_to_second_update = json.loads(result.prompt_fields("facts", "existing_facts")[-1])
+    assert len(shown_to_second_update) == 2
+
+
 def test_an_update_of_a_fact_that_was_not_shown_is_a_new_fact(
     write_memory: Any,
 ) -> None:

@@ -285,6 +285,18 @@ def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
     assert module.pair.first is module.attribute
 
 
+def test_other_values_of_a_module_are_not_replaced() -> None:
+    """Plain predictors are those of DSPy; ours record their calls."""
+    mempiler_predictor = predictor(AnswerFromContext)
+    numbers = (1, 2)
+    module = module_with(mempiler_predictor=mempiler_predictor, numbers=numbers)
+
+    replace_predictors(module)
+
+    assert module.mempiler_predictor is mempiler_predictor
+    assert module.numbers is numbers
+
+
 def test_a_new_predictor_has_what_the_plain_one_has() -> None:
     """A plain predictor of DSPy is replaced by ours, which records its calls.
 

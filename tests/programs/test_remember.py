@@ -228,6 +228,16 @@ def test_a_demo_of_the_answer_prompt_does_not_change_the_key(lm: dspy.LM) -> Non
     assert key_of(changed_program, lm) == key_of(program, lm)
 
 
+def test_the_words_for_a_field_change_the_key(lm: dspy.LM) -> None:
+    """A prompt describes each of its fields, here the output "operations"."""
+    program = memory_r2()
+    changed_program = copy.deepcopy(program)
+    manage = changed_program.method.writer.manage
+    manage.signature = manage.signature.with_updated_fields("operations", desc="other words")
+
+    assert key_of(changed_program, lm) != key_of(program, lm)
+
+
 def test_each_rollout_has_a_key_that_differs_from_all_others(lm: dspy.LM) -> None:
     """Rollouts are several runs on the same question; an optimizer compares them.
 

@@ -97,6 +97,16 @@ def test_settings_that_change_a_prompt_cannot_be_tuned(name: str) -> None:
     assert name not in tunable_settings(method)
 
 
+def test_settings_beneath_a_policy_have_a_prefix() -> None:
+    """In "logs+pgr+turn-rag" the policy logs stands over the policy PGR, and that over turn-rag.
+
+    Each has a setting `k`, the number of its hits.
+    """
+    tunable = tunable_settings(build("logs+pgr+turn-rag").method)
+
+    assert {"k", "inner_k", "inner_inner_k", "inner_inner_search.month"} <= tunable.keys()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_copy_without_changes_is_an_equal_program(name: str) -> None:
     """The digest of a program covers its settings and its prompts."""
@@ -132,10 +142,13 @@ def test_a_copy_with_other_settings_keeps_the_prompts() -> None:
 
 
 def test_a_setting_beneath_a_policy_is_changed_by_its_prefix() -> None:
-    """In "logs+pgr+turn-rag" turn-rag stands beneath two policies, so it has the prefix twice."""
-    program = build("logs+pgr+turn-rag").with_settings({"inner_inner_k": 3})
+    """In "logs+pgr+turn-rag" turn-rag stands beneath two policies, so it has the prefix twice.
 
-    assert program.config == build("logs+pgr+turn-rag", inner_inner_k=3).config
+    The setting `k` without a prefix is that of the first policy, logs.
+    """
+    program = build("logs+pgr+turn-rag").with_settings({"k": 5, "inner_inner_k": 3})
+
+    assert program.config == build("logs+pgr+turn-rag", k=5, inner_inner_k=3).config
 
 
 @pytest.mark.parametrize(

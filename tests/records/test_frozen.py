@@ -377,6 +377,24 @@ class Notes(Memory):
         return [word for note in self.notes for word in note.split()]
 
 
+@pytest.mark.parametrize("make_copy", WAYS_TO_COPY.values(), ids=WAYS_TO_COPY.keys())
+def test_a_copied_memory_computes_its_cached_words_itself(make_copy: Callable[[Any], Any]) -> None:
+    """`words` is a list that is computed once for each memory, and then kept with it.
+
+    Two memories must not share that list. A memory is copied in six ways, such as `copy.copy`.
+    """
+    memory = Notes(notes=("rye bread",), counts={"added": 1})
+    memory._author = "Bob"
+    assert memory.words == ["rye", "bread"]
+
+    copied = make_copy(memory)
+
+    assert copied == memory
+    assert copied._author == "Bob"
+    assert copied.words == memory.words
+    assert copied.words is not memory.words
+
+
 @pytest.mark.parametrize(
     "make_changed_copy", WAYS_TO_COPY_WITH_CHANGES.values(), ids=WAYS_TO_COPY_WITH_CHANGES.keys()
 )
