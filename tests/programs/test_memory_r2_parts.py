@@ -16,14 +16,11 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler import Query, build
+from mempiler import build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.signatures.memory_r2 import (
-    EditMemory,
-    ExtractFactsInContext,
     Fact,
-    ManageMemoryInContext,
 )
 from mempiler.signatures.memory_r2_examples import management_examples
 
@@ -47,9 +44,9 @@ def turn_ids_in(dialogue: str) -> list[str]:
     ("turn_count", "settings", "turns_of_parts"),
     [
         pytest.param(8, {}, [2, 2, 2, 2], id="four equal parts"),
-        pytest.param(17, {}, [5, 5, 5, 2], id="the number of turns in a part is rounded up"),
-        # The released code rounds up as well.
-        pytest.param(5, {}, [2, 2, 1], id="so there may be no fourth part"),
+        # A part has a quarter of the turns, rounded up, as in the released code.
+        pytest.param(7, {}, [2, 2, 2, 1], id="a shorter last part"),
+        pytest.param(5, {}, [2, 2, 1], id="three parts, since two turns in each are enough"),
         pytest.param(9, {"chunk_turns": 4}, [4, 4, 1], id="parts of four turns"),
     ],
 )
@@ -61,9 +58,9 @@ def test_a_session_is_cut_into_parts(
     settings: dict[str, int],
     turns_of_parts: list[int],
 ) -> None:
-    """Facts are extracted from a part of a session at a time, so that prompts stay short.
+    """Facts are extracted from one part of a session at a time, so that prompts stay short.
 
-    A session is cut into four parts, unless `chunk_turns` sets how many turns a part has.
+    A session is cut into four parts at most, unless `chunk_turns` sets how many turns a part has.
     """
     history = make_history(sessions=1, turns=turn_count)
 
@@ -132,33 +129,20 @@ def test_the_facts_of_a_session_are_embedded_in_one_request(
 
     It may be a server, where each request takes its time.
     """
-    requests: list[list[str]] = []
+    texts_of_requests: list[list[str]] = []
 
     def record_and_embed(texts: Any) -> Any:
-        requests.append(list(texts))
+        texts_of_requests.append(list(texts))
         return embedder().embed(texts)
 
     recording_embedder = TextEmbedder("recording", record_and_embed, embedder().dimension)
     program = build("memory-r2", embedder=recording_embedder)
     with dspy.context(lm=scripted(fact_replies)):
-        facts = program.remember(make_history(sessions=1, turns=8)).memory.facts
+        program.remember(make_history(sessions=1, turns=8))
 
-    # The scripted model makes a fact of every turn.
-    assert len(facts) == 8
-    [texts] = requests
+    # The scripted model makes a fact of each of the eight turns.
+    [texts] = texts_of_requests
     assert len(texts) == 8
-
-
-def test_earlier_turns_stand_before_the_turns_to_be_read_in_prompts() -> None:
-    """A model reads a dialogue best in the order in which it was said."""
-    assert list(ExtractFactsInContext.input_fields) == ["earlier", "dialogue"]
-    assert list(ManageMemoryInContext.input_fields) == [
-        "session_date",
-        "memories",
-        "earlier_facts",
-        "new_facts",
-    ]
-    assert list(EditMemory.input_fields) == ["session_date", "memories", "earlier", "dialogue"]
 
 
 # Memories that are shown
@@ -171,46 +155,42 @@ def memory_of(*facts: tuple[str, str]) -> FactMemory:
 
 
 @pytest.mark.parametrize(
-    ("same_speaker", "related_to_ann", "related_to_bob"),
+    ("same_speaker", "shown_ids"),
     [
-        (True, ["m1"], ["m2"]),
-        (False, ["m1", "m2"], ["m1", "m2"]),
+        (True, ["m1"]),
+        (False, ["m1", "m2"]),
     ],
 )
-def test_related_memories_are_those_of_the_same_speaker_unless_set_otherwise(
-    same_speaker: bool, related_to_ann: list[str], related_to_bob: list[str]
+def test_a_new_fact_may_change_memories_of_its_speaker_alone_unless_set_otherwise(
+    same_speaker: bool, shown_ids: list[str]
 ) -> None:
-    """Related memories are what the manager is shown beside new facts, and may change."""
+    """A model that learns of Ann's dog is not shown the memory of Bob's, and cannot change it."""
     memory = memory_of(
         ("Ann", "has a small dog named Rex"),
         ("Bob", "has a small dog named Rex"),
     )
-    facts = [
-        Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog"),
-        Fact(speaker="Bob", turn_id="D1:1", fact="has a small dog"),
-    ]
+    fact_of_ann = Fact(speaker="Ann", turn_id="D1:1", fact="has a small dog")
     writer = memory_r2(same_speaker=same_speaker).method.writer
 
-    ids_for_ann, ids_for_bob = writer.relate(memory, facts)
+    [related_ids] = writer.relate(memory, [fact_of_ann])
 
-    assert sorted(ids_for_ann) == related_to_ann
-    assert sorted(ids_for_bob) == related_to_bob
+    assert sorted(related_ids) == shown_ids
 
 
 @pytest.mark.parametrize(
     ("settings", "count"),
     [
-        pytest.param({}, 4, id="all-that-are-near"),
-        pytest.param({"related": 3}, 3, id="limit-per-fact"),
-        pytest.param({"related_total": 2}, 2, id="limit-in-all"),
-        pytest.param({"min_score": 0.999}, 0, id="none-is-near-enough"),
+        pytest.param({}, 4, id="by default all that are near"),
+        pytest.param({"related": 3}, 3, id="three for each new fact"),
+        pytest.param({"related_total": 2}, 2, id="two for all new facts together"),
+        pytest.param({"min_score": 0.999}, 0, id="only memories that say the very same"),
     ],
 )
-def test_as_many_memories_are_related_as_are_near_enough_and_allowed(
+def test_settings_limit_how_many_memories_are_shown_beside_a_new_fact(
     settings: dict[str, Any], count: int
 ) -> None:
-    """The settings limit how many memories the manager is shown, so that its prompt stays short."""
-    # All four are nearly the new fact.
+    """The prompt that changes the memory is shown those that say nearly the same as a new fact."""
+    # All four say nearly the same as the new fact.
     memory = memory_of(
         ("Ann", "has a small dog named Rex"),
         ("Ann", "has a small dog named Pip"),
@@ -224,29 +204,16 @@ def test_as_many_memories_are_related_as_are_near_enough_and_allowed(
     assert len(related_ids) == count
 
 
-def test_the_answer_prompt_shows_the_memories_of_each_speaker_apart(scripted: Any) -> None:
-    """Memory-R2 is for conversations of two people, so its prompt has a field for each of them."""
-    memory = memory_of(("Ann", "Ann has a small dog"), ("Bob", "Bob has a small dog"))
-    query = Query(text="Who has a small dog?", speakers=("Ann", "Bob"))
-    lm = scripted(lambda kind, text, n: {kind: "x", "answer": "x"})
-
-    with dspy.context(lm=lm):
-        memory_r2().answer(memory, query)
-
-    _, prompt = lm.engine.prompts[0]
-    memories_of_ann = prompt_field(prompt, "first_speaker_memories")
-    assert "Ann has" in memories_of_ann
-    assert "Bob has" not in memories_of_ann
-    memories_of_bob = prompt_field(prompt, "second_speaker_memories")
-    assert "Bob has" in memories_of_bob
-    assert "Ann has" not in memories_of_bob
-
-
 # One agent alone
 
 
-def insert_and_forget(kind: str, text: str, n: int) -> dict[str, Any]:
-    """Answer as a single agent: insert a fact of every turn, and at D1:4 delete the first one."""
+def insert_every_turn_and_delete_the_first_at_turn_3(
+    kind: str, text: str, n: int
+) -> dict[str, Any]:
+    """Answer as a single agent: insert a fact of every turn, and at D1:3 delete the fact of D1:1.
+
+    The memory m1 is the fact of D1:1.
+    """
     [turn_id] = turn_ids_in(prompt_field(text, "dialogue"))
     insert = {
         "op": "INSERT",
@@ -255,7 +222,7 @@ def insert_and_forget(kind: str, text: str, n: int) -> dict[str, Any]:
         "turn_id": turn_id,
     }
     delete = {"op": "DELETE", "memory_id": "m1"}
-    return {"operations": [insert, delete] if turn_id == "D1:4" else [insert]}
+    return {"operations": [insert, delete] if turn_id == "D1:3" else [insert]}
 
 
 def single_agent() -> Any:
@@ -266,35 +233,20 @@ def single_agent() -> Any:
 def test_a_single_agent_edits_the_memory_from_the_turns(
     write_memory: Any, make_history: Any
 ) -> None:
-    """With `single_agent` one prompt reads turns and changes the memory; no facts are extracted.
+    """A single agent is one prompt that reads turns and changes the memory at once.
 
-    The paper compares this with two prompts. The memory m1 is the fact of the first turn, D1:1.
+    The paper compares this with two prompts, of which the first extracts facts. Here the agent
+    reads one turn at a time.
     """
-    program = single_agent()
-
-    result = write_memory(program, make_history(sessions=1, turns=4), insert_and_forget)
-
-    assert set(program.writer_names()) == {"method.writer.edit"}
-    assert result.calls == {"operations": 4}
-    assert [fact.content for fact in result.memory.facts] == [
-        "fact of D1:2",
-        "fact of D1:3",
-        "fact of D1:4",
-    ]
-    [removed_fact] = result.memory.removed
-    assert removed_fact.sources == ("D1:1",)
-
-
-def test_a_single_agent_is_shown_the_earlier_turns_of_the_session(
-    write_memory: Any, make_history: Any
-) -> None:
-    """A turn may say "he" or "there"; the earlier turns tell the model what is meant."""
     history = make_history(sessions=1, turns=3)
 
-    result = write_memory(single_agent(), history, insert_and_forget)
+    result = write_memory(single_agent(), history, insert_every_turn_and_delete_the_first_at_turn_3)
 
-    earlier_turns = result.prompt_fields("operations", "earlier")
-    assert [turn_ids_in(earlier) for earlier in earlier_turns] == [[], ["D1:1"], ["D1:1", "D1:2"]]
+    # There was a prompt for each turn, and none that extracts facts.
+    assert result.calls == {"operations": 3}
+    assert [fact.content for fact in result.memory.facts] == ["fact of D1:2", "fact of D1:3"]
+    [removed_fact] = result.memory.removed
+    assert removed_fact.content == "fact of D1:1"
 
 
 # Edits of the memory
@@ -307,86 +259,54 @@ ANN_AND_BOB = FactMemory().apply(
 )
 """A memory of two facts, m1 and m2."""
 
-MOVE_TO_PORTO = Edit(
-    "UPDATE", memory_id="m1", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",)
-)
+TEXTS_OF_ANN_AND_BOB = ["Ann lives in Lisbon", "Bob plays the cello"]
 
 
-def count_of(outcome: str, memory: FactMemory) -> int:
-    """Return how many edits of a memory had an outcome."""
-    return memory.counts.get(outcome, 0)
+def texts_of(memory: FactMemory) -> list[str]:
+    return [fact.content for fact in memory.facts]
 
 
-@pytest.mark.parametrize(
-    ("edit", "outcome", "fact_count"),
-    [
-        pytest.param(
-            Edit("INSERT", speaker="Ann", content="Ann has a dog", sources=("D2:1",)),
-            "inserted",
-            3,
-            id="insert-a-new-fact",
-        ),
-        pytest.param(
-            Edit("INSERT", speaker="Ann", content="Ann lives in  Lisbon ", sources=("D2:1",)),
-            "merged",
-            2,
-            id="insert-a-known-fact",
-        ),
-        pytest.param(
-            Edit("INSERT", speaker="Ann", content="  "), "refused", 2, id="insert-nothing"
-        ),
-        pytest.param(MOVE_TO_PORTO, "refused", 2, id="update-a-fact-that-was-not-shown"),
-        pytest.param(Edit("NONE"), "unchanged", 2, id="none"),
-    ],
-)
-def test_an_edit_without_shown_facts_has_its_outcome_counted(
-    edit: Edit, outcome: str, fact_count: int
-) -> None:
-    """An edit may change only facts that the model was shown, and here it was shown none.
+def test_an_insertion_of_a_known_fact_adds_its_turn_to_the_fact() -> None:
+    """The same fact is not stored twice; here its wording differs by blanks alone."""
+    first = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D1:1",))
+    again = Edit("INSERT", speaker="Ann", content="Ann lives in  Lisbon ", sources=("D2:1",))
 
-    The memory has the facts m1, "Ann lives in Lisbon", and m2, "Bob plays the cello".
-    """
-    memory = ANN_AND_BOB.apply([edit], shown_ids=[])
+    memory = FactMemory().apply([first, again])
 
-    assert count_of(outcome, memory) == count_of(outcome, ANN_AND_BOB) + 1
-    assert len(memory.facts) == fact_count
+    [fact] = memory.facts
+    assert fact.content == "Ann lives in Lisbon"
+    assert fact.sources == ("D1:1", "D2:1")
+    assert memory.counts == {"inserted": 1, "merged": 1}
+
+
+def test_a_deleted_fact_is_kept_among_the_removed_ones() -> None:
+    memory = ANN_AND_BOB.apply([Edit("DELETE", memory_id="m2")], shown_ids=["m2"])
+
+    assert texts_of(memory) == ["Ann lives in Lisbon"]
+    assert [fact.content for fact in memory.removed] == ["Bob plays the cello"]
+    assert memory.counts["deleted"] == 1
 
 
 @pytest.mark.parametrize(
-    ("edit", "shown_id", "outcome", "fact_count"),
+    "edit",
     [
-        pytest.param(MOVE_TO_PORTO, "m1", "updated", 2, id="update"),
-        pytest.param(
-            Edit("UPDATE", memory_id="m9", speaker="Ann", content="x"),
-            "m9",
-            "refused",
-            2,
-            id="update-unknown",
-        ),
-        pytest.param(
-            Edit("UPDATE", memory_id="m1", speaker="Ann", content=""),
-            "m1",
-            "refused",
-            2,
-            id="update-to-nothing",
-        ),
-        pytest.param(Edit("DELETE", memory_id="m2"), "m2", "deleted", 1, id="delete"),
-        pytest.param(
-            Edit("DELETE", memory_id="m2"), "m1", "refused", 2, id="delete-another-than-shown"
-        ),
+        pytest.param(Edit("INSERT", speaker="Ann", content="  "), id="insertion without text"),
+        pytest.param(Edit("UPDATE", memory_id="m1", content=""), id="update without text"),
+        pytest.param(Edit("UPDATE", memory_id="m9", content="x"), id="update of an unknown fact"),
+        pytest.param(Edit("UPDATE", memory_id="m2", content="x"), id="update of a hidden fact"),
+        pytest.param(Edit("DELETE", memory_id="m2"), id="deletion of a hidden fact"),
     ],
 )
-def test_an_edit_of_a_shown_fact_has_its_outcome_counted(
-    edit: Edit, shown_id: str, outcome: str, fact_count: int
-) -> None:
-    """An edit is refused if its fact is unknown or was not shown, or if it would leave no text.
+def test_an_edit_that_cannot_be_carried_out_is_refused_and_counted(edit: Edit) -> None:
+    """A model may change only facts that it was shown, and a fact must have a text.
 
-    The memory has the facts m1, "Ann lives in Lisbon", and m2, "Bob plays the cello".
+    The memory has the facts m1 and m2. The model was shown m1, so that m2 was hidden from it; it
+    names a fact m9 that does not exist.
     """
-    memory = ANN_AND_BOB.apply([edit], shown_ids=[shown_id])
+    memory = ANN_AND_BOB.apply([edit], shown_ids=["m1", "m9"])
 
-    assert count_of(outcome, memory) == count_of(outcome, ANN_AND_BOB) + 1
-    assert len(memory.facts) == fact_count
+    assert texts_of(memory) == TEXTS_OF_ANN_AND_BOB
+    assert memory.counts["refused"] == 1
 
 
 def test_an_updated_fact_keeps_all_its_turns_its_old_wording_and_its_date() -> None:
@@ -405,26 +325,18 @@ def test_an_updated_fact_keeps_all_its_turns_its_old_wording_and_its_date() -> N
     assert fact.sources == ("D1:1", "D2:1")
     assert fact.time == march
     assert fact.updated == april
+    assert memory.counts == {"inserted": 1, "updated": 1}
 
 
-def test_a_memory_with_a_reworded_fact_recognises_the_new_wording_and_not_the_old_one() -> None:
-    """The memory indexes its facts by wording; a copy with other facts needs a new index.
+def test_a_memory_that_was_loaded_recognises_a_known_fact() -> None:
+    """Facts are found by their wording in an index, which is not stored with the memory."""
+    loaded_memory = FactMemory.model_validate_json(ANN_AND_BOB.model_dump_json())
+    again = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:1",))
 
-    A fact with a known wording is merged with the known fact, and any other is inserted.
-    """
-    lisbon = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D1:1",))
-    memory = FactMemory().apply([lisbon])
-    reworded_fact = memory.facts[0].replace(content="Ann lives in Porto")
-    memory = memory.replace(facts=(reworded_fact,))
+    memory = loaded_memory.apply([again])
 
-    new_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))
-    old_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))
-    memory = memory.apply([new_wording]).apply([old_wording])
-
-    assert [(fact.content, fact.sources) for fact in memory.facts] == [
-        ("Ann lives in Porto", ("D1:1", "D2:1")),
-        ("Ann lives in Lisbon", ("D2:2",)),
-    ]
+    assert texts_of(memory) == TEXTS_OF_ANN_AND_BOB
+    assert memory.facts[0].sources == ("D1:1", "D2:1")
 
 
 EDITS = st.builds(
@@ -444,7 +356,8 @@ EDITS = st.builds(
 def test_no_source_is_ever_lost(edits: list[Edit], shown_ids: list[str]) -> None:
     """Whatever a model answers, the turns that facts came from stay known.
 
-    The memory has two facts, from the turns D1:1 and D1:2. An edit may remove them.
+    The memory has two facts, from the turns D1:1 and D1:2. Random edits are applied, which may
+    remove both facts. The sources of a fact are the turns that it came from.
     """
     memory = ANN_AND_BOB.apply(edits, shown_ids)
 
@@ -459,47 +372,38 @@ def test_no_source_is_ever_lost(edits: list[Edit], shown_ids: list[str]) -> None
     shown_ids=st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), max_size=4),
 )
 def test_every_edit_is_counted_and_ids_stay_unique(edits: list[Edit], shown_ids: list[str]) -> None:
-    """A count is how many edits had an outcome, such as "inserted" or "refused"."""
-    json_before = ANN_AND_BOB.model_dump_json()
+    """A memory counts how many edits had an outcome, such as "inserted" or "refused"."""
+    edits_before = sum(ANN_AND_BOB.counts.values())
 
     memory = ANN_AND_BOB.apply(edits, shown_ids)
 
-    assert sum(memory.counts.values()) == sum(ANN_AND_BOB.counts.values()) + len(edits)
-    assert len({fact.id for fact in memory.facts}) == len(memory.facts)
-    # The memory that is edited does not change.
-    assert ANN_AND_BOB.model_dump_json() == json_before
+    assert sum(memory.counts.values()) == edits_before + len(edits)
+    fact_ids = [fact.id for fact in memory.facts]
+    assert len(set(fact_ids)) == len(fact_ids)
 
 
 # Worked examples
 
 
 @pytest.mark.parametrize(
-    # How many facts or operations the answer of the first example has, by predictor
-    ("settings", "answer_lengths"),
+    ("settings", "predictors"),
     [
-        ({}, {}),
-        ({"examples": True}, {"extract_facts": 4, "manage": 5}),
-        ({"examples": True, "earlier": False}, {"extract_facts": 4, "manage": 5}),
-        ({"examples": True, "single_agent": True}, {"edit": 5}),
+        ({}, set()),
+        ({"examples": True}, {"extract_facts", "manage"}),
+        ({"examples": True, "single_agent": True}, {"edit"}),
     ],
 )
 def test_prompts_begin_with_worked_examples_where_that_is_set(
-    settings: dict[str, bool], answer_lengths: dict[str, int]
+    settings: dict[str, bool], predictors: set[str]
 ) -> None:
-    """Worked examples are demos: inputs with good answers, which a prompt shows first."""
-    output_names = {"extract_facts": "facts", "manage": "operations", "edit": "operations"}
+    """Worked examples are inputs with good answers, called demos, which a prompt shows first."""
+    writer = memory_r2(**settings).method.writer
 
-    predictors = memory_r2(**settings).method.writer.predictors_below()
-
-    first_answer_lengths: dict[str, int] = {}
-    for name, predictor in predictors.items():
-        # Every example has all fields of its prompt.
-        for example in predictor.demos:
-            assert set(example.keys()) == set(predictor.signature.fields), name
+    predictors_with_demos: set[str] = set()
+    for name, predictor in writer.predictors_below().items():
         if predictor.demos:
-            first_answer = predictor.demos[0][output_names[name]]
-            first_answer_lengths[name] = len(first_answer)
-    assert first_answer_lengths == answer_lengths
+            predictors_with_demos.add(name)
+    assert predictors_with_demos == predictors
 
 
 def memory_after_example_of_manager() -> FactMemory:
@@ -527,7 +431,7 @@ def test_the_operations_of_the_worked_example_of_the_manager_can_be_carried_out(
     """
     memory = memory_after_example_of_manager()
 
-    assert count_of("refused", memory) == 0
+    assert memory.counts.get("refused", 0) == 0
     assert {fact.id: fact.content for fact in memory.facts} == {
         "m1": "Leo visited the pottery fair in Bruges with Ina on 7 May 2023.",
         "m2": "Ina is Leo's younger sister.",
@@ -536,9 +440,3 @@ def test_the_operations_of_the_worked_example_of_the_manager_can_be_carried_out(
         "m6": "Mia intends to learn the guitar in summer 2023.",
         "m7": "Mia has owned a guitar for ten years as of May 2023.",
     }
-
-
-def test_the_worked_example_of_the_manager_leaves_facts_of_20_words_at_most() -> None:
-    """A model imitates the example, and the prompt asks for 20 words at most."""
-    for fact in memory_after_example_of_manager().facts:
-        assert len(fact.content.split()) <= 20

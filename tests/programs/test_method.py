@@ -5,7 +5,6 @@ the memory. A program is a method and a task, such as answering questions. A pre
 of a program. All that would go wrong later, perhaps after paid calls, is refused at once.
 """
 
-import asyncio
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
@@ -29,9 +28,8 @@ from mempiler import (
     predictor,
 )
 from mempiler.engines.embedders import embedder
-from mempiler.engines.lm import language_model
 from mempiler.memory.memory import TurnMemory
-from mempiler.programs.catalog import method_class, preset
+from mempiler.programs.catalog import preset
 from mempiler.programs.names import METHODS
 from mempiler.programs.predictor import Predictor
 from mempiler.programs.tasks.answering import QuestionAnswering
@@ -82,14 +80,6 @@ def test_a_method_without_a_reader_is_refused() -> None:
     del method.reader
 
     with pytest.raises(UserError, match=r"self\.reader is no Reader; give super"):
-        MemoryProgram(method, QuestionAnswering())
-
-
-def test_a_method_with_a_reader_for_a_writer_is_refused() -> None:
-    """A method has a writer, which writes a memory, and a reader, which searches it."""
-    method = Method(cast(Any, EntryReader()), EntryReader())
-
-    with pytest.raises(UserError, match=r"self\.writer is no Writer; give super"):
         MemoryProgram(method, QuestionAnswering())
 
 
@@ -196,17 +186,6 @@ def test_a_writer_that_returns_a_memory_is_told_to_return_an_update(make_history
 # Embedders and settings
 
 
-@pytest.mark.parametrize(("policy", "class_name"), [("logs", "WithLogs"), ("pgr+logs", "PGROver")])
-def test_a_combined_name_is_built_as_the_class_of_its_first_policy(
-    policy: str, class_name: str
-) -> None:
-    """A policy changes what another method recalls.
-
-    In "pgr+logs+turn-rag" the policy PGR stands over the policy logs, which stands over turn-rag.
-    """
-    assert method_class(f"{policy}+turn-rag").__name__ == class_name
-
-
 @pytest.mark.parametrize("policy", ["logs", "pgr+logs"])
 def test_a_policy_takes_the_embedder_of_the_method_beneath(policy: str) -> None:
     """A policy searches the memory of the method beneath it, so it compares texts as that does."""
@@ -226,12 +205,6 @@ def test_a_program_takes_an_embedder_by_its_name() -> None:
     program = build("fact-store", embedder="offline")
 
     assert program.method.embedder.name == "offline"
-
-
-def test_an_embedder_that_cannot_be_loaded_is_refused() -> None:
-    """The name "onnx:nowhere" is for an embedding model in a folder that does not exist."""
-    with pytest.raises(UserError):
-        build("fact-store", embedder="onnx:nowhere")
 
 
 class PageSettings(Settings):
@@ -315,7 +288,11 @@ def test_a_custom_method_is_built_with_its_settings() -> None:
     ],
 )
 def test_a_method_whose_settings_would_be_lost_is_refused(lossy_method: Any, message: str) -> None:
-    """A saved program is built again from its settings, so all that was set must be in them."""
+    """A saved program is built again from its settings alone.
+
+    So a method is refused whose constructor takes more than its settings say, or that does not pass
+    its settings on. The name of each class says which of these mistakes it makes.
+    """
     class_name = lossy_method.__name__
 
     with pytest.raises(UserError) as build_error:
@@ -328,44 +305,51 @@ def test_a_method_whose_settings_would_be_lost_is_refused(lossy_method: Any, mes
 
 
 @pytest.mark.parametrize(
-    ("method", "benchmark", "settings"),
+    ("method", "settings"),
     [
-        ("turn-rag", "palbench.select", {"k": 3, "hybrid": False}),
-        ("turn-rag", "locomo", {}),
-        ("pgr+turn-rag", "locomo", {}),
-        ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
-        (
-            "pgr+memory-r2",
-            "memory-env",
-            {
-                "inner_chunk_turns": 1,
-                "inner_related": 2,
-                "inner_earlier": False,
-                "inner_same_speaker": False,
-            },
-        ),
+        ("turn-rag", {"k": 3, "hybrid": False}),
+        ("pgr+logs+turn-rag", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
     ],
 )
-def test_a_preset_has_the_settings_of_a_method_for_a_benchmark(
-    method: str, benchmark: str, settings: dict[str, Any]
+def test_a_combined_method_has_the_preset_of_the_method_beneath(
+    method: str, settings: dict[str, Any]
 ) -> None:
     """A preset is a set of settings that suit a benchmark better than the defaults.
 
-    A combined method takes those of the method beneath, with `inner_` before their names.
+    In "pgr+logs+turn-rag" the method turn-rag is beneath two others, so that the names of its
+    settings have `inner_` before them twice.
     """
-    assert preset(method, benchmark) == settings
+    assert preset(method, "palbench.select") == settings
 
-    # The method can be built with them.
+    # The method can be built with its preset.
     config = build(method, embedder=embedder(), **settings).config
     assert settings.items() <= config.items()
 
 
 @pytest.mark.parametrize(
-    ("method", "settings", "message"),
+    ("method", "name", "message"),
     [
-        ("turn-rag", {"kk": 3}, "'turn-rag' has no setting 'kk'"),
-        ("pgr", {"kk": 1}, "'pgr' has no setting 'kk'; it has: every=3"),
-        ("pramem", {"start": "empty"}, "'pramem' has no setting 'start'"),
+        ("pgr", "kk", "'pgr' has no setting 'kk'; it has: every=3"),
+        (
+            "turn-rag",
+            "task.reasons",
+            "task 'question-answering' has no setting 'reasons'; it has: reasoning=",
+        ),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_names_that_there_are(
+    method: str, name: str, message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        build(method, embedder=embedder(), **{name: True})
+
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "message"),
+    [
         (
             "pgr+turn-rag",
             {"inner_k": "many"},
@@ -382,23 +366,6 @@ def test_a_preset_has_the_settings_of_a_method_for_a_benchmark(
             {"earlier": "all"},
             "earlier = 'all': input should be 'search', 'summary' or 'none'",
         ),
-        ("pramem", {"patterns": False, "alerts": False}, "patterns and alerts are all off"),
-        ("rgmem", {"use_l0": False, "use_l1": False}, "use_l0 and use_l1 are all off"),
-        (
-            "h2memory",
-            {
-                "use_situations": False,
-                "use_background": False,
-                "use_topics": False,
-                "use_principles": False,
-            },
-            "all off",
-        ),
-        (
-            "turn-rag",
-            {"task.reasons": True},
-            "task 'question-answering' has no setting 'reasons'; it has: reasoning=",
-        ),
         (
             "turn-rag",
             {"task.abstain": 2},
@@ -406,15 +373,30 @@ def test_a_preset_has_the_settings_of_a_method_for_a_benchmark(
         ),
     ],
 )
-def test_a_wrong_setting_is_refused_in_one_line(
-    method: str, settings: dict[str, Any], message: str
+def test_a_wrong_value_of_a_setting_is_refused_with_what_it_may_be(
+    method: str, setting: dict[str, Any], message: str
 ) -> None:
-    """A mistake on the command line gets a message that names the setting and what it may be."""
     with pytest.raises(UserError) as error:
-        build(method, embedder=embedder(), **settings)
+        build(method, embedder=embedder(), **setting)
 
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "switches"),
+    [
+        ("pramem", ["patterns", "alerts"]),
+        ("rgmem", ["use_l0", "use_l1"]),
+        ("h2memory", ["use_situations", "use_background", "use_topics", "use_principles"]),
+    ],
+)
+def test_a_method_that_would_recall_nothing_is_refused(method: str, switches: list[str]) -> None:
+    """Each switch leaves one kind of entries out of what is recalled; here all are off."""
+    all_off = dict.fromkeys(switches, False)
+
+    with pytest.raises(UserError, match="all off"):
+        build(method, embedder=embedder(), **all_off)
 
 
 # Predictors and language models of a program
@@ -467,24 +449,21 @@ def test_an_optimizer_of_reading_prompts_does_not_have_memories_written_again(
 ) -> None:
     """While only reading is tuned, the writer keeps the language model that was set first.
 
-    The stage "read" of a program shows an optimizer only the prompts that read. Another temperature
-    of the model would give the memory another key, so that it would not be found in the cache.
+    The stage "read" of a program shows an optimizer only the prompts that read. Optimizers sample
+    answers with copies of the model at another temperature. If the writer took such a copy, each
+    memory would be written, and paid for, once more.
     """
     lm = scripted(fact_replies)
-    program = build("memory-r2", embedder=embedder())
     history = make_history(sessions=1)
     with dspy.context(lm=lm):
-        student = program.staged("read")
+        student = build("memory-r2", embedder=embedder()).staged("read")
         student.remember(history)
     calls_of_writing = lm.engine.calls["operations"]
 
-    # Optimizers sample answers with copies of the model.
-    sampling_lm = lm.copy(rollout_id=5, temperature=1.0)
-    with dspy.context(lm=sampling_lm):
+    with dspy.context(lm=lm.copy(rollout_id=5, temperature=1.0)):
         student.remember(history)
 
-    # The session of six turns has three parts, and each part is one call.
-    assert calls_of_writing == 3
+    assert calls_of_writing > 0
     assert lm.engine.calls["operations"] == calls_of_writing
 
 
@@ -519,47 +498,8 @@ def test_pramem_breaks_one_promise_since_records_are_practised_on_once() -> None
         check_method("pramem", rounds=5)
 
 
-CONVERSATIONS = [
-    [
-        {"role": "user", "name": "Ada", "content": "I moved to Lisbon with my dog Rex."},
-        {"role": "user", "name": "Bob", "content": "How nice! Do you like the hills?"},
-    ],
-    [{"role": "user", "name": "Ada", "content": "I bought light running shoes."}],
-]
-
-
-def test_a_history_may_be_plain_json() -> None:
-    """It is a list of conversations, each a list of messages."""
-    program = build("turn-rag")
-
-    with dspy.context(lm=language_model("offline")):
-        prediction = program(history=CONVERSATIONS, question="Where did Ada move?")
-        memory_of_history = program.remember(History.parse(CONVERSATIONS)).memory
-
-    assert prediction.memory == memory_of_history
-    assert "Lisbon" in prediction.answer
-
-
-def test_an_awaited_program_gives_the_same_answers() -> None:
-    """`acall` is the asynchronous form of a call, for programs that run in an event loop."""
-    program = build("turn-rag")
-    questions = ("Where did Ada move?", "What did Ada buy?")
-
-    async def ask_concurrently() -> list[Any]:
-        calls = [program.acall(CONVERSATIONS, question=question) for question in questions]
-        return await asyncio.gather(*calls)
-
-    with dspy.context(lm=language_model("offline")):
-        awaited = asyncio.run(ask_concurrently())
-        called = [program(history=CONVERSATIONS, question=question) for question in questions]
-
-    assert "Lisbon" in awaited[0].answer
-    assert awaited[0].answer == called[0].answer
-    assert awaited[1].answer == called[1].answer
-
-
 def test_a_turn_without_a_time_takes_the_time_of_its_session() -> None:
-    """The first turn has no time, and the second was said a day after the session began."""
+    """Here the first turn has no time, and the second was said a day after the session began."""
     session_time = datetime(2024, 3, 1)
     turn_time = datetime(2024, 3, 2)
     turns = (

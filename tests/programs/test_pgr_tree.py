@@ -27,15 +27,16 @@ def test_a_valid_tree_stays_as_it_is() -> None:
     """PGR asks a model for a tree of steps towards an answer, each with its parent and children."""
     tree = [
         make_node("A1", children=("A2", "A3")),
-        make_node("A2", parent="A1"),
+        make_node("A2", parent="A1", children=("A4",)),
         make_node("A3", parent="A1"),
+        make_node("A4", parent="A2"),
     ]
 
     assert repair_tree(tree) == tree
 
 
 def test_a_node_with_an_unknown_parent_belongs_to_the_node_that_lists_it() -> None:
-    """Models make mistakes with ids: A3 names no node as its parent, but A2 lists it as a child."""
+    """Models make mistakes with ids: A3 names an unknown parent, but A2 lists A3 as its child."""
     tree = [
         make_node("A1"),
         make_node("A2", parent="A1", children=("A3",)),
@@ -64,24 +65,12 @@ def test_a_cycle_is_cut_at_one_node_which_is_moved_below_the_root(cycle: list[Tr
     """A model may answer with nodes that are each other's parents. The root is A1."""
     parents = repaired_parents([make_node("A1"), *cycle])
 
-    moved_ids = [node_id for node_id, parent in parents.items() if parent == "A1"]
-    assert len(moved_ids) == 1
-    # The other nodes of the cycle keep their parents.
+    # All nodes keep their parents, but for the one at which the cycle was cut.
+    changed_parents: list[str | None] = []
     for node in cycle:
-        if node.action_id not in moved_ids:
-            assert parents[node.action_id] == node.parent
-
-
-def test_a_path_without_a_cycle_is_not_cut() -> None:
-    """Each node is the parent of the next."""
-    tree = [
-        make_node("A1"),
-        make_node("A2", parent="A1"),
-        make_node("A3", parent="A2"),
-        make_node("A4", parent="A3"),
-    ]
-
-    assert repaired_parents(tree) == {"A1": None, "A2": "A1", "A3": "A2", "A4": "A3"}
+        if parents[node.action_id] != node.parent:
+            changed_parents.append(parents[node.action_id])
+    assert changed_parents == ["A1"]
 
 
 def test_ids_that_are_missing_or_occur_twice_are_replaced() -> None:
@@ -118,7 +107,10 @@ def depth(node_id: str, parents: dict[str, str | None]) -> int:
 
 @given(nodes=NODE_LISTS)
 def test_no_step_is_lost_and_ids_are_unique(nodes: list[TreeNode]) -> None:
-    """Whatever tree a model answers with, each of its steps is a search of the memory."""
+    """Each step of a tree is a search of the memory, so `repair_tree` may drop none of them.
+
+    The nodes are random, as from a model that makes mistakes. A node without an action is no step.
+    """
     tree = repair_tree(nodes)
 
     assert [node.action for node in tree] == [node.action for node in nodes if node.action]
@@ -127,7 +119,7 @@ def test_no_step_is_lost_and_ids_are_unique(nodes: list[TreeNode]) -> None:
 
 @given(nodes=NODE_LISTS)
 def test_the_result_is_a_tree_with_one_root(nodes: list[TreeNode]) -> None:
-    """Whatever a model answers, its nodes are connected."""
+    """Whatever nodes a model answers with, a repaired tree connects them all with its root."""
     tree = repair_tree(nodes)
 
     parents = {node.action_id: node.parent for node in tree}
@@ -140,7 +132,10 @@ def test_the_result_is_a_tree_with_one_root(nodes: list[TreeNode]) -> None:
 
 @given(nodes=NODE_LISTS)
 def test_children_and_parents_name_each_other(nodes: list[TreeNode]) -> None:
-    """A model may answer with nodes whose ids do not agree."""
+    """In a random answer of a model, a node may list a child that names another parent.
+
+    In the repaired tree they agree.
+    """
     tree = repair_tree(nodes)
 
     parents = {node.action_id: node.parent for node in tree}
@@ -150,11 +145,3 @@ def test_children_and_parents_name_each_other(nodes: list[TreeNode]) -> None:
     # All nodes but the root are the child of one node.
     child_count = sum(len(node.children) for node in tree)
     assert child_count == max(0, len(tree) - 1)
-
-
-@given(nodes=NODE_LISTS)
-def test_a_repaired_tree_needs_no_further_repair(nodes: list[TreeNode]) -> None:
-    """Whatever a model answers, the repaired tree is valid."""
-    tree = repair_tree(nodes)
-
-    assert repair_tree(tree) == tree

@@ -4,10 +4,10 @@ A predictor is one prompt of a program: instructions, fields and demos, which ar
 """
 
 import asyncio
-import copy
 import threading
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import dspy
@@ -16,7 +16,6 @@ import pytest
 from dspy.utils import DummyLM
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import Store, UserError, Writer, build, predictor
-from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.errors import AnswerChangedError
 from mempiler.programs.adapter import adapter
@@ -36,7 +35,7 @@ from tests.stub_server import StubServer
 
 
 def test_the_error_without_a_model_says_what_to_pass() -> None:
-    """Here no language model was configured."""
+    """A user has configured no language model, and calls a predictor."""
     with pytest.raises(UserError, match=r"^no language model: pass lm=dspy\.LM"):
         predictor(AnswerFromContext)(context="", question="Where?")
 
@@ -94,7 +93,11 @@ class MusicEmbedder:
 
 
 def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
-    """A prompt shows the nearest of two demos. Both questions about music have the same vector."""
+    """A demo is a worked example. Here a prompt shows only the one that is nearest to the question.
+
+    The embedding model gives the same vector to all questions about music: those with the words
+    "cello" or "instrument".
+    """
     program = build("turn-rag", embedder=MusicEmbedder())
     program.task.answer.nearest = 1
     program.task.answer.demos = [
@@ -113,14 +116,8 @@ def test_demos_are_near_by_the_embedding_model_of_the_program() -> None:
 
 
 def test_prompts_as_text_show_instructions_fields_and_demos_of_every_predictor() -> None:
-    """This is what a user reads and compares of a program's prompts."""
+    """A user reads and compares the prompts of a program as one text."""
     program = build("memory-r2")
-    answer_predictor = program.all_predictors()["task.answer"]
-    answer_predictor.signature = answer_predictor.signature.with_instructions(
-        "Answer.\n```\nas code\n```"
-    )
-    # DSPy marks demos as augmented that a program has made.
-    answer_predictor.demos = [dspy.Example(question="Who?\nWhere?", answer="Ada", augmented=True)]
     states = {
         name: dump_predictor(program_predictor)
         for name, program_predictor in program.all_predictors().items()
@@ -133,54 +130,28 @@ def test_prompts_as_text_show_instructions_fields_and_demos_of_every_predictor()
         assert state.instructions in text
         for field in state.fields:
             assert f"{field.kind} {field.name} ({field.type}): {field.desc}" in text
+
+
+def test_prompts_as_text_say_which_demos_a_program_has_made() -> None:
+    """A demo is a worked example. DSPy marks those that a program has made as augmented."""
+    answer_predictor = predictor(AnswerFromContext)
+    answer_predictor.demos = [dspy.Example(question="Who?\nWhere?", answer="Ada", augmented=True)]
+
+    text = prompts_text({"task.answer": dump_predictor(answer_predictor)})
+
     assert "Demo 1 of 1, made by the program\n---" in text
     assert "question: Who?\nWhere?\nanswer: Ada" in text
 
 
-# Parts of a method, such as a writer: settings, copies, and calls that fail
+# Parts of a method, such as a writer: settings, and calls that fail
 
 
 class GreetingSettings(Settings):
-    loud: bool = True
     words: Any = "hey"
 
 
-class GreetingWriter(Writer):
-    """A writer with settings and an embedder."""
-
-    settings: GreetingSettings
-
-    def __init__(self, settings: GreetingSettings | None = None, embedder: Any = None) -> None:
-        super().__init__(settings or GreetingSettings())
-        self.embedder = embedder
-
-
-class BareWriter(Writer):
-    """A writer without settings."""
-
-
-def test_the_config_of_a_part_is_its_settings() -> None:
-    """The config is what a saved program holds of a part."""
-    words = ["a", {"b": None}]
-
-    assert GreetingWriter().config == {"loud": True, "words": "hey"}
-    changed_settings = GreetingSettings(loud=False, words=words)
-    assert GreetingWriter(changed_settings).config == {"loud": False, "words": words}
-    assert BareWriter().config == {}
-
-
-def test_a_copy_of_a_part_shares_its_embedder() -> None:
-    """Optimizers copy programs, and an embedding model is large."""
-    writer = GreetingWriter(GreetingSettings(loud=False), embedder())
-
-    writer_copy = copy.deepcopy(writer)
-
-    assert writer_copy.config == writer.config
-    assert writer_copy.embedder is writer.embedder
-
-
 def test_a_setting_that_has_no_json_form_is_refused() -> None:
-    """Settings are saved as JSON."""
+    """Settings are saved as JSON, which has no form for the value `object()`."""
     with pytest.raises(UserError, match=r"the setting words = .* cannot be saved"):
         GreetingSettings(words=object())
 
@@ -197,14 +168,17 @@ class AskingWriter(Writer):
 
 @pytest.mark.parametrize("path", ["ask", "inner.think"])
 def test_an_unreadable_answer_is_a_failure_of_its_predictor(scripted: Any, path: str) -> None:
-    """`try_call` returns None in place of an error, and records where the call failed."""
+    """`try_call` returns None in place of an error, and records where the call failed.
+
+    The writer has one predictor of its own, `ask`, and one inside another module, `inner.think`.
+    """
     writer = AskingWriter()
-    called_module = writer.ask if path == "ask" else writer.inner.think
+    module_to_call = attrgetter(path)(writer)
     plain_adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
     lm = scripted(lambda kind, text, n: "junk")
 
     with dspy.context(lm=lm, adapter=plain_adapter), recording() as record:
-        prediction = writer.try_call(called_module, context="", question="Who?")
+        prediction = writer.try_call(module_to_call, context="", question="Who?")
 
     assert prediction is None
     (failure,) = record.failures
@@ -262,14 +236,16 @@ def module_with(**attributes: Any) -> Any:
 
 
 def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
-    """Plain predictors are those of DSPy; ours record their calls."""
+    """The module of a user may have plain predictors of DSPy; ours record their calls.
+
+    They may be attributes, or stand in lists, dictionaries, tuples and modules below.
+    """
     module = module_with(
         attribute=plain_predictor(),
         steps=[plain_predictor(), dspy.ChainOfThought(AnswerFromContext)],
         by_name={"b": plain_predictor()},
         pair=Pair(plain_predictor(), 1),
     )
-    module.itself = module  # a circle, which must not be followed for ever
     paths_before = list(predictors_of(module))
 
     replace_predictors(module)
@@ -279,12 +255,23 @@ def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
     assert type(module.steps[1].predict) is Predictor
     assert type(module.by_name["b"]) is Predictor
     assert type(module.pair.first) is Predictor
-    assert type(module.pair) is Pair
     assert list(predictors_of(module)) == paths_before
 
 
+def test_a_module_that_refers_to_itself_is_not_followed_for_ever() -> None:
+    module = module_with(attribute=plain_predictor())
+    module.itself = module
+
+    replace_predictors(module)
+
+    assert type(module.attribute) is Predictor
+
+
 def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
-    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
+    """An optimizer that changes the predictor in one place changes it in all.
+
+    Plain predictors of DSPy are replaced by ours, which record their calls.
+    """
     shared = plain_predictor()
     module = module_with(
         attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1)
@@ -298,7 +285,7 @@ def test_a_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
     assert module.pair.first is module.attribute
 
 
-def test_only_plain_predictors_are_replaced() -> None:
+def test_other_values_of_a_module_are_not_replaced() -> None:
     """Plain predictors are those of DSPy; ours record their calls."""
     mempiler_predictor = predictor(AnswerFromContext)
     numbers = (1, 2)
@@ -311,7 +298,10 @@ def test_only_plain_predictors_are_replaced() -> None:
 
 
 def test_a_new_predictor_has_what_the_plain_one_has() -> None:
-    """Plain predictors, those of DSPy, are replaced by ours, which record their calls."""
+    """A plain predictor of DSPy is replaced by ours, which records its calls.
+
+    It has a demo, a language model of its own, and a temperature of 0.5.
+    """
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
@@ -325,7 +315,10 @@ def test_a_new_predictor_has_what_the_plain_one_has() -> None:
 
 
 def test_a_new_predictor_shares_no_signature_with_the_plain_one() -> None:
-    """The optimizer InferRules edits the instructions of a signature class in place."""
+    """DSPy's optimizer InferRules edits the instructions of a signature class in place.
+
+    The plain predictor, which ours replaces, must not change by that.
+    """
     plain = plain_predictor()
     module = module_with(attribute=plain)
 
@@ -333,15 +326,6 @@ def test_a_new_predictor_shares_no_signature_with_the_plain_one() -> None:
 
     assert module.attribute.signature.equals(AnswerFromContext)
     assert module.attribute.signature is not plain.signature
-
-
-def test_the_plain_predictor_itself_does_not_change() -> None:
-    """Plain predictors are those of DSPy. The module of a user may be used elsewhere, too."""
-    plain = plain_predictor()
-
-    replace_predictors(module_with(attribute=plain))
-
-    assert type(plain) is dspy.Predict
 
 
 # Recordings: `with recording() as record` lists the calls of predictors and the failures in a block
@@ -377,21 +361,18 @@ def test_concurrent_calls_are_recorded_in_the_order_of_the_program(scripted: Any
     def name_a_hare() -> None:
         name_thing(thing="hare")
 
-    lm = scripted(reply)
-    with dspy.context(lm=lm, adapter=adapter()), recording(keep_completions=True) as record:
-        name_thing(thing="first")
-        # The hare is named before the sloths.
+    with dspy.context(lm=scripted(reply), adapter=adapter()), recording() as record:
+        # Both run at the same time, and the hare is named first.
         gather([name_two_sloths, name_a_hare])
-        name_thing(thing="last")
 
-    assert things_of(record.calls) == ["first", "old sloth", "young sloth", "hare", "last"]
-    # Every call has the completion that answered it.
-    for call in record.calls:
-        assert call.completions[0].text.startswith("[[ ## name")
+    assert things_of(record.calls) == ["old sloth", "young sloth", "hare"]
 
 
 def test_a_corrected_answer_is_another_completion_of_the_same_call(scripted: Any) -> None:
-    """An answer that cannot be read is asked for once more, within the same call."""
+    """An answer that cannot be read is asked for once more, within the same call.
+
+    The first answer of the model is "junk", and the second one is well-formed.
+    """
     name_thing = predictor(NameThing)
     lm = scripted(lambda kind, text, n: "junk" if n == 1 else {"name": "x"})
 
@@ -407,7 +388,10 @@ def test_a_corrected_answer_is_another_completion_of_the_same_call(scripted: Any
 
 
 def test_answers_that_stay_unreadable_are_kept_as_they_came(scripted: Any) -> None:
-    """Whoever looks for the fault can see both answers: the first, and the repeated one."""
+    """Whoever looks for the fault can see both answers: the first, and the repeated one.
+
+    The model answers twice with "junk", from which no output can be read.
+    """
     name_thing = predictor(NameThing)
     lm = scripted(lambda kind, text, n: "junk")
 
@@ -426,7 +410,10 @@ def test_answers_that_stay_unreadable_are_kept_as_they_came(scripted: Any) -> No
 def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
     scripted: Any,
 ) -> None:
-    """A writer rejects what it cannot carry out, such as the change of an unknown fact."""
+    """A writer rejects what it cannot carry out, such as the change of an unknown fact.
+
+    Here it rejects two operations of the latest answer of a predictor, which names things.
+    """
     name_thing = predictor(NameThing)
     other_predictor = predictor(NameThing)
 
@@ -441,7 +428,10 @@ def test_rejected_operations_are_counted_at_the_latest_call_of_their_predictor(
 
 
 def test_calls_within_an_inner_recording_are_not_in_the_outer_one(scripted: Any) -> None:
-    """A recording lists the calls of predictors in its block, and the failures."""
+    """A recording lists the calls of predictors in its block, and the failures.
+
+    To write a memory is such an inner block: its calls belong to the memory, not to a question.
+    """
     name_thing = predictor(NameThing)
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"name": "x"})), recording() as outer:
@@ -458,7 +448,10 @@ def test_calls_within_an_inner_recording_are_not_in_the_outer_one(scripted: Any)
 
 
 def test_an_inner_recording_keeps_no_prompts_that_it_does_not_want(scripted: Any) -> None:
-    """Calls that write a memory are kept as long as the memory, and their prompts are large."""
+    """Inner calls may write a memory, and are then kept as long as the memory.
+
+    So their large prompts are only kept where the inner recording asks for them.
+    """
     name_thing = predictor(NameThing)
 
     with (
@@ -488,38 +481,28 @@ def streamed_requests(server: StubServer) -> list[bool]:
     return [bool(body.get("stream")) for _, _, body in server.requests]
 
 
-@pytest.mark.parametrize(
-    ("method", "task", "min_calls"),
-    [
-        ("turn-rag", "question-answering", 1),
-        ("turn-rag", "personal-response", 1),
-        # PGR asks for a tree and a summary before the answer.
-        ("pgr", "personal-response", 3),
-    ],
-)
-def test_only_the_predictor_of_the_task_is_streamed(
-    store: Store, method: str, task: str, min_calls: int
-) -> None:
-    """A user sees the words of the answer as they come, and nothing of the calls before it."""
+@pytest.mark.parametrize("task", ["question-answering", "personal-response"])
+@pytest.mark.parametrize("method", ["turn-rag", "pgr"])
+def test_only_the_answer_is_streamed(store: Store, method: str, task: str) -> None:
+    """A user sees the words of the answer as they come, and nothing of the calls before it.
+
+    PGR asks the model for facts, steps and a summary before the answer; turn-rag asks nothing else.
+    """
     sent_words: list[str] = []
     with StubServer() as server:
         memory = build(method, task).memory(store, "ada", lm=model_of(server))
-        memory.add(MESSAGES, remember=False)
         with send_answer_to(AnswerStream(sent_words.append)):
-            memory.remember()
-            calls_of_writing = len(server.requests)
+            memory.add(MESSAGES)
             answer = memory.ask("Where did I move?").answer
-        streamed = streamed_requests(server)
+        *earlier_calls, call_for_answer = streamed_requests(server)
 
-    assert len(streamed) - calls_of_writing >= min_calls
-    # The task is asked last.
-    assert streamed[-1] is True
-    assert not any(streamed[:-1])
+    assert call_for_answer is True
+    assert not any(earlier_calls)
     assert answer != ""
     assert "".join(sent_words) == answer
 
 
-class LoudAnswering(QuestionAnswering):
+class AnsweringInCapitals(QuestionAnswering):
     """Changes the answer after the model has written it."""
 
     def build_outputs(self, prediction: Any, query: Any) -> Any:
@@ -548,9 +531,12 @@ def ask_for_stream(program: Any, store: Store, completion: str, **query: Any) ->
 
 
 def test_an_answer_that_its_task_changes_is_not_streamed(store: Store) -> None:
-    """Words that a user has seen cannot be taken back, so only a final answer may be streamed."""
+    """Words that a user has seen cannot be taken back, so only a final answer may be streamed.
+
+    Here the task writes the answer of the model in capitals.
+    """
     program = build("turn-rag")
-    program.task = LoudAnswering()
+    program.task = AnsweringInCapitals()
 
     question = ask_for_stream(program, store, "[[ ## answer ## ]]\nto Lisbon")
 
@@ -588,14 +574,14 @@ def test_an_answer_under_the_compact_adapter_is_not_streamed(store: Store) -> No
 
 
 def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
-    """`astream` yields the words of an answer as they come."""
+    """`astream` yields the words of an answer as they come.
+
+    The server sends the later words only once the first ones have reached the reader.
+    """
     first_words_came = threading.Event()
 
     def wait_for_first_words(event_number: int) -> None:
-        """Send the later events of the stream only once the reader has the first words.
-
-        The earlier events are those of the header, "[[ ## answer ## ]]", and of the first words.
-        """
+        # The events before are those of the header, "[[ ## answer ## ]]", and of the first words.
         if event_number >= 7:
             assert first_words_came.wait(10)
 
@@ -632,16 +618,13 @@ def test_python_gets_the_words_before_the_model_has_ended(store: Store) -> None:
 def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
     attempts: list[str], sent_parts: list[str]
 ) -> None:
-    """A call that breaks is made again, and words that the user has must not be sent twice.
-
-    The argument "headers" says that an answer has a header before it.
-    """
+    """A call that breaks is made again, and words that the user has must not be sent twice."""
     parts: list[str] = []
     stream = AnswerStream(parts.append)
 
     for attempt in attempts:
-        add_piece = stream.begin_attempt("headers")
-        add_piece(f"[[ ## answer ## ]]\n{attempt}")
+        receive_text = stream.begin_attempt(layout="headers")
+        receive_text(f"[[ ## answer ## ]]\n{attempt}")
 
     assert parts == sent_parts
 
@@ -649,8 +632,8 @@ def test_an_attempt_goes_on_where_the_words_of_earlier_ones_ended(
 def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
     """Words of an answer are sent to the user as the model writes them, and the rest at the end."""
     stream = AnswerStream(lambda words: None)
-    add_piece = stream.begin_attempt("headers")
-    add_piece("[[ ## answer ## ]]\nTo Lisbon")
+    receive_text = stream.begin_attempt(layout="headers")
+    receive_text("[[ ## answer ## ]]\nTo Lisbon")
 
     assert stream.remainder("To Lisbon, she said.") == ", she said."
 
@@ -658,8 +641,8 @@ def test_the_remainder_of_an_answer_is_what_was_not_sent() -> None:
 def test_a_final_answer_that_contradicts_the_words_that_were_sent_is_refused() -> None:
     """Words that a user has seen cannot be taken back."""
     stream = AnswerStream(lambda words: None)
-    add_piece = stream.begin_attempt("headers")
-    add_piece("[[ ## answer ## ]]\nTo Lisbon")
+    receive_text = stream.begin_attempt(layout="headers")
+    receive_text("[[ ## answer ## ]]\nTo Lisbon")
 
     with pytest.raises(AnswerChangedError, match="another one"):
         stream.remainder("In Lisbon")

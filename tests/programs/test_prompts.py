@@ -46,8 +46,7 @@ from mempiler.data.palbench.topics import Persona, Topic
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.programs.adapter import adapter
-from mempiler.programs.names import METHODS, POLICIES
-from mempiler.programs.tasks.catalog import TASKS, task_class
+from mempiler.programs.names import METHODS
 from mempiler.programs.threads import in_order
 from mempiler.signatures.judges import JUDGES
 from mempiler.signatures.rgmem import LAYERS
@@ -298,7 +297,10 @@ def system_messages(program: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("method", PLAIN_CASES)
 def test_a_method_asks_what_was_reviewed(method: str, scripted_models: dict[str, Any]) -> None:
-    """One prompt of each of its predictors is the text of a file in tests/prompts/METHOD."""
+    """A person has reviewed the prompts in tests/prompts/METHOD, one file for each predictor.
+
+    A small history is written and a question is asked, so that all predictors of the method ask.
+    """
     case = PLAIN_CASES[method]
 
     prompts = prompts_of(case, build_case(case), scripted_models.get(method))
@@ -310,7 +312,10 @@ def test_a_method_asks_what_was_reviewed(method: str, scripted_models: dict[str,
 def test_a_method_with_settings_asks_what_was_reviewed(
     variant: str, scripted_models: dict[str, Any]
 ) -> None:
-    """Its folder has the prompts whose instructions differ from those of the plain method."""
+    """Some settings change prompts. A person has reviewed those in tests/prompts/VARIANT.
+
+    The folder has a file for each prompt whose instructions differ from the method's default.
+    """
     case = VARIANTS[variant]
     program = build_case(case)
 
@@ -325,7 +330,10 @@ def test_a_method_with_settings_asks_what_was_reviewed(
 
 
 def test_tasks_ask_what_was_reviewed() -> None:
-    """A task turns a recalled context and a query into an answer, and has one prompt for that."""
+    """A task turns a recalled context and a query into an answer, and has one prompt for that.
+
+    A person has reviewed these prompts in tests/prompts/tasks.
+    """
     prompts: dict[str, str] = {}
     for task, (history, fields) in task_inputs().items():
         program = build("turn-rag", task)
@@ -401,7 +409,10 @@ for _question_type in JUDGES:
 
 
 def test_judges_ask_what_was_reviewed() -> None:
-    """A judge is a model that a benchmark asks whether an answer is right."""
+    """A judge is a model that a benchmark asks whether an answer is right.
+
+    A person has reviewed the prompts of judges in tests/prompts/judges.
+    """
     prompts: dict[str, str] = {}
     for name, (judge, arguments) in JUDGE_CALLS.items():
         with listening() as listener, contextlib.suppress(AdapterParseError):
@@ -415,7 +426,10 @@ def test_judges_ask_what_was_reviewed() -> None:
 
 
 def test_every_signature_of_a_program_or_a_judge_has_a_reviewed_prompt() -> None:
-    """A case has to reach each new signature; tests/data reviews the prompts that write data."""
+    """A signature declares a prompt. For each, some file in tests/prompts must hold its text.
+
+    The prompts that write synthetic data are reviewed by tests/data.
+    """
     texts = [path.read_text(encoding="utf-8") for path in PROMPTS.glob("*/*.txt")]
     all_texts = "\n".join(texts)
     signatures = [signature for signature in suite() if ".synthesis" not in signature.__module__]
@@ -428,18 +442,6 @@ def test_every_signature_of_a_program_or_a_judge_has_a_reviewed_prompt() -> None
 
     assert signatures
     assert missing == []
-
-
-def test_every_policy_has_a_case() -> None:
-    """A policy changes what another method recalls, so it is tested over one."""
-    assert set(POLICY_CASES) == set(POLICIES)
-
-
-def test_every_task_has_an_input() -> None:
-    """Otherwise the prompt of a new task would not be reviewed."""
-    tasks_with_prompt = {task for task in TASKS if task_class(task).prompt is not None}
-
-    assert set(task_inputs()) == tasks_with_prompt
 
 
 def test_every_folder_of_prompts_belongs_to_a_case() -> None:

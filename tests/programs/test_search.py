@@ -67,10 +67,12 @@ def recall(program: MemoryProgram, question: str, texts: Sequence[str]) -> Conte
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_the_only_text_that_was_said_is_recalled_for_a_question_in_other_words(method: str) -> None:
-    """Where a search finds nothing, recall falls back on the newest entries."""
+    """Where a search finds nothing, recall falls back on the newest entries.
+
+    The question shares no word but "I" with the text.
+    """
     texts = ["I moved to Lisbon last week with my dog Rex"]
 
-    # It shares no word but "I" with the text.
     context = recall(build(method), "Where do I live?", texts)
 
     assert "D1:1" in context.sources
@@ -79,31 +81,32 @@ def test_the_only_text_that_was_said_is_recalled_for_a_question_in_other_words(m
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_where_something_is_found_there_is_no_fallback(method: str) -> None:
-    """A fallback is the newest entries, which are shown where a search finds nothing."""
+    """A fallback is the newest entries, which are shown where a search finds nothing.
+
+    Of twelve texts, the last one, D12:1, is about guppies.
+    """
     texts = [*TEXTS_ABOUT_OTHER_THINGS, "The aquarium holds three striped guppies"]
     question = "How many striped guppies does the aquarium hold?"
 
     context = recall(build(method), question, texts)
 
-    # The last of the twelve texts
     assert "D12:1" in context.sources
     assert "fallback" not in context.counts
     assert not any(hit.fallback for hit in context.hits)
-    assert context.without_fallback() is context
 
 
 @pytest.mark.parametrize(
     "method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"]
 )
 def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: str) -> None:
-    """The model is shown something, and a measure of recall can tell that it was not found."""
-    texts = [*TEXTS_ABOUT_OTHER_THINGS, "The aquarium holds three striped guppies"]
+    """The model is shown something, and a measure of recall can tell that it was not found.
 
-    context = recall(build(method), "Zebra?", texts)
+    None of eleven texts is about a zebra. The newest is D11:1, and five are shown at most.
+    """
+    context = recall(build(method), "Zebra?", TEXTS_ABOUT_OTHER_THINGS)
 
-    assert "D12:1" in context.sources
+    assert "D11:1" in context.sources
     assert "D1:1" not in context.sources
-    # Five entries at most are shown.
     assert 0 < len(context.hits) <= 5
     assert context.counts["fallback"] == len(context.hits)
     for hit in context.hits:
@@ -112,33 +115,17 @@ def test_where_nothing_is_found_the_newest_entries_are_shown_and_marked(method: 
 
 
 def test_measures_of_recall_look_at_a_context_without_its_fallback() -> None:
-    """A fallback is the newest entries, which are shown where a search finds nothing."""
+    """A text that is shown although nothing was found must not count as found."""
     context = recall(build("turn-rag"), "Zebra?", ["I moved to Lisbon"])
     assert [hit.fallback for hit in context.hits] == [True]
 
-    context_without_fallback = context.without_fallback()
-
-    assert context_without_fallback.hits == ()
-    assert context_without_fallback.notes == context.notes
-    assert context_without_fallback.counts == context.counts
-
-
-def test_a_prompt_shows_a_fallback_as_any_other_line() -> None:
-    """The text is shown alike whether a search finds it, or nothing is found and it is newest."""
-    texts = ["The aquarium holds three striped guppies"]
-
-    found = recall(build("turn-rag"), "Which guppies?", texts)
-    fallback = recall(build("turn-rag"), "Zebra?", texts)
-
-    assert found.hits[0].fallback is False
-    assert fallback.hits[0].fallback is True
-    assert fallback.text() == found.text()
+    assert context.without_fallback().hits == ()
 
 
 def test_pgr_shows_the_nearest_facts_if_none_is_near_enough() -> None:
     """PGR compares vectors, so the nearest facts are a better fallback than the newest.
 
-    With `min_score=0.99` no fact is near enough to be found. Five are shown all the same.
+    With `min_score=0.99` no fact is near enough to be found. The oldest text is about guppies.
     """
     texts = ["The aquarium holds three striped guppies", *TEXTS_ABOUT_OTHER_THINGS]
     program = build("pgr", min_score=0.99, augment="none", iterations=1)
@@ -148,13 +135,12 @@ def test_pgr_shows_the_nearest_facts_if_none_is_near_enough() -> None:
     assert context.counts["facts"] == 0
     assert context.counts["fallback"] == 5
     assert context.hits[0].sources == ("D1:1",)
-    assert [hit.fallback for hit in context.hits] == [True] * 5
-    assert [hit.score for hit in context.hits] == [0.0] * 5
+    assert all(hit.fallback for hit in context.hits)
 
 
 @pytest.fixture
 def memory_of_kettle_and_move(tmp_path: Path) -> Any:
-    """Ada's memory: "The kettle whistles." is written, "I moved to Lisbon." waits to be written."""
+    """Ada's memory: "The kettle whistles." (D1:1) is written, "I moved to Lisbon." (D2:1) waits."""
     lm = language_model("offline")
     memory = build("turn-rag").memory(tmp_path / "memories.sqlite", "ada", lm=lm)
     memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])
@@ -172,8 +158,7 @@ def test_a_fallback_shows_waiting_turns_and_those_of_the_memory(
     context = memory_of_kettle_and_move.recall("Zebra?")
 
     assert context.sources == ("D1:1", "D2:1")
-    assert [hit.fallback for hit in context.hits] == [True, True]
-    assert [hit.score for hit in context.hits] == [0.0, 0.0]
+    assert all(hit.fallback for hit in context.hits)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +230,7 @@ def test_the_offline_embedder_compares_spelling_so_words_are_searched_alone(meth
 def test_a_search_with_the_offline_embedder_is_not_hybrid(method: str) -> None:
     """A hybrid search is by words and vectors.
 
-    The vectors of this embedder compare spelling, so words beside them would tell the same twice.
+    The vectors of the offline embedder compare spelling, so words would tell the same once more.
     """
     program = build(method, embedder=embedder("offline"))
 
@@ -271,7 +256,7 @@ def hits_for_lisbon(program: MemoryProgram) -> list[Any]:
 def test_a_method_with_an_embedding_model_searches_by_words_and_vectors(
     method: str, settings: dict[str, bool]
 ) -> None:
-    """This is the default for embedding models that compare meaning."""
+    """By default a search is by both, if the embedding model compares meanings and not spelling."""
     program = build(method, embedder=meaning_embedder(), **settings)
 
     assert search_kind(searching_reader(program)) == "both"
@@ -291,7 +276,7 @@ def test_a_method_with_an_embedding_model_searches_by_words_and_vectors(
 def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
     method: str, benchmark: str, kind: str
 ) -> None:
-    """A preset is the settings of a method for a benchmark: these search by one kind alone."""
+    """A preset is the settings of a method for a benchmark. The papers search by one kind alone."""
     program = build(method, embedder=meaning_embedder(), **preset(method, benchmark))
 
     assert search_kind(searching_reader(program)) == kind
@@ -300,26 +285,23 @@ def test_on_the_benchmark_of_its_paper_a_method_searches_as_the_paper_does(
 
 
 @pytest.mark.parametrize(
-    ("method", "embedder_name", "setting", "threshold"),
+    ("method", "embedder_name", "thresholds"),
     [
-        ("pgr", "openai/text-embedding-3-small", "min_score", 0.3),
-        ("pgr", "openai/text-embedding-3-small", "augment_score", 0.6),
-        ("pgr", "openai/text-embedding-3-small", "merge_score", 0.8),
-        ("pgr", "minilm", "min_score", 0.31),
-        ("pgr", "minilm", "augment_score", 0.75),
-        ("pgr", "minilm", "merge_score", 0.92),
-        ("memory-r2", "e5", "min_score", 0.73),
-        ("rgmem", "offline", "node_cosine", 0.27),
-        ("rgmem", "offline", "merge_cosine", 0.85),
-        # Two methods in one program: the one behind the plus sign, too, gets a threshold.
-        ("pgr+turn-rag", "minilm", "min_score", 0.31),
-        ("pgr+memory-r2", "minilm", "min_score", 0.31),
-        ("pgr+memory-r2", "minilm", "augment_score", 0.75),
-        ("pgr+memory-r2", "minilm", "inner_min_score", 0.16),
+        # The embedding model of PGR's paper
+        (
+            "pgr",
+            "openai/text-embedding-3-small",
+            {"min_score": 0.3, "augment_score": 0.6, "merge_score": 0.8},
+        ),
+        ("pgr", "minilm", {"min_score": 0.31, "augment_score": 0.75, "merge_score": 0.92}),
+        ("memory-r2", "e5", {"min_score": 0.73}),
+        ("rgmem", "offline", {"node_cosine": 0.27, "merge_cosine": 0.85}),
+        # In "pgr+memory-r2", the settings of Memory-R2 begin with `inner_`.
+        ("pgr+memory-r2", "minilm", {"min_score": 0.31, "inner_min_score": 0.16}),
     ],
 )
 def test_a_method_takes_the_thresholds_that_suit_its_embedder(
-    method: str, embedder_name: str, setting: str, threshold: float
+    method: str, embedder_name: str, thresholds: dict[str, float]
 ) -> None:
     """A threshold is the lowest cosine at which two texts count as alike.
 
@@ -327,7 +309,7 @@ def test_a_method_takes_the_thresholds_that_suit_its_embedder(
     """
     program = build(method, embedder=meaning_embedder(embedder_name))
 
-    assert program.method.config[setting] == threshold
+    assert thresholds.items() <= program.method.config.items()
 
 
 def test_a_threshold_that_is_set_is_kept_whatever_the_embedder() -> None:

@@ -43,4 +43,8 @@ def test_the_order_of_the_types_of_a_field_is_part_of_its_shape() -> None:
 
 
 def test_a_field_whose_type_has_no_hash_has_a_shape() -> None:
+    """The type is annotated with a list, so that it cannot be the key of a dict.
+
+    The annotation says nothing to a model, so the shape is that of the type without it.
+    """
     assert shape_of_answer(AnnotatedByAList) == shape_of_answer(Texts)

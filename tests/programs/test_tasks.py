@@ -30,10 +30,9 @@ from mempiler import (
     load,
     save,
 )
-from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
-from mempiler.programs.catalog import preset, with_task
+from mempiler.programs.catalog import with_task
 from mempiler.programs.identity import writer_key
 from mempiler.programs.names import METHODS
 from mempiler.programs.tasks.behavior import newest_actions
@@ -41,7 +40,6 @@ from mempiler.programs.tasks.catalog import TASKS, task_class
 from mempiler.programs.tasks.settings import TaskSettings
 from mempiler.records import estimate_tokens
 from mempiler.runs.manifest import digest_of, read_manifest
-from mempiler.signatures.answering import NOT_MENTIONED
 from mempiler.signatures.behavior import chosen_option
 from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
@@ -53,10 +51,10 @@ LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike")
 
 
 def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_history: Any) -> None:
-    """The evidence would tell where the answer is, and the gold answer is no input.
+    """A query is what a memory is asked, so it must not hold the evidence or the gold answer.
 
-    Fields that a task does not know, here "mood", are kept as `extra`. The recent item is shown
-    beside the question and is new to the memory.
+    Fields that a task does not know, here "mood", are kept as `extra`. The recent item came after
+    the history, so it is shown beside the question and is new to the memory.
     """
     inputs = {
         "history": make_history(sessions=2),
@@ -83,7 +81,10 @@ def test_the_query_of_an_example_holds_all_its_inputs_but_the_evidence(make_hist
 def test_a_query_names_only_speakers_of_the_history_that_the_memory_was_written_from(
     make_history: Any,
 ) -> None:
-    """The history of the example has two speakers, but the memory was written from an empty one."""
+    """The speakers of a query are those of the history that the memory was written from.
+
+    The history of the example has two speakers, but this memory was written from an empty history.
+    """
     inputs = {"history": make_history(sessions=2), "question": "Who?"}
     example = dspy.Example(**inputs, answer="Ann").with_inputs(*inputs)
     empty_history = History(id="a", items=())
@@ -147,10 +148,9 @@ def test_the_model_sees_context_query_and_recent_logs(
 ) -> None:
     """These are the tasks of an assistant in the benchmark PAL-Bench.
 
-    What was recalled is the context. Logs, such as "bought a bike", come from the user's phone.
+    The context is what was recalled, "likes calm". Logs come from the phone of a user.
     """
-    bike_turn = Turn(id="L1:1", speaker="log", text="bought a bike")
-    recent_logs = Logs(id="L1", turns=(bike_turn,))
+    recent_logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
 
     prediction, prompt = answer_task(
         scripted,
@@ -169,36 +169,54 @@ def test_the_model_sees_context_query_and_recent_logs(
 
 
 @pytest.mark.parametrize(
-    ("task_name", "fields", "about", "modality"),
+    ("task_name", "about"),
     [
-        ("requirement-restatement", {}, "needs", "question"),
-        ("solution-proposal", {}, "solutions", "question"),
-        ("solution-selection", {"options": OPTIONS}, "solutions", "question"),
-        ("dialogue-reply", {"action": "requirement prediction"}, "needs", "dialogue"),
-        ("dialogue-reply", {"action": "feedback response"}, "solutions", "dialogue"),
-        # The first reply guesses the need, and later ones propose a solution.
-        ("dialogue-reply", {}, "needs", "dialogue"),
-        ("dialogue-reply", {"dialogue": "user: hi\nassistant: hm"}, "solutions", "dialogue"),
+        ("requirement-restatement", "needs"),
+        ("solution-proposal", "solutions"),
+        ("solution-selection", "solutions"),
     ],
 )
-def test_a_query_says_what_it_is_about(
-    task_name: str, fields: dict[str, Any], about: str, modality: str
+def test_the_query_of_a_task_says_whether_it_is_about_needs_or_solutions(
+    task_name: str, about: str
 ) -> None:
-    """H2Memory recalls needs for a query about needs, and solutions too for one about solutions.
-
-    It sums up a dialogue before it searches, but not a question.
-    """
-    query = task_class(task_name)().query({"question": "how?", **fields})
+    """H2Memory recalls needs for a query about needs, and solutions too for one about solutions."""
+    query = task_class(task_name)().query({"question": "how?", "options": OPTIONS})
 
     assert query.about == about
-    assert query.modality == modality
+    assert query.modality == "question"
+
+
+@pytest.mark.parametrize(
+    ("fields", "about"),
+    [
+        ({"action": "requirement prediction"}, "needs"),
+        ({"action": "feedback response"}, "solutions"),
+        # Without an action, the first reply guesses the need, and later ones propose a solution.
+        ({"dialogue": ""}, "needs"),
+        ({"dialogue": "user: hi\nassistant: hm"}, "solutions"),
+    ],
+)
+def test_the_query_of_a_reply_says_whether_it_is_about_needs_or_solutions(
+    fields: dict[str, str], about: str
+) -> None:
+    """In the task "dialogue-reply" an assistant answers a user who says "how?".
+
+    H2Memory recalls needs for a query about needs, and solutions too for one about solutions.
+    """
+    query = task_class("dialogue-reply")().query({"question": "how?", **fields})
+
+    assert query.about == about
+    assert query.modality == "dialogue"
 
 
 @pytest.mark.parametrize("action", ASSISTANT_ACTIONS)
 def test_the_prompt_of_a_reply_explains_the_kind_of_reply_that_is_asked_for(
     scripted: Any, action: str
 ) -> None:
-    """An assistant is asked for a reply of a certain kind, such as "solution proposal"."""
+    """In the benchmark PAL-Bench an assistant is asked for a reply of a certain kind, its action.
+
+    The kinds are "solution proposal" and so on, each with an explanation for the model.
+    """
     _, prompt = answer_task(
         scripted,
         "dialogue-reply",
@@ -225,37 +243,22 @@ def test_an_unknown_kind_of_reply_is_refused(scripted: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "memory-r2", "rgmem", "pgr", "pgr+turn-rag"])
-def test_the_prompt_asks_to_decline_and_to_reason_only_where_that_is_set(method: str) -> None:
-    """To decline is to answer "Not mentioned" where the memory does not tell."""
-    plain_task = build(method, embedder=embedder()).task
+def test_the_prompt_asks_to_decline_and_to_reason_where_that_is_set(method: str) -> None:
+    """With `task.abstain` the model is to answer "Not mentioned" where the memory does not tell.
+
+    With `task.reasoning` it gives its reasons before the answer.
+    """
     settings = {"task.abstain": True, "task.reasoning": True}
-    task = build(method, embedder=embedder(), **settings).task
+    plain_prompt = build(method, embedder=embedder()).task.answer.signature
+    prompt = build(method, embedder=embedder(), **settings).task.answer.signature
 
-    plain_instructions = plain_task.answer.signature.instructions
-    assert "Not mentioned" not in plain_instructions
-    assert "Not mentioned" in NOT_MENTIONED
-    assert task.answer.signature.instructions == f"{plain_instructions}\n{NOT_MENTIONED}"
-    assert list(task.answer.signature.output_fields) == ["reasoning", "answer"]
-
-
-def test_a_loaded_program_asks_for_reasons_if_the_saved_one_did(
-    scripted: Any, tmp_path: Path
-) -> None:
-    """With `task.reasoning` a model gives its reasoning before the answer."""
-    save(build("turn-rag", **{"task.reasoning": True}), tmp_path / "program")
-    program = load(tmp_path / "program")
-    history = History.parse([{"role": "user", "content": "My parrot is called Rio."}])
-
-    with dspy.context(lm=scripted(lambda kind, text, n: {"reasoning": "line 1", "answer": "Rio"})):
-        prediction = program(history=history, question="What is the parrot called?")
-
-    assert program.config["task.reasoning"] is True
-    assert prediction.reasoning == "line 1"
-    assert prediction.answer == "Rio"
+    assert "Not mentioned" not in plain_prompt.instructions
+    assert "Not mentioned" in prompt.instructions
+    assert list(prompt.output_fields) == ["reasoning", "answer"]
 
 
 def test_the_old_setting_abstain_of_memory_r2_sets_the_setting_of_the_task() -> None:
-    """It was a setting of the method once, and programs that were saved then still have it."""
+    """Programs of an earlier version were saved with `abstain` as a setting of the method."""
     program = build("memory-r2", embedder=embedder(), abstain=True)
 
     assert program.config["task.abstain"] is True
@@ -326,29 +329,14 @@ def turn_ids(items: Sequence[Any]) -> list[str]:
     return ids
 
 
-def tokens_of(lines: Sequence[str]) -> int:
-    """Return how many tokens lines take in a prompt, with the line breaks."""
-    return sum(estimate_tokens(line) + 1 for line in lines)
-
-
-def lines_of_items(items: Sequence[Any]) -> list[str]:
-    lines: list[str] = []
-    for item in items:
-        lines.extend(item.lines())
-    return lines
-
-
 def test_the_newest_records_fit_into_the_budget_beside_the_profile(
     first_20_records: History, next_4_records: History
 ) -> None:
-    """The budget is the most tokens that records may take; here it holds the last six, a19 to a24.
+    """The newest six records, a19 to a24, take 123 tokens in a prompt, with the line breaks.
 
-    The profile is shown in any case, and does not count.
+    The profile, p, is shown in any case, and does not count.
     """
-    items = [*first_20_records, *next_4_records]
-    budget_of_six_lines = tokens_of(lines_of_items(items)[-6:])
-
-    newest_items = newest_actions(items, max_tokens=budget_of_six_lines)
+    newest_items = newest_actions([*first_20_records, *next_4_records], max_tokens=123)
 
     assert turn_ids(newest_items) == ["p", "a19", "a20", "a21", "a22", "a23", "a24"]
 
@@ -356,34 +344,16 @@ def test_the_newest_records_fit_into_the_budget_beside_the_profile(
 def test_a_part_of_a_batch_of_records_is_another_item_than_the_batch(
     first_20_records: History,
 ) -> None:
-    """Items are told apart by their digests. Of the batch a11 to a20 only two records fit."""
-    *_, batch = first_20_records.items
-    budget_of_two_lines = tokens_of(batch.lines()[-2:])
+    """Items are told apart by their digests, so a part must not have the digest of the whole.
 
-    _profile, part_of_batch = newest_actions([*first_20_records], max_tokens=budget_of_two_lines)
+    Of the newest batch, a11 to a20, only the records a19 and a20 fit into 41 tokens.
+    """
+    *_, newest_batch = first_20_records.items
 
-    assert isinstance(part_of_batch, Behavior)
-    assert [action.id for action in part_of_batch.actions] == ["a19", "a20"]
-    assert part_of_batch.digest != batch.digest
+    _profile, part_of_batch = newest_actions([*first_20_records], max_tokens=41)
 
-
-def test_all_records_fit_into_a_large_budget(
-    first_20_records: History, next_4_records: History
-) -> None:
-    """The budget is the most tokens that records may take in a prompt."""
-    newest_items = newest_actions([*first_20_records, *next_4_records], max_tokens=10_000)
-
-    all_records = [f"a{number}" for number in range(1, 25)]
-    assert turn_ids(newest_items) == ["p", *all_records]
-
-
-def test_the_profile_is_shown_whatever_the_budget(
-    first_20_records: History, next_4_records: History
-) -> None:
-    """The budget is the most tokens that records may take in a prompt, here none."""
-    newest_items = newest_actions([*first_20_records, *next_4_records], max_tokens=0)
-
-    assert turn_ids(newest_items) == ["p"]
+    assert turn_ids([part_of_batch]) == ["a19", "a20"]
+    assert part_of_batch.digest != newest_batch.digest
 
 
 @pytest.mark.parametrize(
@@ -393,50 +363,38 @@ def test_the_profile_is_shown_whatever_the_budget(
 def test_every_baseline_shows_the_profile_and_the_newest_records(
     scripted: Any, first_20_records: History, next_4_records: History, method: str
 ) -> None:
-    """Baselines are simple methods; a comparison is fair if all of them see the same records."""
+    """Baselines are simple methods; a comparison is fair if all of them see the same records.
+
+    The newest record, a24, came after the history.
+    """
     lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": "The user likes odd clips."})
     program = build(method, task="behavior-prediction")
 
     with dspy.context(lm=lm):
-        prediction = program(
+        program(
             history=first_20_records,
             recent=next_4_records,
             question="video; title: clip 25. Like it?",
             options=YES_NO,
         )
 
-    assert prediction.answer == "Yes"
     (prompt,) = [text for kind, text in lm.engine.prompts if kind == "answer"]
     assert prompt.count("[p] profile: lives in Oslo") == 1
     newest_line = "[a24] (2 September 2025, Tuesday 08:00) user: video; title: clip 24 => skipped"
     assert prompt.count(newest_line) == 1
-    # Only this method has the model write a summary.
-    assert ("likes odd clips" in prompt) is (method == "recursive-summary")
 
 
-@pytest.mark.parametrize(
-    ("method", "max_tokens", "first_shown_record"),
-    [
-        # A record takes about 21 tokens, so nine of them fit, the records a16 to a24.
-        ("truncation", 200, 16),
-        # Here fourteen fit.
-        ("full-context", 300, 11),
-    ],
-)
+@pytest.mark.parametrize("method", ["truncation", "full-context"])
 def test_recalled_records_end_right_before_the_newest_and_share_their_budget(
-    scripted: Any,
-    first_20_records: History,
-    next_4_records: History,
-    method: str,
-    max_tokens: int,
-    first_shown_record: int,
+    scripted: Any, first_20_records: History, next_4_records: History, method: str
 ) -> None:
     """The task shows the newest records, and the method recalls the ones right before them.
 
-    Together they have `max_tokens`, of which 80 are for the newest records.
+    A record takes about 20 tokens. So 135 tokens are room for six records, of which the task shows
+    two in the 50 tokens that it may use.
     """
-    program = build(method, task="behavior-prediction", max_tokens=max_tokens)
-    program.task.suffix_tokens = 80
+    program = build(method, task="behavior-prediction", max_tokens=135)
+    program.task.suffix_tokens = 50
     lm = scripted(lambda kind, text, n: {"answer": "No"})
 
     with dspy.context(lm=lm):
@@ -445,8 +403,8 @@ def test_recalled_records_end_right_before_the_newest_and_share_their_budget(
         )
 
     [(_, prompt)] = lm.engine.prompts
-    shown_numbers = re.findall(r"^\[a(\d+)\]", prompt, re.MULTILINE)
-    assert [int(number) for number in shown_numbers] == list(range(first_shown_record, 25))
+    shown_ids = re.findall(r"^\[(a\d+)\]", prompt, re.MULTILINE)
+    assert shown_ids == ["a19", "a20", "a21", "a22", "a23", "a24"]
 
 
 ZEBRA_CLIP = Action(id="a21", scene="video", situation="title: zebra crossing", action="liked")
@@ -471,7 +429,10 @@ def ask_about_zebras(program: Any, history: History, recent: Any) -> dspy.Predic
 def test_a_search_finds_records_that_came_after_the_history(
     scripted: Any, first_20_records: History, next_9_records_with_zebra: History, method: str
 ) -> None:
-    """The record a21, about a zebra, came after the history, but is not among the newest shown."""
+    """The record a21 is about a zebra, as the question is.
+
+    It came after the history of a1 to a20, but is not among the newest records, which are shown.
+    """
     program = build(method, task="behavior-prediction")
 
     with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "Yes"})):
@@ -483,34 +444,34 @@ def test_a_search_finds_records_that_came_after_the_history(
 def test_a_summary_is_updated_with_the_records_that_came_since_the_last_question(
     scripted: Any, first_20_records: History, next_9_records_with_zebra: History
 ) -> None:
-    """A model rewrites the summary with each item: a profile, and batches of records.
+    """A model rewrites the summary with each batch of records. Each rewriting costs a call.
 
-    The later question continues the summary of the earlier one.
+    Two batches came after the history: first the records a21 to a25, with a zebra crossing, and
+    then a26 to a29. The second question continues the summary that the first question was given.
     """
     lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": f"version {n}"})
     program = build("recursive-summary", task="behavior-prediction")
+    zebra_batch, _last_batch = next_9_records_with_zebra.items
 
     with dspy.context(lm=lm):
-        earlier_items = next_9_records_with_zebra.items[:1]
-        earlier_prediction = ask_about_zebras(program, first_20_records, earlier_items)
-        later_prediction = ask_about_zebras(program, first_20_records, next_9_records_with_zebra)
+        ask_about_zebras(program, first_20_records, [zebra_batch])
+        updates_before = [text for kind, text in lm.engine.prompts if kind == "summary"]
+        ask_about_zebras(program, first_20_records, next_9_records_with_zebra)
+        all_updates = [text for kind, text in lm.engine.prompts if kind == "summary"]
 
-    # The profile, the two batches of the history, and the two later ones
-    updates = [text for kind, text in lm.engine.prompts if kind == "summary"]
-    assert len(updates) == 1 + 2 + 2
-    assert "zebra crossing" in updates[3]
-    assert "title: clip 29" in updates[4]
-    # The sources begin with the batch of the latest update.
-    assert earlier_prediction.memory.sources[0] == "a21"
-    assert later_prediction.memory.sources[0] == "a26"
+    assert "zebra crossing" in updates_before[-1]
+    [new_update] = all_updates[len(updates_before) :]
+    assert "title: clip 29" in new_update
+    assert "zebra crossing" not in new_update
 
 
 def test_pramem_practises_on_the_history_alone(
     scripted: Any, first_20_records: History, next_9_records_with_zebra: History
 ) -> None:
-    """PraMem practises by predicting past records, here the 20 of the history.
+    """PraMem practises by predicting past records, here the 20 records of the history.
 
-    Those after the history are what a question may be about, here one about a zebra.
+    Records that came after the history may hold the answer of a question, so that practice must
+    not see them. One of them is about a zebra.
     """
     lm = scripted(pramem_script())
     program = build("pramem", task="behavior-prediction", rounds=5)
@@ -525,35 +486,29 @@ def test_pramem_practises_on_the_history_alone(
 
 
 @pytest.mark.parametrize(
-    ("reask", "calls", "answer"),
+    ("reask", "answers_of_model", "answer"),
     [
-        (0, 1, "Hard to say."),
-        (2, 3, "Hard to say."),
-        (5, 4, "No"),
+        pytest.param(0, ["Hard to say."], "Hard to say.", id="never"),
+        pytest.param(1, ["Hard to say.", "Maybe."], "Maybe.", id="once"),
+        pytest.param(5, ["Hard to say.", "Maybe.", "No"], "No", id="until an option is named"),
     ],
 )
 def test_an_answer_that_names_no_option_may_be_asked_for_again(
     scripted: Any,
     first_20_records: History,
-    next_4_records: History,
     reask: int,
-    calls: int,
+    answers_of_model: list[str],
     answer: str,
 ) -> None:
-    """`reask` is how many times more the model is asked at most.
-
-    The scripted model says "Hard to say." three times and then "No".
-    """
-    lm = scripted(lambda kind, text, n: {"answer": "No" if n > 3 else "Hard to say."})
+    """The options are "Yes" and "No". `reask` is how many times more the model is asked at most."""
+    lm = scripted(lambda kind, text, n: {"answer": answers_of_model[n - 1]})
     program = build("truncation", task="behavior-prediction", **{"task.reask": reask})
 
     with dspy.context(lm=lm):
-        prediction = program(
-            history=first_20_records, recent=next_4_records, question="Like it?", options=YES_NO
-        )
+        prediction = program(history=first_20_records, question="Like it?", options=["Yes", "No"])
 
     assert prediction.answer == answer
-    assert len(lm.engine.prompts) == calls
+    assert len(lm.engine.prompts) == len(answers_of_model)
 
 
 # Resolved dates: beside a relative date, such as "yesterday", stands the date that it means. The
@@ -571,7 +526,7 @@ def session_of_ann(text: str, time: datetime) -> Session:
 
 
 def test_a_task_shows_dates_beside_relative_ones() -> None:
-    """They are counted from the day on which something was said; the entry m2 has no day."""
+    """Dates are counted from the day on which a text was said; the entry m2 has no day."""
     task = build("turn-rag").task
     meeting = Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30))
     plan = Hit(id="m2", text="No date, tomorrow.")
@@ -606,11 +561,6 @@ def test_every_task_shows_resolved_dates_unless_they_are_switched_off(
     assert "We met yesterday" in inputs
     assert ("yesterday [29 January 2023]" in inputs) is dates
     assert ("Last night [28 February 2023]" in inputs) is dates
-
-
-def test_dates_are_shown_by_default() -> None:
-    """Models see the date that a word such as "yesterday" means."""
-    assert build("turn-rag").config["task.dates"] is True
 
 
 class PromptListener(BaseCallback):
@@ -660,7 +610,10 @@ def test_every_method_shows_resolved_dates_to_every_model(method: str) -> None:
 
 @pytest.mark.parametrize("method", DIALOGUE_METHODS)
 def test_no_method_shows_resolved_dates_where_they_are_switched_off(method: str) -> None:
-    """On 5 March 2024 Ann said that she moved "the day before yesterday"."""
+    """On 5 March 2024 Ann said that she moved "the day before yesterday".
+
+    With `task.dates` off, no prompt has the date, 3 March, behind these words.
+    """
     inputs = inputs_shown_about_move(method, **{"task.dates": False})
 
     assert "the day before yesterday" in inputs
@@ -685,97 +638,74 @@ def test_a_saved_program_writes_memories_from_resolved_dates_where_that_is_set(
     assert ("last Friday [27 January 2023]" in prompt) is dates
 
 
-def key_of_loaded_program(folder: Path, dates: bool) -> str:
-    """Save a program with a setting of dates, load it, and return the key of its memories."""
-    save(build("memory-r2", embedder=embedder(), **{"task.dates": dates}), folder)
-    return key_of_memories(load(folder, embedder=embedder()))
-
-
 def key_of_memories(program: Any) -> str:
     """Return the key under which memories of a program are cached, with a model not asked here."""
     with dspy.context(lm=dspy.LM("openai/none", api_key="none")):
         return writer_key(program.method.writer)
 
 
-def test_memories_with_resolved_dates_have_the_default_key(tmp_path: Path) -> None:
-    """Memories are cached by a key of all that the model of the writer was shown.
+def test_memories_with_and_without_resolved_dates_have_different_keys() -> None:
+    """A program must not be given memories that were written from other prompts."""
+    program = build("memory-r2", embedder=embedder())
+    with_dates = build("memory-r2", embedder=embedder(), **{"task.dates": True})
+    without_dates = build("memory-r2", embedder=embedder(), **{"task.dates": False})
 
-    By default it is shown resolved dates.
-    """
-    default_program = build("memory-r2", embedder=embedder())
-
-    key = key_of_loaded_program(tmp_path / "program", dates=True)
-
-    assert key == key_of_memories(default_program)
-
-
-def test_memories_without_resolved_dates_have_another_key(tmp_path: Path) -> None:
-    """Otherwise a program would be given memories that were written from other prompts."""
-    default_program = build("memory-r2", embedder=embedder())
-
-    key = key_of_loaded_program(tmp_path / "program", dates=False)
-
-    assert key != key_of_memories(default_program)
+    assert key_of_memories(without_dates) != key_of_memories(with_dates)
+    # Dates are shown by default.
+    assert key_of_memories(program) == key_of_memories(with_dates)
 
 
-@pytest.mark.parametrize("method", sorted({*METHODS, "pgr+turn-rag", "logs+session-rag"}))
-def test_no_preset_of_a_method_decides_whether_dates_are_resolved(method: str) -> None:
-    """Methods are compared on a benchmark, so they must be shown the same."""
-    for benchmark in BENCHMARKS:
-        for setting in preset(method, benchmark):
-            assert not setting.endswith("task.dates"), benchmark
+def tokens_of(lines: Sequence[str]) -> int:
+    """Return how many tokens lines take in a prompt, with the line breaks."""
+    return sum(estimate_tokens(line) + 1 for line in lines)
 
 
 def test_the_budget_of_the_context_holds_with_resolved_dates() -> None:
-    """A budget of 200 tokens is for the text that the model sees, with the dates in it."""
+    """A budget of 200 tokens is for the text that the model sees, with the dates in it.
+
+    The 40 turns of the session are all equally long. They do not fit, so the newest are shown.
+    """
     turns = tuple(
         Turn(id=f"D1:{number}", speaker="Ann", text=f"Yesterday I saw boat {number}.")
-        for number in range(40)
+        for number in range(10, 50)
     )
     session = Session(id="D1", time=datetime(2024, 3, 5), turns=turns)
-    budget = 200
-    program = build("full-context", max_tokens=budget)
+    program = build("full-context", max_tokens=200)
     memory = program.remember(History(id="ann", items=(session,))).memory
 
     context = program.recall(memory, Query(text="Which boats?")).context
     lines = program.task.context_as_shown(context).text().splitlines()
 
-    # The dates are counted, although they are not in the memory. The newest turns are shown.
-    assert all("Yesterday [4 March 2024]" in line for line in lines)
-    assert lines[-1].endswith("Yesterday [4 March 2024] I saw boat 39.")
-    assert tokens_of(lines) <= budget
-    # No further line would fit.
-    longest_line = max(tokens_of([line]) for line in lines)
-    assert tokens_of(lines) + longest_line > budget
+    assert lines[-1].endswith("Yesterday [4 March 2024] I saw boat 49.")
+    one_line_more = [*lines, lines[-1]]
+    assert tokens_of(lines) <= 200 < tokens_of(one_line_more)
 
 
 def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
-    """The records that stand beside the question have a budget of 300 tokens, with their dates."""
+    """The records that stand beside the question may take 300 tokens, with their dates.
+
+    The 50 records are all equally long. They do not fit, so the newest are shown.
+    """
     records = [
         Action(
             id=f"a{number}",
-            time=datetime(2024, 3, 5) + timedelta(hours=number),
+            time=datetime(2024, 3, 5, 12),
             scene="news",
             situation="home",
             action=f"read of yesterday {number}",
         )
-        for number in range(60)
+        for number in range(10, 60)
     ]
     task = build("turn-rag", "behavior-prediction").task
-    budget = 300
-    task.suffix_tokens = budget
+    task.suffix_tokens = 300
     fields = {"question": "What next?", "options": ["Yes", "No"]}
     query = task.query(fields, [Behavior.from_actions("b1", records)])
 
     lines = task.prompt_inputs(Context(), query)["records"].splitlines()
 
-    # The last record came 59 hours after 5 March 2024, on 7 March.
-    assert all("yesterday [" in line for line in lines)
-    assert "yesterday [6 March 2024] 59" in lines[-1]
-    assert tokens_of(lines) <= budget
-    # No further line would fit.
-    longest_line = max(tokens_of([line]) for line in lines)
-    assert tokens_of(lines) + longest_line > budget
+    assert lines[-1].endswith("read of yesterday [4 March 2024] 59")
+    one_line_more = [*lines, lines[-1]]
+    assert tokens_of(lines) <= 300 < tokens_of(one_line_more)
 
 
 # The setting `task.dates` says whether models see the date beside words such as "yesterday". It
@@ -783,30 +713,22 @@ def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
 # setting on to the writer of its method, where it is the attribute `shows_resolved_dates`.
 
 
-def test_a_program_is_saved_with_the_setting_that_dates_are_resolved(tmp_path: Path) -> None:
-    """It is saved although it is the default: programs without it are those of the next test."""
-    folder = tmp_path / "program"
-    save(build("memory-r2", embedder=embedder()), folder)
-
-    program = load(folder)
-
-    assert read_manifest(folder).config["task.dates"] is True
-    assert program.task.settings.dates is True
-    assert program.method.writer.shows_resolved_dates is True
-
-
-def test_a_program_that_was_saved_before_dates_were_resolved_shows_none(tmp_path: Path) -> None:
-    """It goes on as it was measured then, and its stored memories stay valid."""
-    folder = tmp_path / "program"
-    save(build("memory-r2", embedder=embedder()), folder)
-
-    # The manifest of a program holds its settings. Old manifests do not have this one.
+def remove_setting_from_manifest(folder: Path, name: str) -> None:
+    """Remove a setting from the manifest of a saved program, as if it was saved without it."""
     manifest = read_manifest(folder)
-    old_config = {name: value for name, value in manifest.config.items() if name != "task.dates"}
+    old_config = {other: value for other, value in manifest.config.items() if other != name}
     old_manifest = manifest.model_copy(update={"config": old_config})
     # `load` checks that the manifest was not changed, by its digest.
     old_manifest = old_manifest.model_copy(update={"manifest_sha256": digest_of(old_manifest)})
     (folder / "manifest.json").write_text(old_manifest.model_dump_json())
+
+
+def test_a_program_that_was_saved_before_dates_were_resolved_shows_none(tmp_path: Path) -> None:
+    """An old program goes on as it was measured then, and its stored memories stay valid."""
+    folder = tmp_path / "program"
+    save(build("memory-r2", embedder=embedder()), folder)
+    remove_setting_from_manifest(folder, "task.dates")
+
     program = load(folder)
 
     assert program.task.settings.dates is False
@@ -814,18 +736,15 @@ def test_a_program_that_was_saved_before_dates_were_resolved_shows_none(tmp_path
 
 
 def test_a_program_keeps_its_setting_of_dates_when_it_is_given_another_task() -> None:
-    """Its memories were written without resolved dates, so the new task must not show any.
+    """Its memories were written without resolved dates, so the new task must not show any either.
 
-    The other settings of the new task hold, such as `abstain`.
+    All other settings of the new task hold, here `abstain`.
     """
     program = build("memory-r2", "memory-lookup", embedder(), **{"task.dates": False})
-    assert program.method.writer.shows_resolved_dates is False
 
-    other_program = with_task(
-        program, task="question-answering", settings=TaskSettings(dates=True, abstain=True)
-    )
+    new_settings = TaskSettings(dates=True, abstain=True)
+    other_program = with_task(program, task="question-answering", settings=new_settings)
 
     assert other_program.task.name == "question-answering"
     assert other_program.task.settings.dates is False
     assert other_program.task.settings.abstain is True
-    assert other_program.method.writer.shows_resolved_dates is False

@@ -1,5 +1,6 @@
 """Which settings of a method can be tuned, and copies of a program with other settings."""
 
+import json
 from typing import Annotated, Any, Literal
 
 import dspy
@@ -38,11 +39,14 @@ class Notes(Method):
 
 
 def test_numbers_with_a_range_and_settings_with_few_values_can_be_tuned() -> None:
-    """The method has the settings of `NoteSettings`; its `seed` is a number without a range."""
+    """A method of a user declares the settings k, share, newest, order and seed.
+
+    Of these, `seed` is a number without a range, so an optimizer would not know what to try.
+    """
     tunable = tunable_settings(Notes())
 
-    values = {name: setting.values for name, setting in tunable.items()}
-    assert values == {
+    values_to_try = {name: setting.values for name, setting in tunable.items()}
+    assert values_to_try == {
         "k": TuningRange(1, 20, log=True),
         "share": TuningRange(0, 1),
         "newest": (None, False, True),
@@ -59,7 +63,7 @@ def test_a_tunable_setting_says_whether_it_is_a_whole_number() -> None:
 
 
 def test_a_range_includes_the_present_value() -> None:
-    """The range of `k` is 1 to 20, but here it is 200."""
+    """The declared range of `k` is 1 to 20, but a user has set it to 200."""
     tunable = tunable_settings(Notes(NoteSettings(k=200)))
 
     assert tunable["k"].values == TuningRange(1, 200, log=True)
@@ -78,7 +82,7 @@ def test_a_range_includes_the_present_value() -> None:
 def test_settings_of_the_writer_are_those_that_change_its_memories(
     name: str, is_of_writer: bool
 ) -> None:
-    """A writer makes the memory of a history. Another value of such a setting makes it anew."""
+    """A writer makes the memory of a history. To try another value, the memory is written anew."""
     tunable = tunable_settings(build("memory-r2").method)
 
     assert tunable[name].is_of_writer is is_of_writer
@@ -104,11 +108,13 @@ def test_settings_beneath_a_policy_have_a_prefix() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_program_with_equal_settings_is_an_equal_program(name: str) -> None:
+def test_a_copy_without_changes_is_an_equal_program(name: str) -> None:
     """The digest of a program covers its settings and its prompts."""
     program = build(name)
 
-    assert program_digest(program.with_settings({})) == program_digest(program)
+    program_copy = program.with_settings({})
+
+    assert program_digest(program_copy) == program_digest(program)
 
 
 def test_a_copy_with_other_settings_has_these_and_the_program_keeps_its_own() -> None:
@@ -136,10 +142,13 @@ def test_a_copy_with_other_settings_keeps_the_prompts() -> None:
 
 
 def test_a_setting_beneath_a_policy_is_changed_by_its_prefix() -> None:
-    """In "logs+pgr+turn-rag" turn-rag stands beneath two policies, so it has the prefix twice."""
-    program = build("logs+pgr+turn-rag").with_settings({"inner_inner_k": 3})
+    """In "logs+pgr+turn-rag" turn-rag stands beneath two policies, so it has the prefix twice.
 
-    assert program.config == build("logs+pgr+turn-rag", inner_inner_k=3).config
+    The setting `k` without a prefix is that of the first policy, logs.
+    """
+    program = build("logs+pgr+turn-rag").with_settings({"k": 5, "inner_inner_k": 3})
+
+    assert program.config == build("logs+pgr+turn-rag", k=5, inner_inner_k=3).config
 
 
 @pytest.mark.parametrize(
@@ -168,18 +177,21 @@ def test_settings_that_do_not_exist_or_have_wrong_values_are_refused(
     ("settings", "recalled_id"),
     [
         # By its words alone, the turn that names Ann is nearer.
-        pytest.param({"search.speaker": 0}, "bob", id="no weight"),
-        pytest.param({"search.speaker": 5}, "ann", id="a weight"),
-        pytest.param({"search": {"speaker": 5}}, "ann", id="a weight in a mapping"),
+        pytest.param({"search.speaker": 0}, "to-ann", id="no weight"),
+        pytest.param({"search.speaker": 5}, "by-ann", id="a weight"),
+        pytest.param({"search": {"speaker": 5}}, "by-ann", id="a weight in a mapping"),
     ],
 )
 def test_the_weight_of_the_speaker_decides_which_turn_is_recalled(
     settings: dict[str, Any], recalled_id: str
 ) -> None:
-    """A turn by the person whom the question names may count more than its words alone."""
+    """The question is what Ann says of jazz. One turn is by Ann, and another one names her.
+
+    The weight says how much more a turn counts if it is by the person whom the question names.
+    """
     turns = (
-        Turn(id="ann", speaker="Ann", text="Bob, I love jazz."),
-        Turn(id="bob", speaker="Bob", text="Ann, I love jazz."),
+        Turn(id="by-ann", speaker="Ann", text="Bob, I love jazz."),
+        Turn(id="to-ann", speaker="Bob", text="Ann, I love jazz."),
     )
     history = History(id="h", items=(Session(id="s", turns=turns),))
     program = build("turn-rag", k=1, **settings)
@@ -191,12 +203,15 @@ def test_the_weight_of_the_speaker_decides_which_turn_is_recalled(
 
 
 def test_default_weights_are_left_out_of_what_is_saved() -> None:
-    """Programs that were saved before there were weights keep their digest."""
-    config = build("turn-rag").config
+    """Programs that were saved before there were weights keep their digest.
 
-    assert config == {"k": 10, "hybrid": True, "task.dates": True}
-    default_weight = {"search.speaker": 2}
-    assert build("turn-rag", **default_weight).config == config
+    By default the weight of the speaker is 2.
+    """
+    config = build("turn-rag").config
+    config_with_default_weight = build("turn-rag", **{"search.speaker": 2}).config
+
+    assert config_with_default_weight == config
+    assert not any(name.startswith("search") for name in config)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +229,11 @@ def test_weights_of_a_search_are_no_part_of_the_key_of_memories(name: str) -> No
 
 
 def test_weights_that_json_has_read_are_the_same_weights() -> None:
-    """In JSON, the steps between neighbours are texts: {"-1": 0.2}."""
-    config = build("turn-rag", **{"search.speaker": 5}).config
-    assert config["search"]["neighbour_shares"] == {"1": 0.5, "2": 0.2, "-1": 0.2}
+    """A saved program is built again from its config, which was written as JSON.
 
-    assert build("turn-rag", **config).config == config
+    The weights of neighbouring turns have numbers as keys, which are texts in JSON: {"-1": 0.2}.
+    """
+    config = build("turn-rag", **{"search.speaker": 5}).config
+    config_from_json = json.loads(json.dumps(config))
+
+    assert build("turn-rag", **config_from_json).config == config

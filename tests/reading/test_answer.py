@@ -37,7 +37,7 @@ from mempiler.signatures.pal import SelectSolutions
 from mempiler.signatures.pgr import ImagineTree, UpdateFacts
 from mempiler.signatures.pramem import ReflectOnPractice
 from mempiler.signatures.rgmem import SynthesizeEvidence
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel
 
 INPUTS_OF_PROMPTS: dict[str, Any] = {
     "dialogue": "[D1:1] Ann: a\n[D1:2] Bob: b",
@@ -113,23 +113,12 @@ def test_an_answer_in_another_layout_is_read_with_a_repair(text: str) -> None:
 
 
 def test_what_stands_below_a_heading_belongs_to_its_output() -> None:
-    """The model wrote headings in bold type instead of headers such as [[ ## tasks ## ]]."""
+    """The answer has two outputs, tasks and proposals.
+
+    Headers such as [[ ## tasks ## ]] were asked for, but the model wrote headings in bold type.
+    """
     text = (
         '**Tasks:**\n[{"task": "a", "verdict": "right"}]\n\n'
-        '**Proposals:**\n[{"action": "remove", "experience_id": "pattern-1"}]'
-    )
-
-    outputs = read_reflection(text).outputs
-
-    assert [task.task for task in outputs["tasks"]] == ["a"]
-    assert [proposal.action for proposal in outputs["proposals"]] == ["remove"]
-
-
-def test_a_repeated_heading_does_not_end_the_answer() -> None:
-    """What stands below the second "Tasks" is no list and is not used."""
-    text = (
-        '**Tasks:**\n[{"task": "a", "verdict": "right"}]\n\n'
-        "**Tasks:**\nno more\n\n"
         '**Proposals:**\n[{"action": "remove", "experience_id": "pattern-1"}]'
     )
 
@@ -146,7 +135,7 @@ def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> Non
 
 
 def test_json_with_a_comma_too_much_and_words_behind_it_is_not_counted_as_cut() -> None:
-    """An answer that was cut at the model's limit of length may have a wrong last element.
+    """The repair "cut" marks an answer that ended too early, so that its last element may be wrong.
 
     Here the list is closed, so all of it can be trusted.
     """
@@ -179,7 +168,7 @@ def test_thoughts_before_an_answer_are_not_read_as_the_answer() -> None:
     ],
 )
 def test_an_answer_without_a_required_output_is_unreadable(text: str) -> None:
-    """The output `facts` is required."""
+    """The output `facts` was asked for as a list of facts, below the header [[ ## facts ## ]]."""
     with pytest.raises(UnreadableError):
         read_answer_with_facts(text)
 
@@ -207,32 +196,6 @@ def test_a_missing_optional_output_gets_its_default_and_is_counted() -> None:
     assert answer.outputs["reasoning"] == ""
     assert answer.outputs["answer"] == "Go for a walk."
     assert repair_kinds(answer) == ["field"]
-
-
-MOOD_SYNONYMS = {"fine": "good"}
-
-
-class Mood(BaseModel):
-    """A mood, "good" or "bad"; "fine" means "good"."""
-
-    mood: Annotated[
-        Literal["good", "bad"],
-        BeforeValidator(lambda raw: MOOD_SYNONYMS.get(raw, raw)),
-    ]
-
-
-class ListMoods(dspy.Signature):
-    """List the moods of a day."""
-
-    day: str = dspy.InputField()
-    moods: list[Mood] = dspy.OutputField()
-
-
-def test_a_field_replaces_synonyms_before_its_value_is_read() -> None:
-    """The field `mood` allows "good" and "bad", and takes "fine" as "good"."""
-    outputs = read_answer(ListMoods, '{"moods": [{"mood": "fine"}, {"mood": "bad"}]}', {}).outputs
-
-    assert [mood.mood for mood in outputs["moods"]] == ["good", "bad"]
 
 
 # Arbitrary answers.
@@ -286,7 +249,11 @@ def answers_to(draw: st.DrawFn, signature: type[dspy.Signature]) -> str:
 def test_an_arbitrary_answer_whole_or_cut_has_all_outputs_or_is_unreadable(
     signature: type[dspy.Signature], data: st.DataObject
 ) -> None:
-    """No other error than UnreadableError may be raised, whatever a model answers."""
+    """No other error than UnreadableError may be raised, whatever a model answers.
+
+    A signature declares the outputs of a prompt. The answers are random texts and random JSON, with
+    names of outputs in them.
+    """
     text = data.draw(answers_to(signature))
     cut_text = text[: data.draw(st.integers(0, len(text)))]
 
@@ -429,18 +396,7 @@ class Thing(BaseModel):
     tags: list[str] = []
 
 
-class Edit(BaseModel):
-    """A value that refers to a turn of the dialogue."""
-
-    target: Annotated[str | None, IdFrom("dialogue")] = None
-
-
-# A dog and a town: the values that are read, and what a model may write for them.
-REX = Thing(name="Rex", kind="animal")
-OSLO = Thing(name="Oslo", kind="place")
-RAW_REX = {"name": "Rex", "kind": "animal"}
-REX_JSON = '{"name": "Rex", "kind": "animal"}'
-OSLO_JSON = '{"name": "Oslo", "kind": "place"}'
+REX = {"name": "Rex", "kind": "animal"}
 
 
 def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
@@ -457,21 +413,33 @@ def read_value(raw: Any, value_type: Any) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("raw", "value_type", "expected"),
+    ("raw", "expected"),
     [
-        pytest.param([RAW_REX], list[Thing], [REX], id="a list"),
-        pytest.param(f"[{REX_JSON}]", list[Thing], [REX], id="JSON of a list"),
-        pytest.param([], list[Thing], [], id="an empty list"),
-        pytest.param({"target": None}, Edit, Edit(), id="null where it is allowed"),
-        pytest.param("none", int | None, None, id="a word for null"),
+        pytest.param(
+            [{"name": "Rex", "kind": "animal"}], [Thing(name="Rex", kind="animal")], id="a list"
+        ),
+        pytest.param(
+            '[{"name": "Rex", "kind": "animal"}]',
+            [Thing(name="Rex", kind="animal")],
+            id="JSON of a list",
+        ),
+        pytest.param([], [], id="an empty list"),
     ],
 )
-def test_a_value_of_its_declared_type_is_read_without_repairs(
-    raw: Any, value_type: Any, expected: Any
+def test_a_list_of_its_declared_type_is_read_without_repairs(
+    raw: Any, expected: list[Thing]
 ) -> None:
-    value, repairs = read_value(raw, value_type)
+    things, repairs = read_value(raw, list[Thing])
 
-    assert value == expected
+    assert things == expected
+    assert repairs == []
+
+
+@pytest.mark.parametrize("raw", [None, "none"])
+def test_null_or_a_word_for_it_is_read_without_repairs_where_it_is_allowed(raw: Any) -> None:
+    value, repairs = read_value(raw, int | None)
+
+    assert value is None
     assert repairs == []
 
 
@@ -479,15 +447,17 @@ def test_a_value_of_its_declared_type_is_read_without_repairs(
     ("raw", "expected_repairs"),
     [
         # Brackets are missing, or there are too many.
-        pytest.param(RAW_REX, ["shape"], id="one object in place of a list"),
-        pytest.param({"items": [RAW_REX]}, ["shape"], id="a list inside an object"),
+        pytest.param(REX, ["shape"], id="one object in place of a list"),
+        pytest.param({"items": [REX]}, ["shape"], id="a list inside an object"),
         # Broken JSON is mended ("layout"), and the value is read up to its end ("cut").
-        pytest.param(f"[{REX_JSON}", ["layout", "cut"], id="the end is missing"),
-        # Elements that cannot be read are left out.
-        pytest.param([RAW_REX, None], ["element"], id="null in a list"),
-        pytest.param([RAW_REX, "and so on"], ["element"], id="a text in a list of objects"),
         pytest.param(
-            [RAW_REX, {"name": "Rex", "kind": "mineral"}],
+            '[{"name": "Rex", "kind": "animal"}', ["layout", "cut"], id="the end is missing"
+        ),
+        # Elements that cannot be read are left out.
+        pytest.param([REX, None], ["element"], id="null in a list"),
+        pytest.param([REX, "and so on"], ["element"], id="a text in a list of objects"),
+        pytest.param(
+            [REX, {"name": "Rex", "kind": "mineral"}],
             ["element"],
             id="an object with a value that is not allowed",
         ),
@@ -496,7 +466,7 @@ def test_a_value_of_its_declared_type_is_read_without_repairs(
 def test_a_list_of_another_form_is_read_and_its_repairs_are_counted(
     raw: Any, expected_repairs: list[str]
 ) -> None:
-    """A list of things was asked for. From each of these, a list with Rex alone is read."""
+    """A list of things was asked for. From each of these, a list with the dog Rex alone is read."""
     things, repairs = read_value(raw, list[Thing])
 
     assert things == [Thing(name="Rex", kind="animal")]
@@ -524,6 +494,7 @@ def test_a_list_of_another_form_is_read_and_its_repairs_are_counted(
 def test_the_values_of_an_object_are_read_where_a_list_of_texts_is_due(
     raw: dict[str, Any], expected: list[str]
 ) -> None:
+    """The repair "shape" says that the value had another shape than was asked for."""
     texts, repairs = read_value(raw, list[str])
 
     assert texts == expected
@@ -531,105 +502,122 @@ def test_the_values_of_an_object_are_read_where_a_list_of_texts_is_due(
 
 
 @pytest.mark.parametrize(
-    ("raw", "expected", "expected_repairs"),
+    ("field", "raw", "expected", "expected_repairs"),
     [
-        pytest.param(
-            {"name": "Rex", "kind": "animal", "count": "3"},
-            Thing(name="Rex", kind="animal", count=3),
-            [],
-            id="a number as a text",
-        ),
-        pytest.param(
-            {"name": "Rex", "kind": "ANIMALS."},
-            Thing(name="Rex", kind="animal"),
-            ["spelling"],
-            id="an allowed value spelled differently",
-        ),
+        pytest.param("count", "3", 3, [], id="a number as a text"),
+        pytest.param("kind", "ANIMALS.", "animal", ["spelling"], id="another spelling"),
+        pytest.param("name", 7, "7", ["cast"], id="a number in place of a text"),
         # The default of `count` is 1.
-        pytest.param(
-            {"name": "Rex", "kind": "animal", "count": None},
-            Thing(name="Rex", kind="animal", count=1),
-            ["null"],
-            id="null in place of a number",
-        ),
-        pytest.param(
-            {"name": "Rex", "kind": "animal", "count": "many"},
-            Thing(name="Rex", kind="animal", count=1),
-            ["field"],
-            id="a word in place of a number",
-        ),
-        pytest.param(
-            {"name": 7, "kind": "animal"},
-            Thing(name="7", kind="animal"),
-            ["cast"],
-            id="a number in place of a text",
-        ),
+        pytest.param("count", None, 1, ["null"], id="null in place of a number"),
+        pytest.param("count", "many", 1, ["field"], id="a word in place of a number"),
     ],
 )
 def test_a_field_of_another_form_is_read_and_its_repair_is_counted(
-    raw: dict[str, Any], expected: Thing, expected_repairs: list[str]
+    field: str, raw: Any, expected: Any, expected_repairs: list[str]
 ) -> None:
-    """A thing has a name, which is a text, a kind ("animal" or "place"), and a count, a number."""
-    value, repairs = read_value(raw, Thing)
+    """A thing has a name, which is a text, a kind ("animal" or "place"), and a count, a number.
 
-    assert value == expected
+    One of its fields has another form than was asked for.
+    """
+    thing, repairs = read_value({"name": "Rex", "kind": "animal", field: raw}, Thing)
+
+    assert getattr(thing, field) == expected
     assert repairs == expected_repairs
 
 
 @pytest.mark.parametrize(
-    ("raw", "value_type", "expected", "repair"),
-    [
-        # A text in place of a truth value or a number.
-        ("yes", bool, True, "cast"),
-        ("No.", bool, False, "cast"),
-        ("80%", int, 80, "cast"),
-        # One of the allowed values, spelled differently.
-        ("LARGE", Size, Size.LARGE, "spelling"),
-        ("No: the dates differ.", Literal["yes", "no"], "no", "spelling"),
-    ],
+    ("raw", "value_type", "expected"),
+    [("yes", bool, True), ("No.", bool, False), ("80%", int, 80)],
 )
-def test_a_single_value_of_another_form_is_read_and_its_repair_is_counted(
-    raw: str, value_type: Any, expected: Any, repair: str
+def test_a_text_is_read_as_a_truth_value_or_a_number(
+    raw: str, value_type: type, expected: Any
 ) -> None:
+    """The repair "cast" says that a text had to be converted."""
     value, repairs = read_value(raw, value_type)
 
     assert value == expected
-    assert repairs == [repair]
+    assert repairs == ["cast"]
 
 
 @pytest.mark.parametrize(
-    ("raw", "things"),
+    ("raw", "value_type", "expected"),
     [
+        ("LARGE", Size, Size.LARGE),
+        ("No: the dates differ.", Literal["yes", "no"], "no"),
+    ],
+)
+def test_an_allowed_value_is_read_in_another_spelling(
+    raw: str, value_type: Any, expected: Any
+) -> None:
+    """The sizes are "small" and "large", as values of an enumeration."""
+    value, repairs = read_value(raw, value_type)
+
+    assert value == expected
+    assert repairs == ["spelling"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param("[{'name': 'Rex', 'kind': 'animal'},]", id="Python"),
+        pytest.param("[{“name”: “Rex”, “kind”: “animal”}]", id="curly quotes"),
         pytest.param(
-            {"Rex": RAW_REX}, [REX.model_copy(update={"id": "Rex"})], id="an object by its id"
+            'Found:\n[{"name": "Rex", "kind": "animal"}]\nThat is all.', id="prose around"
         ),
-        pytest.param(f"{REX_JSON}\n{OSLO_JSON}", [REX, OSLO], id="one object a line"),
-        pytest.param("[{'name': 'Rex', 'kind': 'animal'},]", [REX], id="Python"),
-        pytest.param("[{“name”: “Rex”, “kind”: “animal”}]", [REX], id="curly quotes"),
-        pytest.param(f"Found:\n[{REX_JSON}]\nThat is all.", [REX], id="prose around"),
         pytest.param(
-            f"```\n[{OSLO_JSON}]\n```\nNo:\n```\n[{REX_JSON}]\n```", [REX], id="a second attempt"
+            '```\n[{"name": "Oslo", "kind": "place"}]\n```\n'
+            'No:\n```\n[{"name": "Rex", "kind": "animal"}]\n```',
+            id="a second attempt",
         ),
     ],
 )
-def test_broken_json_is_repaired_and_counted(raw: Any, things: list[Thing]) -> None:
-    value, repairs = read_value(raw, list[Thing])
+def test_broken_json_is_repaired_and_counted(raw: str) -> None:
+    """Which kinds of repairs there are depends on the library json-repair."""
+    things, repairs = read_value(raw, list[Thing])
 
-    assert value == things
-    # Which kinds of repairs there are depends on the library json-repair.
+    assert things == [Thing(name="Rex", kind="animal")]
     assert repairs
+
+
+def test_several_objects_are_read_where_a_list_is_due() -> None:
+    one_object_a_line = '{"name": "Rex", "kind": "animal"}\n{"name": "Oslo", "kind": "place"}'
+
+    things, repairs = read_value(one_object_a_line, list[Thing])
+
+    assert things == [Thing(name="Rex", kind="animal"), Thing(name="Oslo", kind="place")]
+    assert repairs
+
+
+def test_an_object_whose_keys_are_ids_is_read_as_a_list() -> None:
+    """Each element of the list has an id, which the model wrote as its key."""
+    raw = {"dog": {"name": "Rex", "kind": "animal"}}
+
+    things, repairs = read_value(raw, list[Thing])
+
+    assert things == [Thing(id="dog", name="Rex", kind="animal")]
+    assert repairs
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        "",
+        [None],
+        "I cannot help with that.",
+        pytest.param([{"name": "Rex"}], id="an object without the required kind"),
+        pytest.param('[{"name": "Rex", "kind": "animal"}, {"name": "Os', id="a list that was cut"),
+    ],
+)
+def test_a_list_of_things_is_not_made_up(raw: Any) -> None:
+    """A thing needs a name and a kind. A list that was cut within a thing is not trusted at all."""
+    with pytest.raises(UnreadableError):
+        read_value(raw, list[Thing])
 
 
 @pytest.mark.parametrize(
     ("raw", "value_type"),
     [
-        (None, list[Thing]),
-        ("", list[Thing]),
-        ([None], list[Thing]),
-        ([{"name": "Rex"}], list[Thing]),
-        ([{"kind": "animal"}], list[Thing]),
-        ("I cannot help with that.", list[Thing]),
-        (f'[{REX_JSON}, {{"name": "Os', list[Thing]),
         ('["a walk", "a sw', list[str]),
         ("maybe", bool),
         ("3.5", int),
@@ -641,8 +629,8 @@ def test_broken_json_is_repaired_and_counted(raw: Any, things: list[Thing]) -> N
         ({"a": 1, "b": 2}, str),
     ],
 )
-def test_missing_values_are_not_made_up(raw: Any, value_type: Any) -> None:
-    """A value of the declared type cannot be read from any of these texts."""
+def test_a_missing_value_of_another_type_is_not_made_up(raw: Any, value_type: Any) -> None:
+    """A value of the declared type cannot be read from any of these."""
     with pytest.raises(UnreadableError):
         read_value(raw, value_type)
 
@@ -664,19 +652,13 @@ def test_missing_values_are_not_made_up(raw: Any, value_type: Any) -> None:
     ],
 )
 def test_an_id_is_matched_if_exactly_one_can_be_meant(raw: Any, matched_id: str | None) -> None:
-    """The number 2 is the end of one known id, D1:2. The number 1 is the end of two."""
+    """Models write ids with decoration, or the last number of an id alone.
+
+    The number 2 is the end of one known id, D1:2. The number 1 is the end of two.
+    """
     known_ids = ["D1:1", "D1:2", "D2:1", "m7"]
 
     assert IdMatcher(known_ids).match(raw) == matched_id
-
-
-def test_texts_of_repaired_json_are_ordinary_texts() -> None:
-    # The parser meters the text that it repairs, and parts of a metered text are metered too.
-    texts, _ = read_value('["ab", "cd",,]', list[str])
-
-    assert texts == ["ab", "cd"]
-    for text in texts:
-        assert type(text) is str
 
 
 def test_an_unknown_id_is_left_out_of_a_list_and_counted() -> None:
@@ -690,6 +672,7 @@ def test_an_unknown_id_is_left_out_of_a_list_and_counted() -> None:
 
 
 def test_ids_in_brackets_are_read_as_a_list() -> None:
+    """The dialogue has turns with the ids D1:1 and D2:1, which prompts show in brackets."""
     ids_of_turns = list[Annotated[str, IdFrom("dialogue")]]
 
     value, _ = read_value("[D1:1], [D2:1]", ids_of_turns)
@@ -709,6 +692,7 @@ def test_an_unknown_id_is_read_where_new_ids_are_allowed() -> None:
 
 @pytest.mark.parametrize("raw", ["many", 3])
 def test_a_value_of_several_types_is_read_as_the_first_that_fits(raw: Any) -> None:
+    """The declared type is a number or a text."""
     value, repairs = read_value(raw, value_type=int | str)
 
     assert value == raw

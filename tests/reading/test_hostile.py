@@ -106,13 +106,19 @@ HOSTILE_ANSWERS = hostile_texts("answer") | {
 
 @pytest.mark.parametrize("text", HOSTILE_FACTS.values(), ids=HOSTILE_FACTS.keys())
 def test_hostile_lists_of_facts_are_read_or_refused_in_time(text: str) -> None:
-    """Each text is 40,000 brackets, quotes, blanks or the like, where a list of facts is due."""
+    """Each text is 40,000 brackets, quotes, blanks or the like, where a list of facts is due.
+
+    Parsers without a bound would take from seconds to minutes.
+    """
     check_read_or_refused_in_time(UpdateFacts, text)
 
 
 @pytest.mark.parametrize("text", HOSTILE_ANSWERS.values(), ids=HOSTILE_ANSWERS.keys())
 def test_hostile_choices_of_an_option_are_read_or_refused_in_time(text: str) -> None:
-    """Each text is 40,000 brackets, quotes, blanks or the like, where an option is due."""
+    """Each text is 40,000 brackets, quotes, blanks or the like, where one of two options is due.
+
+    Parsers without a bound would take from seconds to minutes.
+    """
     check_read_or_refused_in_time(ChooseFromContext, text)
 
 
@@ -145,25 +151,31 @@ def test_hostile_values_are_read_or_refused_in_time(value_type: Any, text: str) 
 
 
 def test_elements_beyond_the_bound_of_an_answer_are_counted() -> None:
-    """Of one answer 20,000 values are read at most. Here there are 20,500."""
-    turn_ids = [f"D1:{number % TURNS_OF_DIALOGUE}" for number in range(20_500)]
+    """Of one answer 20,000 values are read at most. Here there are 20,500 ids of turns.
+
+    The others are left out, which is counted as repairs of the kind "element".
+    """
+    turn_ids = ["D1:1", "D1:2"] * 10_250
 
     output = read_value(TurnIds, json.dumps(turn_ids))
 
-    assert output.repairs["element"] > 0
-    assert len(output.value) + output.repairs["element"] == 20_500
+    left_out = output.repairs["element"]
+    assert left_out > 0
+    assert len(output.value) + left_out == len(turn_ids)
 
 
 def test_elements_behind_some_that_are_too_expensive_are_read() -> None:
-    """After a limit of work, no more broken JSON is repaired, but right elements are still read."""
+    """After a limit of work, no more broken JSON is repaired, but right elements are still read.
+
+    Elements that are left out are counted as repairs of the kind "element".
+    """
     expensive_elements = [QUOTES[:5_000] + '"]'] * 20
-    right_elements = ['{"text": "a"}'] * 5
+    elements = [*expensive_elements, '{"text": "a"}', '{"text": "b"}']
 
-    output = read_value(list[Fact], json.dumps(expensive_elements + right_elements))
+    output = read_value(list[Fact], json.dumps(elements))
 
-    assert output.value[-5:] == [Fact(text="a")] * 5
-    # Each of the 25 elements is read, or left out and counted.
-    assert len(output.value) + output.repairs["element"] == 25
+    assert output.value[-2:] == [Fact(text="a"), Fact(text="b")]
+    assert len(output.value) + output.repairs["element"] == len(elements)
 
 
 # Python refuses to convert integers with more than 4,300 digits.
@@ -193,6 +205,10 @@ LARGE_NUMBER = "9" * 5_000
 def test_a_value_that_python_cannot_read_is_unreadable_or_a_counted_repair(
     value_type: Any, text: str
 ) -> None:
+    """For instance, Python refuses to convert an integer with 5,000 digits.
+
+    Such a value must not crash the reader, and must not reach a memory, which is stored as JSON.
+    """
     try:
         output = read_value(value_type, text)
     except UnreadableError:
@@ -270,7 +286,11 @@ def read_whole_answer(text: str, layout: Layout) -> str | None:
 def test_pieces_of_any_text_begin_the_answer_that_is_read(
     layout: Layout, text: str, cuts: list[int]
 ) -> None:
-    """A user who watches an answer arrive must see nothing that is taken back later."""
+    """A user who watches an answer arrive must see nothing that is taken back later.
+
+    A random text arrives in pieces, cut at random places. What is shown must be the beginning of
+    the answer that is read from the whole text.
+    """
     shown_text = shown_in_pieces(text, cuts, layout)
 
     answer = read_whole_answer(text, layout)
@@ -282,7 +302,11 @@ def test_pieces_of_any_text_begin_the_answer_that_is_read(
 def test_pieces_of_an_answer_in_its_layout_begin_the_answer_that_is_read(
     layout: Layout, reasoning: str, answer: str, cuts: list[int]
 ) -> None:
-    """The same holds if a model keeps to the layout, whatever it writes into its two outputs."""
+    """A user who watches an answer arrive must see nothing that is taken back later.
+
+    The model keeps to the layout, and writes random texts, with parts of headers or of JSON in
+    them, as its reasoning and as its answer. They arrive in pieces.
+    """
     text = completion(layout, reasoning, answer)
 
     shown_text = shown_in_pieces(text, cuts, layout)
@@ -308,34 +332,53 @@ def test_an_answer_in_plain_words_is_shown_whole(
     assert shown_text == read_whole_answer(text, layout)
 
 
+def assert_shown(text: str, expected_text: str, layout: Layout) -> None:
+    """Assert what a user is shown of an answer so far, at once and character by character."""
+    assert shown_in_pieces(text, cuts=[], layout=layout) == expected_text
+    assert shown_in_pieces(text, cuts=range(len(text)), layout=layout) == expected_text
+
+
 @pytest.mark.parametrize(
-    ("layout", "text", "expected_text"),
+    ("text", "expected_text"),
     [
-        ("headers", "[[ ## answer ## ]]\ntea\n\n[[ ## comp", "tea"),
-        ("headers", "[[ ## answer ## ]]\n# Tea\n## an", "# Tea"),
-        ("headers", "[[ ## answer ## ]]\n# Tea\n## and c", "# Tea\n## and c"),
-        ("headers", "<think>[[ ## answer ## ]] no", ""),
-        ("headers", "<think>hm</think>[[ ## answer ## ]] yes", "yes"),
-        ("headers", '{"answer": "tea"}', ""),
-        ("headers", "Answer: tea", ""),
-        ("json", '{"reasoning": "\\"answer\\": \\"no", "answer": "tea", "b": 1}', "tea"),
-        ("json", '{"reasoning": {"answer": "no"}, "answer": "tea"}', ""),
-        ("json", '{"answer": "a\\ud83d', "a"),
-        ("json", '{"answer": "a\\ud83d\\ude00', "a😀"),
-        ("json", '{"answer": "a\\ud83dx', "a"),
-        ("json", '{"answer": ["tea"]}', ""),
-        ("json", "[[ ## answer ## ]]\ntea", "tea"),
+        pytest.param("[[ ## answer ## ]]\ntea\n\n[[ ## comp", "tea", id="half a header"),
+        pytest.param("[[ ## answer ## ]]\n# Tea\n## an", "# Tea", id="perhaps a header"),
+        pytest.param("[[ ## answer ## ]]\n# Tea\n## and c", "# Tea\n## and c", id="no header"),
+        pytest.param("<think>[[ ## answer ## ]] no", "", id="a header in thoughts"),
+        pytest.param("<think>hm</think>[[ ## answer ## ]] yes", "yes", id="after thoughts"),
+        pytest.param('{"answer": "tea"}', "", id="JSON instead of headers"),
+        pytest.param("Answer: tea", "", id="a heading instead of headers"),
     ],
 )
-def test_text_that_may_still_change_is_held_back(
-    layout: Layout, text: str, expected_text: str
+def test_text_below_headers_that_may_still_change_is_held_back(
+    text: str, expected_text: str
 ) -> None:
-    """Half a header or half an escape of JSON, for instance, is not shown to the user yet."""
-    shown_at_once = shown_in_pieces(text, cuts=[], layout=layout)
-    shown_by_characters = shown_in_pieces(text, cuts=range(len(text)), layout=layout)
+    """The user is shown the answer while it arrives, and nothing of it is taken back later."""
+    assert_shown(text, expected_text, layout="headers")
 
-    assert shown_at_once == expected_text
-    assert shown_by_characters == expected_text
+
+@pytest.mark.parametrize(
+    ("text", "expected_text"),
+    [
+        pytest.param(
+            '{"reasoning": "\\"answer\\": \\"no", "answer": "tea", "b": 1}',
+            "tea",
+            id="the name of the output in another text",
+        ),
+        pytest.param(
+            '{"reasoning": {"answer": "no"}, "answer": "tea"}', "", id="an object in an object"
+        ),
+        # The escape \\ud83d\\ude00 is one character, an emoji.
+        pytest.param('{"answer": "a\\ud83d', "a", id="half an escape"),
+        pytest.param('{"answer": "a\\ud83d\\ude00', "a😀", id="a whole escape"),
+        pytest.param('{"answer": "a\\ud83dx', "a", id="a broken escape"),
+        pytest.param('{"answer": ["tea"]}', "", id="a list instead of a text"),
+        pytest.param("[[ ## answer ## ]]\ntea", "tea", id="headers instead of JSON"),
+    ],
+)
+def test_text_in_json_that_may_still_change_is_held_back(text: str, expected_text: str) -> None:
+    """The user is shown the answer while it arrives, and nothing of it is taken back later."""
+    assert_shown(text, expected_text, layout="json")
 
 
 @pytest.mark.parametrize(
@@ -353,10 +396,10 @@ def test_hostile_answers_are_read_in_time_while_they_arrive(layout: Layout, text
 
 
 def test_a_partial_answer_gives_no_more_text_after_a_stop() -> None:
-    """What a second attempt of a model says would not fit what was given already."""
+    """The caller stops it before a second attempt of the model, whose words would not fit."""
     partial = PartialAnswer("answer")
     assert partial.add_piece("[[ ## answer ## ]]\ntea") == "tea"
 
     partial.stop()
 
-    assert partial.add_piece("[[ ## answer ## ]]\ntea and coffee") == ""
+    assert partial.add_piece(" and coffee") == ""

@@ -13,7 +13,7 @@ from mempiler.records.text_file import open_text_file, read_lines, read_text
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
-    """A named pipe to which nobody writes; it is empty after 20 seconds for whoever waits."""
+    """A named pipe to which nobody writes; whoever reads it waits for 20 seconds."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
@@ -24,13 +24,13 @@ def pipe(tmp_path: Path) -> Path:
 
 
 def test_a_pipe_is_refused_at_once(pipe: Path) -> None:
-    """Whoever reads a pipe waits for its writer."""
+    """Whoever reads a pipe waits for its writer, who may never come."""
     with pytest.raises(DataError, match="it is a pipe or a device"):
         read_json(pipe)
 
 
 def test_a_device_is_refused_at_once() -> None:
-    """This one gives zeros without end."""
+    """The device /dev/zero gives zeros without end, which would fill the memory of the machine."""
     with pytest.raises(DataError, match="it is a pipe or a device"):
         read_json(Path("/dev/zero"))
 
@@ -55,41 +55,29 @@ def test_lines_are_read_up_to_one_that_is_too_long(
             next(lines)
 
 
+def write_text_file(path: Path, length: int) -> None:
+    """Write a text of some length, compressed if the name of the file ends in ".gz"."""
+    content = b"a" * length
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@pytest.mark.parametrize("name", ["file.txt", "file.gz"])
 def test_a_file_of_the_greatest_length_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(text_file, "MAX_FILE_LENGTH", 3_000_000)
-    path = tmp_path / "file.txt"
-    path.write_bytes(b"a" * 3_000_000)
+    write_text_file(tmp_path / name, length=3_000_000)
 
-    assert len(read_text(path)) == 3_000_000
+    assert len(read_text(tmp_path / name)) == 3_000_000
 
 
-def test_a_file_that_is_longer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["file.txt", "file.gz"])
+def test_a_file_that_is_longer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Of a compressed file the unpacked text counts, which may be a thousand times as long."""
     monkeypatch.setattr(text_file, "MAX_FILE_LENGTH", 3_000_000)
-    path = tmp_path / "file.txt"
-    path.write_bytes(b"a" * 3_000_001)
+    write_text_file(tmp_path / name, length=3_000_001)
 
     with pytest.raises(DataError, match="has more than 3,000,000 characters"):
-        read_text(path)
-
-
-def test_a_compressed_file_of_the_greatest_length_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_file, "MAX_FILE_LENGTH", 3_000_000)
-    path = tmp_path / "file.gz"
-    path.write_bytes(gzip.compress(b"a" * 3_000_000))
-
-    assert len(read_text(path)) == 3_000_000
-
-
-def test_a_compressed_file_whose_unpacked_text_is_longer_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_file, "MAX_FILE_LENGTH", 3_000_000)
-    path = tmp_path / "file.gz"
-    path.write_bytes(gzip.compress(b"a" * 3_000_001))
-
-    with pytest.raises(DataError, match="has more than 3,000,000 characters"):
-        read_text(path)
+        read_text(tmp_path / name)

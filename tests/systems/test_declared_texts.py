@@ -47,6 +47,7 @@ EXPORT = "memory = configure(rules=$rules)"
 
 
 def test_a_package_that_cannot_be_imported_is_to_be_installed_anew(tmp_path: Path) -> None:
+    """The error ends with the command for that."""
     with pytest.raises(UserError) as caught:
         declaration_of("import no_such_package", tmp_path)
 
@@ -59,6 +60,7 @@ def test_a_package_that_cannot_be_imported_is_to_be_installed_anew(tmp_path: Pat
 def test_an_adapter_gets_no_key_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Here the adapter declares its whole environment as its texts."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
 
     declaration = declaration_of("import os\nTEXTS = dict(os.environ)", tmp_path)
@@ -66,33 +68,33 @@ def test_an_adapter_gets_no_key_of_the_user(
     assert declaration.texts["OPENAI_API_KEY"] == "none"
 
 
-def test_a_system_is_given_its_texts(tmp_path: Path) -> None:
-    file = write_system(
-        tmp_path / "system", "def search(self, query, k): return [self.settings['texts']['rules']]"
+def test_a_system_is_given_its_texts_and_numbers(tmp_path: Path) -> None:
+    """A user or an optimizer sets the text "rules" and the number "limit".
+
+    The search of this system returns what it was given.
+    """
+    search = """
+        def search(self, query, k):
+            return [self.settings["texts"]["rules"], str(self.settings["numbers"]["limit"])]
+    """
+    system = System(
+        "scripted",
+        Path(sys.executable),
+        write_system(tmp_path / "system", search),
+        {},
+        tmp_path / "folder",
+        embedder(),
+        texts={"rules": "Keep dates."},
+        numbers={"limit": 7},
     )
-    folder = tmp_path / "folder"
-    texts = {"rules": "Keep dates."}
-    system = System("scripted", Path(sys.executable), file, {}, folder, embedder(), texts)
 
     with closing(system):
-        assert system.search("x", k=1) == ["Keep dates."]
-
-
-def test_a_system_is_given_its_numbers(tmp_path: Path) -> None:
-    file = write_system(
-        tmp_path / "system",
-        "def search(self, query, k): return [str(self.settings['numbers']['limit'])]",
-    )
-    folder = tmp_path / "folder"
-    numbers = {"limit": 7}
-    system = System("scripted", Path(sys.executable), file, {}, folder, embedder(), numbers=numbers)
-
-    with closing(system):
-        assert system.search("x", k=1) == ["7"]
+        assert system.search("x", k=2) == ["Keep dates.", "7"]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_catalog_knows_which_adapters_declare_texts(name: str) -> None:
+    """An adapter declares texts by a dictionary with the name TEXTS."""
     system = SYSTEMS[name]
 
     declares_texts = "\nTEXTS = {" in system.file.read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import httpx
@@ -53,6 +53,7 @@ from .conftest import Start, session_of_ann, write_system
 
 
 def test_a_system_finds_an_added_session(start: Start) -> None:
+    """The plain system, which `start` runs in a worker process, returns all texts that it has."""
     system = start()
 
     system.add(session_of_ann("I moved to Lisbon."))
@@ -76,18 +77,18 @@ def test_what_a_system_prints_goes_to_its_log_alone(
 ) -> None:
     """The worker answers in JSON, so printed text must neither be taken for an answer nor be shown.
 
-    The plain system prints "greetings" and "garbage" when it starts.
+    The system prints "greetings" and "garbage" when it starts, and "{}", "noise" and "more" when a
+    session is added: by Python, by a child process and into the standard error.
     """
     system = start(PRINTING)
     system.add(session_of_ann("I moved to Lisbon."))
     entries = system.search("Where does Ann live?", k=5)
     system.close()
 
-    # A printed "{}" was not taken for an answer of the worker.
     assert entries == [{"text": "I moved to Lisbon.", "ids": ["D1:1"]}]
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err == ""
+    shown_output, shown_errors = capfd.readouterr()
+    assert shown_output == ""
+    assert shown_errors == ""
     log = (system.folder / LOG).read_text()
     for printed in ("greetings", "garbage", "{}", "noise", "more"):
         assert printed in log
@@ -106,6 +107,7 @@ def test_what_a_system_prints_goes_to_its_log_alone(
             "TypeError: object is no entry, and not JSON serializable",
             id="a result of the wrong type",
         ),
+        # Beyond the limits of a worker process
         pytest.param(
             "(self.folder / 'big').open('wb').truncate(3 << 30)",
             "OSError: .*too large",
@@ -117,7 +119,7 @@ def test_what_a_system_prints_goes_to_its_log_alone(
 def test_an_error_of_a_system_fails_one_call_alone(
     start: Start, statement: str, reason: str
 ) -> None:
-    """The last two cases exceed the limits of a worker: the size of a file, and its memory."""
+    """A system runs in a worker process, which goes on after an error in the code of the system."""
     system = start(f"def add(self, session): {statement}")
 
     with pytest.raises(SystemFailedError, match=f"^scripted: add: {reason}"):
@@ -125,14 +127,6 @@ def test_an_error_of_a_system_fails_one_call_alone(
 
     # The next call works; nothing was added.
     assert system.search("x", k=1) == []
-
-
-def test_a_method_that_the_system_lacks_is_named(start: Start) -> None:
-    """The plain system has no method `ask`, which a system may have to answer questions itself."""
-    system = start()
-
-    with pytest.raises(SystemFailedError, match=r"^scripted: ask: AttributeError: 'System' object"):
-        system.ask("Where does Ann live?")
 
 
 # It writes to the sockets of the worker, and answers nothing.
@@ -206,7 +200,10 @@ def is_running(process_number: int) -> bool:
 def test_a_system_that_hangs_can_be_killed_together_with_the_processes_it_started(
     start: Start,
 ) -> None:
-    """One thread waits for the system, and another kills it, as when its time is over."""
+    """One thread waits for the system, and another kills it, as when its time is over.
+
+    The system starts a child process, writes the numbers of both processes into a file, and hangs.
+    """
     system = start(SPAWNING)
 
     def kill_when_it_hangs() -> None:
@@ -243,7 +240,10 @@ system.add(Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="I moved.
 def test_a_system_that_hangs_ends_when_the_process_that_started_it_was_killed(
     tmp_path: Path,
 ) -> None:
-    """A killed run leaves no process behind that would use the machine for ever."""
+    """A killed run leaves no process behind that would use the machine for ever.
+
+    The system has started a child process, and hangs. Then the program that uses it is killed.
+    """
     file = write_system(tmp_path / "system", SPAWNING)
     system_folder = tmp_path / "folder"
     command = [sys.executable, "-c", ASK_A_SYSTEM, str(file), str(system_folder)]
@@ -258,6 +258,7 @@ def test_a_system_that_hangs_ends_when_the_process_that_started_it_was_killed(
 
 
 def test_a_system_gets_no_key_of_the_user(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here a search returns the whole environment of the system."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-mine-too")
     system = start("def search(self, query, k): return [json.dumps(dict(os.environ))]")
@@ -346,38 +347,43 @@ def test_an_evaluation_scores_the_answers_of_a_system_and_what_it_found(
     assert all(row.hits > 0 for row in evaluation.rows)
 
 
-@pytest.mark.parametrize(
-    ("statement", "config", "reason"),
-    [
-        pytest.param(
-            "raise ImportError('no such thing')",
-            {},
-            "ImportError: no such thing (scripted.py:",
-            id="raises an error",
-        ),
-        pytest.param(
-            "os._exit(9)", {}, 'status 9; last said: {"result": "garbage"}', id="ends its process"
-        ),
-        pytest.param(
-            "time.sleep(600)",
-            {"timeout": 2.0},
-            "no answer within 2 s",
-            id="hangs",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_all_questions_of_a_hostile_system_fail_with_a_reason(
-    evaluate_system: Evaluate, statement: str, config: dict[str, Any], reason: str
-) -> None:
-    """An evaluation ends with a score of 0, and says what went wrong with each question."""
-    evaluation = evaluate_system(f"def add(self, session): {statement}", set=config)
-
+def assert_all_questions_failed(evaluation: Evaluation, reason: str) -> None:
+    """Assert that an evaluation has a score of 0, and says why for each of its six questions."""
     assert len(evaluation.rows) == 6
     for row in evaluation.rows:
         assert row.failure is not None
         assert reason in row.failure.message
     assert evaluation.score == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        pytest.param(
+            "raise ImportError('no such thing')",
+            "ImportError: no such thing (scripted.py:",
+            id="raises an error",
+        ),
+        pytest.param(
+            "os._exit(9)", 'status 9; last said: {"result": "garbage"}', id="ends its process"
+        ),
+    ],
+)
+def test_all_questions_of_a_system_that_breaks_fail_with_a_reason(
+    evaluate_system: Evaluate, statement: str, reason: str
+) -> None:
+    evaluation = evaluate_system(f"def add(self, session): {statement}")
+
+    assert_all_questions_failed(evaluation, reason)
+
+
+@pytest.mark.slow
+def test_all_questions_of_a_system_that_hangs_fail_when_its_time_is_over(
+    evaluate_system: Evaluate,
+) -> None:
+    evaluation = evaluate_system("def add(self, session): time.sleep(600)", set={"timeout": 2.0})
+
+    assert_all_questions_failed(evaluation, reason="no answer within 2 s")
 
 
 # It asks the model about every session, and stores the answer at once.
@@ -395,7 +401,7 @@ ADD_THAT_ASKS_AND_STORES = """
 def test_a_resumed_run_writes_anew_what_was_half_written_and_asks_no_model_again(
     evaluate_system: Evaluate,
 ) -> None:
-    """So a run that was stopped and resumed ends like one that was not, and costs as much.
+    """A run that was stopped and resumed ends like one that was not, and costs as much.
 
     The system asks the model about each session. The run stops after two calls, by its limit, while
     the system has stored a part of the history. The answers to these two calls are in the journal.
@@ -424,28 +430,45 @@ ADD_THAT_ASKS = f"""
 """
 
 
-def answers_of_model(system: System) -> list[dict[str, Any]]:
-    """Return what a system with `ADD_THAT_ASKS` got for its requests: it keeps them as its texts.
+class ModelAnswer(NamedTuple):
+    """What a system got for a request to its model."""
 
-    An answer has the form that OpenAI gives it.
-    """
-    return [json.loads(entry["text"]) for entry in system.search("x", k=9)]
+    text: str
+    """The words of the model; the whole answer if it was a refusal."""
+    input_tokens: int
+    status: int
+    """The HTTP status."""
+
+
+def answers_of_model(system: System) -> list[ModelAnswer]:
+    """Return what a system with `ADD_THAT_ASKS` got for its requests, which it keeps as texts."""
+    answers: list[ModelAnswer] = []
+    for entry in system.search("x", k=9):
+        answer = json.loads(entry["text"])
+        if "choices" in answer:
+            text = answer["choices"][0]["message"]["content"]
+            answers.append(ModelAnswer(text, answer["usage"]["prompt_tokens"], status=200))
+        else:
+            answers.append(ModelAnswer(entry["text"], input_tokens=0, status=answer["status"]))
+    return answers
 
 
 def test_a_system_that_asks_a_model_gets_an_answer_of_the_model_of_the_run(start: Start) -> None:
-    """Whenever a session is added, it asks "Ann moved to Lisbon. Where did Ann move?"."""
+    """For each session that is added, the system asks "Ann moved to Lisbon. Where did Ann move?".
+
+    The offline model answers with a sentence of the prompt.
+    """
     system = start(ADD_THAT_ASKS)
 
     with dspy.context(lm=language_model("offline")):
         system.add(session_of_ann("I moved to Lisbon."))
 
     [answer] = answers_of_model(system)
-    # The offline model answers with a sentence of the prompt.
-    assert answer["choices"][0]["message"]["content"] == "Ann moved to Lisbon."
+    assert answer.text == "Ann moved to Lisbon."
 
 
 def test_a_model_call_of_a_system_is_counted_by_the_meter_of_the_run(start: Start) -> None:
-    """So a user sees what a system costs. The system asks once for each session that is added."""
+    """A user sees what a system costs. The system asks the model once for each added session."""
     meter = Meter()
     system = start(ADD_THAT_ASKS)
 
@@ -454,9 +477,8 @@ def test_a_model_call_of_a_system_is_counted_by_the_meter_of_the_run(start: Star
 
     usage_of_run = meter.read()
     assert usage_of_run.calls["task"] == 1
-    # The model has told the system, too, how many tokens it read.
     [answer] = answers_of_model(system)
-    assert usage_of_run.input_tokens == answer["usage"]["prompt_tokens"] > 0
+    assert usage_of_run.input_tokens == answer.input_tokens > 0
 
 
 def test_a_model_call_of_a_system_is_part_of_the_usage_of_the_block_that_asks_it(
@@ -473,7 +495,7 @@ def test_a_model_call_of_a_system_is_part_of_the_usage_of_the_block_that_asks_it
 
     assert measurement.usage.calls == 1
     [answer] = answers_of_model(system)
-    assert measurement.usage.input_tokens == answer["usage"]["prompt_tokens"] > 0
+    assert measurement.usage.input_tokens == answer.input_tokens > 0
 
 
 def test_a_system_whose_run_is_out_of_calls_gets_a_refusal_and_the_run_ends(start: Start) -> None:
@@ -488,7 +510,7 @@ def test_a_system_whose_run_is_out_of_calls_gets_a_refusal_and_the_run_ends(star
 
     # The system itself got a refusal, and went on.
     _, second_answer = answers_of_model(system)
-    assert second_answer["status"] == 400
+    assert second_answer.status == 400
 
 
 def test_a_system_that_asks_without_a_model_is_told_that_there_is_none(start: Start) -> None:
@@ -496,7 +518,8 @@ def test_a_system_that_asks_without_a_model_is_told_that_there_is_none(start: St
 
     system.add(session_of_ann("I moved to Lisbon."))
 
-    assert "no language model was given" in system.search("x", k=1)[0]["text"]
+    [answer] = answers_of_model(system)
+    assert "no language model was given" in answer.text
 
 
 @contextmanager
@@ -531,12 +554,13 @@ def test_a_client_of_openai_gets_embeddings(openai_client: openai.OpenAI) -> Non
 
 
 def test_a_client_of_openai_gets_a_chat_completion(openai_client: openai.OpenAI) -> None:
-    settings: dict[str, Any] = {"temperature": 0.1, "max_tokens": 9}
-
     question = "Ann moved to Lisbon. Where did Ann move?"
 
     response = openai_client.chat.completions.create(
-        model="any", messages=[{"role": "user", "content": question}], **settings
+        model="any",
+        messages=[{"role": "user", "content": question}],
+        temperature=0.1,
+        max_tokens=9,
     )
 
     [choice] = response.choices
@@ -548,35 +572,38 @@ def test_a_client_of_openai_gets_a_chat_completion(openai_client: openai.OpenAI)
 def test_an_answer_that_was_cut_before_its_first_word_has_the_finish_reason_length(
     stub: Any, content: str | None
 ) -> None:
-    """The empty text alone would not tell the system that the answer was cut."""
+    """The empty text alone would not tell the system that the answer was cut.
+
+    Some model servers give an empty text, and others null.
+    """
     server = stub(answer=lambda body: {"finish_reason": "length", "content": content})
     lm = language_model(server.model, api_base=server.url)
 
-    with serving(lm) as cut_proxy:
-        [choice] = cut_proxy.answer("chat/completions", CHAT)["choices"]
+    with serving(lm) as proxy_of_server:
+        [choice] = proxy_of_server.answer("chat/completions", CHAT)["choices"]
 
     assert choice["message"]["content"] == ""
     assert choice["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status_code", "reason"),
+    ("path", "body", "reason"),
     [
-        ("/embeddings", {"input": [[1, 2]]}, 400, "a text or a list of texts"),
-        ("/embeddings", {"input": "x", "dimensions": 7}, 400, "384 numbers, not 7"),
-        ("/chat/completions", {**CHAT, "stream": True}, 400, "stream"),
-        ("/chat/completions", ["x"], 422, "valid dictionary"),
-        ("/audio", {}, 400, "there is no audio"),
+        ("/embeddings", {"input": [[1, 2]]}, "a text or a list of texts"),
+        ("/embeddings", {"input": "x", "dimensions": 7}, "384 numbers, not 7"),
+        ("/chat/completions", {**CHAT, "stream": True}, "stream"),
+        ("/chat/completions", ["x"], "valid dictionary"),
+        ("/audio", {}, "there is no audio"),
     ],
 )
 def test_requests_that_the_endpoint_cannot_answer_are_refused(
-    proxy: Proxy, path: str, body: Any, status_code: int, reason: str
+    proxy: Proxy, path: str, body: Any, reason: str
 ) -> None:
     headers = {"Authorization": f"Bearer {proxy.key}"}
 
     response = httpx.post(proxy.url + path, json=body, headers=headers)
 
-    assert response.status_code == status_code
+    assert 400 <= response.status_code < 500
     assert reason in response.text
 
 
@@ -591,9 +618,9 @@ def test_requests_with_another_key_are_refused(proxy: Proxy) -> None:
 
 @pytest.mark.slow
 def test_a_connection_that_was_idle_can_still_be_used(proxy: Proxy) -> None:
-    """Clients keep connections for their next request, and close them after some seconds.
+    """Clients keep a connection for their next request. The server by itself would close it.
 
-    A server such as this one would otherwise close them after 5 seconds.
+    It would do so after 5 seconds, and a client that sends a request just then gets an error.
     """
     address = httpx.URL(proxy.url)
     connection = http.client.HTTPConnection(str(address.host), address.port)
@@ -601,8 +628,8 @@ def test_a_connection_that_was_idle_can_still_be_used(proxy: Proxy) -> None:
     body = json.dumps({"input": "Ann moved"})
 
     with closing(connection):
-        for pause in (0, 6):
-            time.sleep(pause)
+        for idle_seconds in (0, 6):
+            time.sleep(idle_seconds)
             connection.request("POST", f"{address.path}/embeddings", body, headers)
             response = connection.getresponse()
             response.read()
@@ -618,19 +645,23 @@ class ModelReporter:
 
     def search(self, query: str, k: int) -> list[str]:
         lm: Any = dspy.settings.lm
-        return [json.dumps({"retries": lm.num_retries, "seconds": lm.kwargs["timeout"]})]
+        return [json.dumps({"retries": lm.num_retries, "timeout": lm.kwargs["timeout"]})]
 
 
 def test_a_store_of_a_user_waits_for_the_model_of_the_run_and_asks_it_once(tmp_path: Path) -> None:
-    """The model of a run has a time limit and retries of its own."""
+    """The model of the run has a time limit and retries of its own.
+
+    So the model that the store of a user asks, which passes requests on, has none of its own.
+    """
     make_system = isolated(f"{__name__}:ModelReporter", folder=False)
 
     with closing(make_system(tmp_path)) as system:
         [report] = system.search("x", k=1)
 
     settings_of_model = json.loads(report)
+    one_day = 24 * 3600
     assert settings_of_model["retries"] == 0
-    assert settings_of_model["seconds"] > 24 * 3600
+    assert settings_of_model["timeout"] > one_day
 
 
 # Environments.
@@ -654,7 +685,7 @@ def no_packages(systems_folder: Path, tmp_path: Path) -> Environment:
 @pytest.mark.slow
 def test_a_half_installed_environment_is_installed_again(no_packages: Environment) -> None:
     """An installation that was killed leaves files, but not the stamp, which is written last."""
-    leftover = no_packages.path / "half"
+    leftover = no_packages.path / "leftover"
     leftover.parent.mkdir(parents=True)
     leftover.touch()
 
@@ -667,7 +698,7 @@ def test_a_half_installed_environment_is_installed_again(no_packages: Environmen
 
 @pytest.mark.slow
 def test_a_complete_environment_is_not_installed_again(no_packages: Environment) -> None:
-    """The stamp is written at the end of an installation."""
+    """The stamp is a file that is written at the end of an installation, here only once."""
     no_packages.install()
     stamp = no_packages.path / STAMP
     time_of_stamp = stamp.stat().st_mtime_ns
@@ -738,23 +769,9 @@ def test_the_list_has_every_system_with_the_command_that_installs_it(cli: Any) -
         assert f"run: mempiler fetch system:{name}" in description
 
 
-def test_every_system_has_an_adapter_file_and_every_adapter_file_a_system() -> None:
-    files = {path.stem for path in (ROOT / "inside").glob("*.py")}
-    files_of_systems = {name.replace("-", "_") for name in SYSTEMS}
-    shared_files = {"__init__", "user_system", "worker", "declaration", "sentence_transformers"}
-
-    assert files == files_of_systems | shared_files
-
-
 def pins_of(name: str) -> list[str]:
     pins_file = ROOT / "pins" / f"{name}.txt"
     return pins_file.read_text(encoding="utf-8").splitlines()
-
-
-def test_every_system_has_a_list_of_package_versions_and_every_list_a_system() -> None:
-    pin_files = {path.stem for path in (ROOT / "pins").glob("*")}
-
-    assert pin_files == set(SYSTEMS)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
