@@ -18,7 +18,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Verdict
 
-from .conftest import FixedJudge, reference_judge
+from .conftest import FixedJudge, judge_of_references
 from .forms import changed_files, load, put, remove, write_files
 
 
@@ -193,16 +193,16 @@ def test_evidence_is_recalled_by_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "recall"), [("not", 0.0), ("implicitly", 1.0), ("explicitly", 1.0)]
+    ("verdict", "recall"), [("absent", 0.0), ("implicit", 1.0), ("explicit", 1.0)]
 )
 def test_the_judge_says_whether_the_recalled_entries_tell_the_reason_of_the_answer(
-    tmp_path: Path, level: str, recall: float
+    tmp_path: Path, verdict: str, recall: float
 ) -> None:
     """The reason is the torn ankle. The judge sees the recalled entries, and not the summary.
 
-    It says "not", "implicitly" or "explicitly", and both of the latter count.
+    An implicit mention of the ankle counts as well as an explicit one.
     """
-    judge = reference_judge(level)
+    judge = judge_of_references(verdict)
     loaded = load(tmp_path, "implexconv", metric="recall").with_judges(lambda judge_class: judge)
 
     score = loaded.score(loaded.examples[0], prediction_with_recalled_ankle(answer="Archery."))
@@ -212,12 +212,12 @@ def test_the_judge_says_whether_the_recalled_entries_tell_the_reason_of_the_answ
     assert score.parts["recall"] == recall
 
 
-@pytest.mark.parametrize(("level", "explicit"), [("implicitly", 0.0), ("explicitly", 1.0)])
+@pytest.mark.parametrize(("verdict", "explicit"), [("implicit", 0.0), ("explicit", 1.0)])
 def test_the_strict_metric_tells_besides_whether_the_reason_is_explicit(
-    tmp_path: Path, level: str, explicit: float
+    tmp_path: Path, verdict: str, explicit: float
 ) -> None:
     """An implicit mention counts as recalled too; only a part of the score tells it apart."""
-    judge = reference_judge(level)
+    judge = judge_of_references(verdict)
     loaded = load(tmp_path, "implexconv", metric="recall_strict")
     loaded = loaded.with_judges(lambda judge_class: judge)
 
