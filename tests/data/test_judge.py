@@ -287,15 +287,15 @@ def test_the_facts_about_a_user_are_the_references_of_all_their_questions_each_o
     assert set(facts) <= references_by_user[loaded.group(example)]
 
 
-class LongAcknowledgement(Acknowledgement):
-    """A verdict on a reference, of which only the description of a field has changed."""
+class AcknowledgementAtLength(Acknowledgement):
+    """The verdict on one reference."""
 
     reason: str = Field(default="", description="at length")
 
 
-# The class is shown to a model by its name, which must not make the difference.
-LongAcknowledgement.__name__ = Acknowledgement.__name__
-LongAcknowledgement.__qualname__ = Acknowledgement.__qualname__
+# A prompt shows the name of the class. Only the description of a field is to differ.
+AcknowledgementAtLength.__name__ = Acknowledgement.__name__
+AcknowledgementAtLength.__qualname__ = Acknowledgement.__qualname__
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ LongAcknowledgement.__qualname__ = Acknowledgement.__qualname__
         ),
         pytest.param(
             JudgeAcknowledgement.with_updated_fields(
-                "acknowledgements", type_=list[LongAcknowledgement]
+                "acknowledgements", type_=list[AcknowledgementAtLength]
             ),
             id="description inside the type of a field",
         ),
