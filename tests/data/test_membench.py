@@ -82,7 +82,7 @@ def test_every_form_of_messages_of_a_user_is_read(
     [example] = benchmark("membench", path).examples
 
     assert example.id == example_id
-    assert example.evidence == ("D2:1",)
+    assert list(example.evidence) == ["D2:1"]
     last_line = history_lines(example)[-1]
     assert last_line == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
 
@@ -116,7 +116,7 @@ def test_every_form_of_dialogues_of_user_and_agent_is_read(
     [example] = benchmark("membench", path).examples
 
     assert example.id == example_id
-    assert example.evidence == ("D2:1", "D2:2")
+    assert list(example.evidence) == ["D2:1", "D2:2"]
     user_line, _agent_line = history_lines(example)[-2:]
     assert user_line == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
 
