@@ -207,7 +207,7 @@ def test_a_question_describes_the_situation_and_asks_about_one_field(tmp_path: P
         assert example.question.startswith(
             "2 October 2025, Thursday 20:15; Video Browsing; title: Morning run;"
         )
-        assert example.question.endswith(QUESTIONS[example.category][0])
+        assert example.question.endswith(QUESTIONS[example.category].english)
 
 
 def eighty_videos() -> list[dict[str, Any]]:
@@ -392,7 +392,7 @@ def test_a_record_of_the_history_has_questions_to_practise_with(tmp_path: Path) 
     action = first_action_of_history(tmp_path, video("2025-09-03 10:00:00"))
 
     yes_or_no_questions = [
-        questions[0] for field, questions in QUESTIONS.items() if field.startswith("video")
+        question.english for field, question in QUESTIONS.items() if field.startswith("video")
     ]
     assert list(action.questions[1:]) == yes_or_no_questions
 
@@ -505,19 +505,15 @@ def test_the_words_for_a_reaction_agree_with_the_right_answers_to_its_questions(
 
 
 def test_a_record_carries_an_open_question_and_one_for_each_of_its_fields() -> None:
-    """Methods that practise with a record ask these questions. The open one asks for seconds.
-
-    `OPEN` and `QUESTIONS` hold each question in English and in Chinese.
-    """
-    english_open_question, _ = OPEN["video_watch_seconds"]
-    english_questions = [QUESTIONS[field][0] for field in fields_of(MORNING_RUN)]
-    assert questions_of(MORNING_RUN) == (english_open_question, *english_questions)
+    """Methods that practise with a record ask these questions. The open one asks for seconds."""
+    open_question = OPEN["video_watch_seconds"].english
+    other_questions = [QUESTIONS[field].english for field in fields_of(MORNING_RUN)]
+    assert questions_of(MORNING_RUN) == (open_question, *other_questions)
 
 
 def test_a_record_carries_questions_in_its_own_language() -> None:
     """The record is of shopping, in Chinese ("商城购物")."""
-    _, chinese_question = QUESTIONS["shop_added_to_cart"]
-    assert questions_of({"type": "商城购物"})[0] == chinese_question
+    assert questions_of({"type": "商城购物"})[0] == QUESTIONS["shop_added_to_cart"].chinese
 
 
 def test_only_a_live_stream_of_a_shop_is_asked_about_its_cart() -> None:
