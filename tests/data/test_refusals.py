@@ -456,9 +456,11 @@ def silent_pipe(path: Path, seconds: float) -> Iterator[None]:
     writer = path.open("r+b", buffering=0)
     timer = threading.Timer(seconds, writer.close)
     timer.start()
-    yield
-    timer.cancel()
-    writer.close()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        writer.close()
 
 
 @pytest.mark.parametrize("name", EXAMPLE_FILES)
