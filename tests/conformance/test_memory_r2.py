@@ -766,45 +766,28 @@ def collect(scripted: Any, fact_replies: Any, make_history: Any) -> Collect:
     return collect_batches
 
 
-class Grouping(NamedTuple):
-    """The groups of a batch in numbers."""
+def sizes_of_groups(batch: Batch) -> dict[str, int]:
+    """Return how many groups a batch has, and how many members each of them.
 
-    number: int
-    """How many groups there are, those without variance too."""
-    member_counts: set[int]
-    """The numbers of members that groups have."""
-    has_one_per_key: bool
-    """Whether no two groups have the same conversation, start, session and role."""
+    No two groups have the same conversation, start, session and role. What local groups start from
+    is checked in tests/optimizers/logo_grpo/test_rollouts.py.
+    """
+    keys = {
+        (group.key.history, group.key.start, group.key.session, group.key.role)
+        for group in batch.groups
+    }
+    assert len(keys) == len(batch.groups)
 
-
-def grouping_of(batch: Batch) -> Grouping:
     statistics = batch.statistics
-    number = int(
+    # Groups without variance are left out of the batch, and counted.
+    number_of_groups = (
         statistics.groups_global
         + statistics.groups_local
         + statistics.no_variance_global
         + statistics.no_variance_local
     )
-    member_counts = {len(group.members) for group in batch.groups}
-    keys = {
-        (group.key.history, group.key.start, group.key.session, group.key.role)
-        for group in batch.groups
-    }
-    return Grouping(number, member_counts, has_one_per_key=len(keys) == len(batch.groups))
-
-
-def assert_grouping_agrees(
-    batch: Batch, expected: Case, assert_matches_authors_code: AssertMatches
-) -> None:
-    """Compare number, size and keys of groups with the released ones.
-
-    What local groups start from is checked in tests/optimizers/logo_grpo/test_rollouts.py.
-    """
-    grouping = grouping_of(batch)
-    assert grouping.has_one_per_key
-    [members_each] = grouping.member_counts
-    ours = {"groups": grouping.number, "members_each": members_each}
-    assert_matches_authors_code(ours, {name: expected[name] for name in ours})
+    [members_each] = {len(group.members) for group in batch.groups}
+    return {"groups": int(number_of_groups), "members_each": members_each}
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "groups-global")
@@ -821,15 +804,16 @@ def test_global_groups_are_those_of_the_authors_code(
         expected  {"groups": 6, "members_each": 16, "one_group_per": "conversation, session,
                   role"}
     """
-    assert case["expected"]["one_group_per"] == "conversation, session, role"
+    inputs = case["input"]
+    expected = case["expected"]
+    assert expected["one_group_per"] == "conversation, session, role"
 
     [batch] = collect(
-        sessions=case["input"]["sessions"],
-        objective="grpo",
-        num_rollouts=case["input"]["rollouts"],
+        sessions=inputs["sessions"], objective="grpo", num_rollouts=inputs["rollouts"]
     )
 
-    assert_grouping_agrees(batch, case["expected"], assert_matches_authors_code)
+    ours = sizes_of_groups(batch)
+    assert_matches_authors_code(ours, {name: expected[name] for name in ours})
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "groups-local")
@@ -844,18 +828,21 @@ def test_local_groups_are_those_of_the_authors_code(
         input     {"inner_n": 4, "sessions_drawn": 2, "roles": 2}
         expected  {"groups": 4, "members_each": 4}
     """
-    assert case["expected"]["one_group_per"] == "drawn session, role"
+    inputs = case["input"]
+    expected = case["expected"]
+    assert expected["one_group_per"] == "drawn session, role"
 
     [batch] = collect(
-        sessions=case["input"]["sessions_drawn"],
+        sessions=inputs["sessions_drawn"],
         objective="local",
         num_rollouts=2,
-        local_n=case["input"]["inner_n"],
+        local_n=inputs["inner_n"],
         # All sessions are drawn.
         local_fraction=1.0,
     )
 
-    assert_grouping_agrees(batch, case["expected"], assert_matches_authors_code)
+    ours = sizes_of_groups(batch)
+    assert_matches_authors_code(ours, {name: expected[name] for name in ours})
 
 
 Draw = dict[str, set[Any]]

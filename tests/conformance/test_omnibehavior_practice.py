@@ -537,14 +537,15 @@ def practice_on(record: RawRecord, folder: Path) -> dict[str, Any]:
         shows_all_questions = all(question in sample.situation for question in questions)
         if questions:
             gold_answers = gold(record)
+    fields_answered_yes = [
+        field for field, value in gold_answers.items() if field in QUESTIONS and value
+    ]
     return {
         "asked": list(gold_answers),
         "one_task_for_all_questions": shows_all_questions,
         "unanswered_means_no": tells_that_silence_means_no(),
         "reaction_parts": mentions_of_reactions(record),
-        "gold_yes": [
-            field for field, value in gold_answers.items() if field in QUESTIONS and value
-        ],
+        "gold_yes": fields_answered_yes,
     }
 
 
