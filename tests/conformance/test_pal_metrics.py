@@ -473,12 +473,11 @@ def test_the_metrics_of_a_field_are_those_of_the_authors_code(
 
 def rows_with_accuracy(field: str, percent: float) -> list[Row]:
     """Return scored questions about a field that have an accuracy of 100 % or of 50 %."""
-    if math.isclose(percent, 100):
-        # A right Yes and a right No: the F1 is 100 %, too.
-        values = [(1, 1.0), (0, 0.0)]
-    else:
-        # A right No and a wrong Yes: the F1 is 0 without a right Yes.
-        values = [(0, 0.0), (0, 1.0)]
+    right_no = (0, 0.0)
+    right_yes = (1, 1.0)
+    wrong_yes = (0, 1.0)
+    # With the right Yes the F1 is 100 %, too. Without one it is 0.
+    values = [right_no, right_yes if math.isclose(percent, 100) else wrong_yes]
 
     rows: list[Row] = []
     for number, (gold, predicted) in enumerate(values):
