@@ -23,7 +23,6 @@ from mempiler.data.beam.scorer import Grade
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.judge_check import judge_of
 from mempiler.data.scorer import Score
 from mempiler.errors import DataError
 from pyarrow import Table
@@ -238,12 +237,6 @@ def test_what_the_authors_program_left_in_a_text_is_reported(
     assert problem in problems_of_readable_files(tmp_path, change)
 
 
-def test_a_message_id_that_is_used_twice_is_reported(tmp_path: Path) -> None:
-    """The id 0 is that of the first message. Here the second batch begins with it, too."""
-    change = change_message(batch=1, message=USER_MESSAGE, id=0)
-    assert "repeated message id" in problems_of_readable_files(tmp_path, change)
-
-
 @pytest.mark.parametrize(
     ("ability", "evidence", "problem"),
     [
@@ -264,24 +257,27 @@ def test_faulty_evidence_of_a_question_is_reported(
     assert problem in problems_of_readable_files(tmp_path, change)
 
 
-def test_a_rubric_that_is_not_as_long_as_its_question_says_is_reported(tmp_path: Path) -> None:
-    """The rubric lists two events, which the question calls "total_mentions"."""
-    change = change_question("event_ordering", total_mentions=3)
-    assert "length of the rubric" in problems_of_readable_files(tmp_path, change)
+def add_shortened_copy(files: Files) -> None:
+    """Add a copy of a chat under the name that such copies have in the release."""
+    files["100K/7/chat_trunecated.json"] = files[CHAT_FILE][:1]
 
 
-def test_abilities_that_are_not_asked_are_reported(tmp_path: Path) -> None:
-    """The example has questions of five of the ten abilities."""
-    assert "missing ability" in problems_of_readable_files(tmp_path, unchanged)
-
-
-def test_a_shortened_copy_beside_a_chat_is_reported(tmp_path: Path) -> None:
-    """The release has such copies; "trunecated" is its spelling."""
-
-    def add_copy(files: Files) -> None:
-        files["100K/7/chat_trunecated.json"] = files[CHAT_FILE][:1]
-
-    assert "truncated chat" in problems_of_readable_files(tmp_path, add_copy)
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        # The first message of all has this id, too.
+        (change_message(batch=1, message=USER_MESSAGE, id=0), "repeated message id"),
+        # The rubric lists two events.
+        (change_question("event_ordering", total_mentions=3), "length of the rubric"),
+        (add_shortened_copy, "truncated chat"),
+        # The example has questions of five of the ten abilities.
+        (unchanged, "missing ability"),
+    ],
+)
+def test_other_oddities_of_the_release_are_reported(
+    tmp_path: Path, change: Change, problem: str
+) -> None:
+    assert problem in problems_of_readable_files(tmp_path, change)
 
 
 @pytest.mark.parametrize(
@@ -408,11 +404,6 @@ def test_the_sample_has_four_questions_of_each_ability_about_two_chats() -> None
     for ability in ABILITIES:
         assert categories.count(ability) == 4
     assert {loaded.group(example) for example in loaded.examples} == {"100K/1", "100K/2"}
-
-
-def test_the_judge_of_beam_scores_items_of_a_rubric() -> None:
-    """`judge_of` names the class of judges that a check of a benchmark's judge tries."""
-    assert judge_of("beam").__name__ == "RubricJudge"
 
 
 def contradiction_question(loaded: Benchmark) -> dspy.Example:

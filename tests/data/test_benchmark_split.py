@@ -411,6 +411,15 @@ def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) ->
     assert loaded.scorer.title == "exact match"
 
 
+@pytest.mark.parametrize("name", ["implexconv", "personamem-v2", "longmemeval.preference"])
+def test_a_request_for_advice_is_answered_with_a_response_to_the_user(name: str) -> None:
+    """The task decides how a model is asked to answer.
+
+    "personal-response" asks for advice to this user, other tasks ask for a short answer.
+    """
+    assert benchmark(name).task == "personal-response"
+
+
 SAMPLES = [
     "locomo",
     "longmemeval",

@@ -140,9 +140,3 @@ def test_the_example_of_an_interaction_lets_a_user_talk_with_two_assistants(
 
     assert result.answer == "Hello to you"
     assert result.rival == "Who are you?"
-
-
-def test_the_example_of_an_interaction_needs_its_user(small_talk_class: Any) -> None:
-    without_user = small_talk_class()
-    with pytest.raises(UserError):
-        without_user.converse(polite_assistant, dspy.Example(history=None))

@@ -127,15 +127,6 @@ def test_a_file_is_fetched_byte_by_byte(add_download: Any, tmp_path: Path, path:
     assert fetched.downloaded is True
 
 
-def test_the_licence_is_printed(add_download: Any, tmp_path: Path) -> None:
-    add_download("/file", licence="CC0")
-    messages: list[str] = []
-
-    fetch("set", tmp_path, messages.append)
-
-    assert messages == ["set.jsonl: licence CC0"]
-
-
 def test_a_different_file_with_the_same_name_is_not_overwritten(
     add_download: Any, server: FileServer, tmp_path: Path
 ) -> None:

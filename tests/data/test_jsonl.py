@@ -94,13 +94,6 @@ def test_a_row_may_have_all_fields(tmp_path: Path) -> None:
     assert example.evidence == ("D1:1",)
 
 
-def test_a_program_is_given_the_history_the_question_and_the_ids_of_the_evidence(
-    tmp_path: Path,
-) -> None:
-    [example] = load_rows(tmp_path, row()).examples
-    assert set(example.inputs().keys()) == {"history", "question", "evidence_ids"}
-
-
 def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) -> None:
     """Some programs take the character U+2028 for the end of a line."""
     [example] = load_rows(tmp_path, row(answer="a\u2028b")).examples
@@ -120,22 +113,18 @@ def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
 
 
 def test_rows_with_the_same_past_share_one_history(tmp_path: Path) -> None:
-    """Two rows say "I like tea." in two forms. A memory is then made only once for both."""
+    """Two rows say "I like tea." in two forms, so their memory is made only once.
+
+    The third row has a second message.
+    """
     as_messages = row(messages=[{"role": "user", "content": "I like tea."}])
     as_history = row_with_history(ONE_TURN)
+    longer = row(messages=MESSAGES)
 
-    first, second = load_rows(tmp_path, as_messages, as_history).examples
+    first, second, third = load_rows(tmp_path, as_messages, as_history, longer).examples
 
     assert second.history is first.history
-
-
-def test_rows_with_different_pasts_have_histories_of_their_own(tmp_path: Path) -> None:
-    short = row(messages=[{"role": "user", "content": "I like tea."}])
-    long = row(messages=MESSAGES)
-
-    first, second = load_rows(tmp_path, short, long).examples
-
-    assert second.history is not first.history
+    assert third.history is not first.history
 
 
 def test_questions_of_one_user_are_one_group_even_with_different_pasts(tmp_path: Path) -> None:
@@ -162,24 +151,11 @@ def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -
         assert message.startswith(f"'{turn_id}' ")
 
 
-def test_a_right_chinese_answer_with_a_full_stop_is_right(tmp_path: Path) -> None:
-    """The gold answer is 里斯本 (Lisbon), and the program answers 里斯本。 with a full stop."""
-    benchmark = load_rows(tmp_path, row(question="我住在哪里？", answer="里斯本"))
-
-    score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="里斯本。"))
-
-    assert score.value == 1.0
-    assert dict(score.parts) == {"f1": 1.0, "exact": 1.0}
-
-
 USER_METRICS = """
 from dspy.utils.exceptions import LMRateLimitError
 
 def right(example, prediction):
     return example.answer in prediction.answer
-
-def coached(example, prediction):
-    return 0.25, "Name the drink."
 
 def broken(example, prediction):
     return prediction.no_such_field
@@ -226,23 +202,6 @@ def test_a_function_of_the_user_scores(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("metric_modules")
-def test_a_function_of_the_user_gives_feedback(tmp_path: Path) -> None:
-    """The function `coached` returns the pair (0.25, "Name the drink.")."""
-    score = score_coffee(tmp_path, metric="own_metrics:coached")
-
-    assert score.value == 0.25
-    assert score.feedback == "Name the drink."
-    assert set(score.parts) == {"f1", "exact", "coached"}
-
-
-@pytest.mark.usefixtures("metric_modules")
-def test_a_metric_of_the_user_is_called_by_its_name_and_asks_no_judge(tmp_path: Path) -> None:
-    benchmark = load(tmp_path, "jsonl", metric="own_metrics:right")
-    assert benchmark.scorer.title == "own_metrics:right"
-    assert benchmark.scorer.judge_hash is None
-
-
-@pytest.mark.usefixtures("metric_modules")
 @pytest.mark.parametrize(
     ("metric", "problem"),
     [
@@ -286,15 +245,7 @@ def test_the_judge_decides_the_score_of_the_metric_judge(tmp_path: Path) -> None
     assert score.value == 0.0
     assert dict(score.parts) == {"f1": 1.0, "exact": 1.0, "judge": 0.0}
     assert score.feedback == "Wrong: the gold answer is 'tea'. The judge says: Another drink."
-
-
-def test_the_judge_is_shown_the_question_the_gold_answer_and_the_answer(tmp_path: Path) -> None:
-    judge = FixedJudge(Verdict(False, "Another drink."))
-    benchmark = load(tmp_path, "jsonl", metric="judge").with_judges(lambda judge_class: judge)
-
-    benchmark.score(benchmark.examples[0], dspy.Prediction(answer="coffee"))
-
-    assert judge.calls == [("What does the user like?", "tea", "coffee")]
+    assert judge.calls == [("What does the user like?", "tea", "tea")]
 
 
 def write_text(folder: Path, text: str, name: str = "own.jsonl") -> Path:

@@ -136,16 +136,6 @@ def test_each_reference_gets_its_own_verdict(model_that_replies: Any, reply: lis
     assert verdicts == (IMPLICIT, ABSENT)
 
 
-def test_the_references_are_numbered_in_the_prompt(model_that_replies: Any) -> None:
-    lm = model_that_replies({"acknowledgements": [KNEE_YES, NIGHT_NO]})
-    judge = AcknowledgementJudge(lm, adapter())
-
-    judge("Plan my week", references=["Bad knee", "Works\nat night"], context=ENTRY_ABOUT_KNEE)
-
-    [prompt] = prompts_to(lm)
-    assert "1. Bad knee\n2. Works at night" in prompt
-
-
 @pytest.mark.parametrize(
     ("word", "expected"), [("implicitly", IMPLICIT), ("explicitly", EXPLICIT), ("not", ABSENT)]
 )

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.check import check
 from mempiler.data.judge import Verdict
-from mempiler.data.locomo import NOT_MENTIONED, Locomo, LocomoF1, parse_date
+from mempiler.data.locomo import NOT_MENTIONED, Locomo, parse_date
 from mempiler.errors import UserError
 
 from .conftest import FixedJudge
@@ -128,12 +128,6 @@ def load_with_evidence(folder: Path, *evidence: Any, **options: Any) -> Benchmar
     return load(folder, "locomo", ask_with_evidence, **options)
 
 
-def test_questions_without_evidence_are_kept(tmp_path: Path) -> None:
-    """Evidence is a list of turn ids such as D2:1. The file has some questions without any."""
-    loaded = load_with_evidence(tmp_path, ["D2:1"], [], ["D"])
-    assert [example.id for example in loaded.examples] == ["conv-1:0", "conv-1:1", "conv-1:2"]
-
-
 def test_the_option_evidenced_leaves_out_questions_without_evidence(tmp_path: Path) -> None:
     """The authors of the method Memory-R2 trained and tested without these questions.
 
@@ -195,16 +189,6 @@ def test_the_verdict_of_the_judge_is_the_score() -> None:
     assert score.value == 1.0
     assert score.parts["judge"] == 1.0
     assert score.parts["f1"] == 0.0
-
-
-def test_category_5_is_left_out_of_the_headline_score() -> None:
-    """The headline score is the one by which programs are compared.
-
-    The questions of category 5 ask about something that was never said.
-    """
-    scorer = LocomoF1()
-    counted = [example for example in Locomo.load().examples if scorer.in_headline(example)]
-    assert {example.category for example in counted} == {"1", "2", "3", "4"}
 
 
 def test_without_categories_a_judge_is_asked_about_all_but_category_5() -> None:

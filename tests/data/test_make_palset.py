@@ -83,21 +83,6 @@ def test_the_benchmark_finds_no_problem_in_the_files_of_two_users(
     assert questions
 
 
-def test_there_is_a_question_for_each_topic_of_a_query_dialogue(
-    palset_of_two_users: PalsetOfTwoUsers,
-) -> None:
-    """A query dialogue is one that the benchmark asks about; the others are the history."""
-    users = palset_of_two_users.made.files[palset_of_two_users.input_file.name]
-    topic_count = 0
-    for user in users.values():
-        topic_count += sum(len(dialogue["topics"]) for dialogue in user["query"])
-    assert topic_count > 0
-
-    _, questions = read_palset([palset_of_two_users.input_file], lambda finding: None)
-
-    assert len(questions) == topic_count
-
-
 def test_the_benchmark_reads_the_side_files(palset_of_two_users: PalsetOfTwoUsers) -> None:
     """Beside the file of dialogues, others hold needs, situations and preferences of the users."""
     _, questions = read_palset([palset_of_two_users.input_file], lambda finding: None)

@@ -346,11 +346,6 @@ def test_the_months_of_a_user_s_life_end_with_december_2024(count: int, months: 
     assert months_of("0000", count=count, seed=0) == months
 
 
-def test_the_months_of_a_user_s_life_may_reach_back_into_the_year_before() -> None:
-    months = months_of("0000", count=13, seed=0)
-    assert months[0] == "2023-12"
-
-
 def test_without_a_number_7_to_12_months_are_drawn() -> None:
     drawn_numbers = {len(months_of("0000", count=None, seed=seed)) for seed in range(60)}
     assert drawn_numbers == {7, 8, 9, 10, 11, 12}
@@ -399,17 +394,6 @@ def test_the_dialogues_of_the_last_month_are_the_query_set(seed: int, situations
     assert set(part_by_day.values()) == {"history", "query"}
     for day, part in part_by_day.items():
         assert part == ("query" if day.startswith("2024-12") else "history")
-
-
-@given(seed=st.integers(0, 500))
-def test_the_seed_decides_which_situations_get_a_dialogue(seed: int) -> None:
-    """A situation is a part of a month, named by its last day. Some of them get a dialogue."""
-    last_days = last_days_of_situations(["2024-11", "2024-12"], situations_each=5)
-
-    first = draw_dialogues("0000", last_days, last_month="2024-12", seed=seed)
-    second = draw_dialogues("0000", last_days, last_month="2024-12", seed=seed)
-
-    assert first == second
 
 
 def test_the_first_situation_gets_a_dialogue_with_probability_0_6() -> None:
@@ -477,12 +461,6 @@ def test_a_plan_refers_to_everything_in_its_framework_and_to_nothing_else(
         references.add(turn.user.reference)
         references.add(turn.assistant.reference)
     assert references == labels
-
-
-def test_the_topics_of_a_framework_are_numbered() -> None:
-    """A dialogue is about one to three topics. The framework lists what is said about them."""
-    script = draw_script([TOPIC, TOPIC, TOPIC], part="history", seed="0")
-    assert list(framework_of(script)) == ["T1", "T2", "T3"]
 
 
 @given(seed=SEEDS, topic_count=TOPIC_COUNTS)

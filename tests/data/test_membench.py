@@ -14,7 +14,6 @@ import dspy
 import pytest
 from mempiler import build
 from mempiler.data.catalog import benchmark
-from mempiler.data.check import check
 from mempiler.errors import UserError
 
 from .conftest import prompts_to
@@ -218,19 +217,3 @@ def test_one_question_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> Non
     write_files(tmp_path, {"AAgent/simple.json": content, "BAgent/simple.json": content})
     with pytest.raises(UserError, match="'first:simple:roles:1' is in another file too"):
         benchmark("membench", tmp_path)
-
-
-def test_findings_stand_in_the_order_of_the_file(tmp_path: Path) -> None:
-    """The first trajectory names a step 7 that does not exist, and the second one is empty."""
-    content = {
-        "simple": {"roles": [trajectory(MESSAGES, target_steps=[7])]},
-        "noisy": {"roles": [{}]},
-    }
-
-    report = check("membench", write_files(tmp_path, {"joined.json": content}))
-
-    first, *others = [finding.where for finding in report.findings]
-    assert first.startswith("joined.json, simple, roles, trajectory 1")
-    assert others
-    for other in others:
-        assert other.startswith("joined.json, noisy, roles, trajectory 1")

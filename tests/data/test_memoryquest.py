@@ -108,32 +108,17 @@ def test_facts_that_are_told_after_a_query_are_not_known_yet(tmp_path: Path) -> 
     assert facts_in_december == ["Cooks", runs, moved]
 
 
-def test_the_program_is_not_given_the_facts(tmp_path: Path) -> None:
-    """They would tell it what its memory has to recall."""
-    [example] = load(tmp_path, "memoryquest").examples
-    assert example.facts
-    assert "facts" not in example.inputs()
-
-
 def test_a_reference_that_names_only_its_session_rests_on_all_of_it(tmp_path: Path) -> None:
-    """The session "a" of the example has three turns."""
+    """The session "a" of the example has three turns.
+
+    The evidence is the turn with the words of the reference: "My knee hurts since Monday.".
+    """
     references = [{"text": "Her knee hurts", "session_id": "a"}]
     change = put("queries", 0, "references", value=references)
 
     [example] = load(tmp_path, "memoryquest", change).examples
 
     assert example.references[0].turns == ("D1:1", "D1:2", "D1:3")
-
-
-def test_the_evidence_in_a_session_is_the_turn_with_the_words_of_the_reference(
-    tmp_path: Path,
-) -> None:
-    """The third turn of the session "a" is "My knee hurts since Monday."."""
-    references = [{"text": "Her knee hurts", "session_id": "a"}]
-    change = put("queries", 0, "references", value=references)
-
-    [example] = load(tmp_path, "memoryquest", change).examples
-
     assert example.evidence_ids == ("D1:3",)
 
 
@@ -231,17 +216,6 @@ def test_the_strict_metric_tells_explicit_references_from_implicit_ones(
     assert score.parts["recall_explicit"] == recall_explicit
 
 
-def test_a_judged_score_has_the_recall_of_evidence_as_a_part(tmp_path: Path) -> None:
-    """The query rests on the turns D1:3 and D2:1, and D1:3 was recalled."""
-    judge = judge_of_references("implicit", "implicit")
-    loaded = load(tmp_path, "memoryquest", metric="recall").with_judges(lambda judge_class: judge)
-
-    score = loaded.score(loaded.examples[0], recalled("D1:3"))
-
-    assert score.parts["evidence"] == 0.5
-    assert score.parts["evidence_exact"] == 0.0
-
-
 @pytest.mark.parametrize("metric", ["recall", "recall_exact", "recall_strict"])
 def test_the_judge_sees_the_recalled_entries_and_no_summary(tmp_path: Path, metric: str) -> None:
     """One entry was recalled. A note beside it, which the program is shown too, is a summary."""
@@ -275,30 +249,16 @@ def test_the_feedback_names_missing_references(
     assert ("Has a bad knee" in score.feedback) is is_named
 
 
-def write_users(folder: Path) -> None:
-    """Write the files of the users u2 and u10."""
-    files = {
-        "user10.json": {**USER, "user_id": "u10"},
-        "user2.json": {**USER, "user_id": "u2"},
-    }
-    write_files(folder, files)
-
-
-def users_in(path: Path) -> list[str]:
-    """Return the users of the questions that a path holds."""
-    return [example.history.id for example in MemoryQuest.load(path).examples]
-
-
 def test_the_users_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    """The folder has the files user10.json and user2.json."""
-    write_users(tmp_path)
-    assert users_in(tmp_path) == ["u2", "u10"]
+    """By the letters of its name, user10.json would come before user2.json."""
+    write_files(
+        tmp_path,
+        {"user10.json": {**USER, "user_id": "u10"}, "user2.json": {**USER, "user_id": "u2"}},
+    )
 
+    examples = MemoryQuest.load(tmp_path).examples
 
-def test_a_file_holds_one_user(tmp_path: Path) -> None:
-    """Beside the file user2.json there is one of another user."""
-    write_users(tmp_path)
-    assert users_in(tmp_path / "user2.json") == ["u2"]
+    assert [example.history.id for example in examples] == ["u2", "u10"]
 
 
 def test_a_folder_without_users_is_refused(tmp_path: Path) -> None:

@@ -253,17 +253,6 @@ def test_a_metric_is_called_by_its_module_and_name(function: Any, name: str) -> 
     assert FunctionScorer(function).title == f"{__name__}:{name}"
 
 
-def test_the_part_of_a_score_is_called_by_the_name_of_the_function() -> None:
-    """A score has parts beside its value, one for each metric."""
-
-    def names_the_city(gold: Any, pred: Any) -> float:
-        return 0.5
-
-    score = FunctionScorer(names_the_city).score(EXAMPLE, PREDICTION)
-
-    assert score.parts == {"names_the_city": 0.5}
-
-
 async def coroutine_metric(gold: Any, pred: Any) -> float:
     return 1.0
 

@@ -186,11 +186,6 @@ def test_a_missing_file_is_named(ten_ratings: Path) -> None:
         load(ten_ratings)
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        load(tmp_path / "x")
-
-
 @pytest.fixture
 def eight_users(tmp_path: Path) -> Path:
     """A folder with six ratings of each of eight users."""
@@ -261,17 +256,6 @@ def test_a_malformed_rating_makes_the_file_unusable(
 
     assert report.kinds[kind] == 1
     assert not report.ok
-
-
-def test_unknown_users_are_reported_in_the_order_of_their_ratings(ten_ratings: Path) -> None:
-    """The file of users has the users 1 and 2 only."""
-    users = ["80", "9", "70", "8", "60", "7"]
-    append_ratings(ten_ratings, [f"{user}::1::4::{second}" for second, user in enumerate(users)])
-
-    findings = check("movielens", ten_ratings).findings
-
-    places = [finding.where for finding in findings if finding.kind == "unknown user"]
-    assert places == [f"user {user}" for user in users]
 
 
 def test_the_metrics_are_over_all_answers_that_name_a_rating() -> None:

@@ -15,7 +15,7 @@ from mempiler import DataError, UnknownNameError, UserError, build
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.personamem import SKILLS, PersonaMem
+from mempiler.data.personamem import PersonaMem
 from mempiler.runs.scoring import score_questions
 
 from .forms import EXAMPLE_FILES, load, write_files
@@ -52,14 +52,10 @@ def test_a_history_ends_with_the_message_that_its_question_names(tmp_path: Path)
     assert list(history.turns) == ["D1:1", "D1:2", "D1:3", "D2:1"]
 
 
-def test_questions_after_the_same_message_share_one_history(tmp_path: Path) -> None:
-    first, second = histories_with_messages(tmp_path, 6, 6)
-    assert second is first
-
-
-def test_longer_histories_share_the_sessions_of_shorter_ones(tmp_path: Path) -> None:
-    """The memory of the longer history is made by going on with the memory of the shorter one."""
-    short, long = histories_with_messages(tmp_path, 4, 6)
+def test_histories_of_one_context_share_their_sessions(tmp_path: Path) -> None:
+    """The memory of a longer history is made by going on with the memory of a shorter one."""
+    short, long, same = histories_with_messages(tmp_path, 4, 6, 6)
+    assert same is long
     assert long.items[0] is short.items[0]
     assert long.prefixes[:1] == short.prefixes[:1]
 
@@ -114,16 +110,6 @@ def test_a_skill_is_known_by_the_other_name_that_files_have_for_it(tmp_path: Pat
     assert [example.category for example in loaded.examples] == ["recall_user_shared_facts"]
 
 
-def test_a_check_counts_skills_without_questions_as_zero(tmp_path: Path) -> None:
-    """The only question is about new ideas."""
-    load_questions(tmp_path, {"question_type": "suggest_new_ideas"})
-
-    counts = check("personamem", tmp_path / QUESTIONS_FILE).counts
-
-    for skill in SKILLS:
-        assert counts[f"category {skill}"] == (1 if skill == "suggest_new_ideas" else 0)
-
-
 @pytest.fixture
 def folder_of_32k_and_128k(tmp_path: Path) -> Path:
     """A folder with the files of two lengths, 32k and 128k tokens."""
@@ -138,10 +124,6 @@ def test_the_length_chooses_the_file(folder_of_32k_and_128k: Path, name: str) ->
     """The length decides even if the user names the file of another length."""
     loaded = PersonaMem.load(folder_of_32k_and_128k / name, length="128k")
     assert loaded.source.name == "questions_128k.csv"
-
-
-def test_a_check_takes_the_options_of_its_benchmark(folder_of_32k_and_128k: Path) -> None:
-    assert check("personamem", folder_of_32k_and_128k, length="128k").ok
 
 
 def test_a_check_refuses_the_option_of_another_benchmark(tmp_path: Path) -> None:
@@ -181,19 +163,6 @@ def test_a_skill_without_a_question_is_listed_without_figures(model_that_replies
     assert absent_skill["n"] == 0
     assert absent_skill["score"] is None
     assert absent_skill["context_tokens"] is None
-
-
-@pytest.mark.parametrize(
-    ("answer", "value"), [("(b)", 1.0), ("(a)", 0.0), ("", 0.0), ("I do not know", 0.0)]
-)
-def test_a_score_is_1_for_the_right_option(tmp_path: Path, answer: str, value: float) -> None:
-    """The right option of the example is (b)."""
-    loaded = load(tmp_path, "personamem")
-
-    score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
-
-    assert score.value == value
-    assert score.parts == {"accuracy": value}
 
 
 def test_the_feedback_on_a_wrong_answer_names_the_right_option(tmp_path: Path) -> None:

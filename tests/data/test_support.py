@@ -89,12 +89,6 @@ def test_words_count_only_within_the_budget() -> None:
     assert support("Lisbon", FILLER, "Ann moved to Lisbon.", tokens=40) == 1
 
 
-def test_only_the_beginning_of_a_long_entry_counts() -> None:
-    """Ten tokens are about 40 characters."""
-    assert support("Lisbon", f"Ann moved to Lisbon. {FILLER}", tokens=10) == 1
-    assert support("Lisbon", f"{FILLER} Ann moved to Lisbon.", tokens=10) == 0
-
-
 @pytest.mark.parametrize("city", ["Lisbon", "Kölnberg"])
 def test_a_word_that_the_budget_cuts_in_half_does_not_count(city: str) -> None:
     """Wherever the budget cuts the text, "Lis" is no word of it, and neither is "L" or "Lisbo"."""
@@ -236,16 +230,6 @@ def feedback(answer: str, prediction: dspy.Prediction, **fields: object) -> str:
     return Support(budget=12).score(question(answer, **fields), prediction).feedback
 
 
-def test_feedback_names_words_that_were_never_said() -> None:
-    """The only entry of the memory says nothing of the city."""
-    prediction = recalled("Ann cooks.", memory=notebook("Ann cooks."))
-
-    text = feedback("Lisbon", prediction)
-
-    assert "0% of the words of 'Lisbon'" in text
-    assert "Never said in any entry about it: lisbon." in text
-
-
 def test_feedback_names_words_of_an_entry_that_was_not_recalled() -> None:
     """The memory has two entries, and only the first one was recalled."""
     prediction = recalled("Ann cooks.", memory=notebook("Ann cooks.", "Ann moved to Lisbon."))
@@ -343,13 +327,9 @@ def test_locomo_recognizes_answers_that_decline_although_it_compares_stems() -> 
 
 @pytest.mark.parametrize("answer", [None, [], [None]])
 def test_a_question_without_an_answer_does_not_count(answer: object) -> None:
+    """The missing answer must not be taken for the word "none" either."""
     example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=answer)
     assert not Support().in_headline(example)
-
-
-@pytest.mark.parametrize("answer", [None, [], [None]])
-def test_a_missing_answer_is_not_found_in_the_word_none(answer: object) -> None:
-    example = dspy.Example(id="q", history=HISTORY, question="Where?", answer=answer)
     assert Support().score(example, recalled("There were none, she said.")).value == 0
 
 

@@ -89,13 +89,6 @@ def test_evidence_in_one_text_is_refused(name: str) -> None:
         Benchmark.from_examples([make_example(**{name: "D1:1"})])
 
 
-def test_evidence_may_have_the_name_that_benchmarks_use() -> None:
-    """Users may write `evidence` or `evidence_ids`."""
-    read_example = read_one(evidence_ids=["D1:1"])
-    assert read_example.evidence_ids == ("D1:1",)
-    assert read_example.evidence == ("D1:1",)
-
-
 TWO_TURNS = [
     {"role": "user", "content": "I moved to Porto."},
     {"role": "user", "content": "Yes."},
@@ -142,15 +135,6 @@ def test_a_made_up_id_is_never_the_id_of_another_example() -> None:
         "Why?": "user-1:3",
         "Who?": "user-1:0",
     }
-
-
-def test_the_questions_of_a_benchmark_keep_their_evidence_as_examples() -> None:
-    locomo = mempiler.benchmark("locomo")
-
-    benchmark = Benchmark.from_examples(locomo.examples)
-
-    evidence = [example.evidence_ids for example in benchmark.examples]
-    assert evidence == [example.evidence_ids for example in locomo.examples]
 
 
 def train_and_dev(*trainset: dspy.Example, seed: int = 0) -> tuple[Any, Any]:
