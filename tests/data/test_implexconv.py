@@ -13,7 +13,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import Context, DataError, Hit, UnknownNameError
+from mempiler import Context, DataError, Hit
 from mempiler.data.catalog import benchmark
 from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Verdict
@@ -127,11 +127,6 @@ def test_a_category_without_questions_is_refused(tmp_path: Path) -> None:
     """The only question of the example is of the category "opposed"."""
     with pytest.raises(DataError, match="no question of the category supportive"):
         load(tmp_path, "implexconv", categories="supportive")
-
-
-def test_an_unknown_category_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="category of implexconv 'neutral'"):
-        load(tmp_path, "implexconv", categories="neutral")
 
 
 def prediction_with_recalled_ankle(answer: str) -> dspy.Prediction:
