@@ -91,8 +91,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def add_download(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
-    """Return a function that makes a path of the local server the download "set".
+def register_set(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
+    """Return a function that registers a path of the local server as the download "set".
 
     The file must have the digest of CONTENT. Further arguments change fields of the `Download`.
     """
@@ -112,9 +112,9 @@ def ignore_message(line: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/file", "/moved"])
-def test_a_file_is_fetched_byte_by_byte(add_download: Any, tmp_path: Path, path: str) -> None:
+def test_a_file_is_fetched_byte_by_byte(register_set: Any, tmp_path: Path, path: str) -> None:
     """A local server has the file at "/file", and redirects from "/moved" to it."""
-    add_download(path)
+    register_set(path)
 
     fetched = fetch("set", tmp_path, ignore_message)
 
@@ -128,10 +128,10 @@ def test_a_file_is_fetched_byte_by_byte(add_download: Any, tmp_path: Path, path:
 
 
 def test_a_different_file_with_the_same_name_is_not_overwritten(
-    add_download: Any, server: FileServer, tmp_path: Path
+    register_set: Any, server: FileServer, tmp_path: Path
 ) -> None:
     """The user has a file set.jsonl already. It is not the file that would be downloaded."""
-    add_download("/file")
+    register_set("/file")
     path = tmp_path / "set.jsonl"
     path.write_bytes(b"my own")
 
@@ -144,13 +144,13 @@ def test_a_different_file_with_the_same_name_is_not_overwritten(
 
 
 def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
-    add_download: Any, tmp_path: Path
+    register_set: Any, tmp_path: Path
 ) -> None:
     """The file does not have the checksum that users of it report. They may be wrong themselves.
 
     If the publisher had named that checksum, the file would be refused.
     """
-    add_download("/file", sha256=WRONG_DIGEST, reported=True)
+    register_set("/file", sha256=WRONG_DIGEST, reported=True)
     messages: list[str] = []
 
     fetched = fetch("set", tmp_path, messages.append)
@@ -161,9 +161,9 @@ def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
 
 
 def test_a_file_with_another_checksum_than_the_published_one_is_deleted(
-    add_download: Any, tmp_path: Path
+    register_set: Any, tmp_path: Path
 ) -> None:
-    add_download("/file", sha256=WRONG_DIGEST)
+    register_set("/file", sha256=WRONG_DIGEST)
 
     with pytest.raises(DataError, match=f"sha256 is {DIGEST}, expected 000"):
         fetch("set", tmp_path, ignore_message)
@@ -190,10 +190,10 @@ NOTHING_LISTENS_THERE = 9
     ],
 )
 def test_a_failed_download_leaves_no_file_and_can_be_done_by_hand(
-    add_download: Any, tmp_path: Path, place: dict[str, Any], problem: str
+    register_set: Any, tmp_path: Path, place: dict[str, Any], problem: str
 ) -> None:
     """A local server sends half of a file at "/short", and has nothing at "/nowhere"."""
-    download = add_download(**place)
+    download = register_set(**place)
 
     with pytest.raises(EndpointError) as refusal:
         fetch("set", tmp_path, ignore_message)
@@ -247,7 +247,7 @@ def test_an_address_that_names_no_fixed_file_of_the_hub_is_refused(
 
 @pytest.fixture
 def let_downloads_fail(
-    add_download: Any, monkeypatch: pytest.MonkeyPatch
+    register_set: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Exception], None]:
     """Return a function that lets all downloads raise an error, from the hub and from elsewhere."""
 
@@ -255,7 +255,7 @@ def let_downloads_fail(
         def fail(*args: Any, **kwargs: Any) -> None:
             raise error
 
-        add_download("/file")
+        register_set("/file")
         monkeypatch.setattr("pooch.HTTPDownloader.__call__", fail)
         monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
 
@@ -332,7 +332,7 @@ def test_nothing_is_fetched_from_the_hub_if_it_is_switched_off(
 
 
 def test_the_token_of_the_hub_is_sent_to_no_other_server(
-    server: FileServer, add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, register_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user's token is "t". A local server plays the hub at first, and then another server."""
     monkeypatch.setenv("HF_TOKEN", "t")
@@ -340,17 +340,17 @@ def test_the_token_of_the_hub_is_sent_to_no_other_server(
     (tmp_path / "set.jsonl").unlink()
 
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
-    add_download("/file")
+    register_set("/file")
     fetch("set", tmp_path, ignore_message)
 
     assert server.requests == [(HUB_PATH, "Bearer t"), ("/file", None)]
 
 
 def test_the_command_puts_the_file_into_the_results_folder(
-    add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    register_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
     """The variable MEMPILER_HOME names the results folder."""
-    add_download("/file")
+    register_set("/file")
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
 
@@ -362,10 +362,10 @@ def test_the_command_puts_the_file_into_the_results_folder(
 
 
 def test_the_command_describes_a_file_that_was_there_as_json(
-    add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    register_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
     """The first command fetches the file, the second one finds it."""
-    download = add_download("/file")
+    download = register_set("/file")
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
 

@@ -180,7 +180,7 @@ def test_a_benchmark_of_its_own_has_the_questions_about_preferences() -> None:
 
 
 def test_preferences_count_for_the_judge_and_not_for_token_f1() -> None:
-    """The gold answer to such a question describes good answers, so its words prove nothing."""
+    """A gold answer about a preference describes good answers, so its words prove nothing."""
     judged = LongMemEvalPreference.load()
     assert judged.examples
     for example in judged.examples:
