@@ -138,7 +138,7 @@ def test_a_question_describes_the_movie_and_not_its_rating(ten_ratings: Path) ->
 
 
 def test_the_records_of_the_history_say_their_ratings(ten_ratings: Path) -> None:
-    """The oldest rating of user 1 is a 1 for the movie 1."""
+    """The oldest rating of the user is a 1 for "1::Amélie: Le Film (2001)::Comedy|Romance"."""
     first_action = actions_in(load(ten_ratings).examples[0].history)[0]
 
     assert first_action.situation == '"Amélie: Le Film" (2001), Comedy, Romance'

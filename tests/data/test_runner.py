@@ -23,6 +23,7 @@ from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.errors import BudgetError
 from mempiler.runs.run_store import RunStore
 
+from ..scripted_engine import Reply
 from . import scripted_memoryquest, scripted_palset
 from .scripted_memoryquest import RequestEmbedder
 
@@ -45,26 +46,34 @@ def python_interrupt_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, earlier_handler)
 
 
-@pytest.mark.usefixtures("python_interrupt_handler")
-def test_after_an_interrupt_only_the_calls_in_flight_are_finished(scripted: Any) -> None:
-    """Two jobs run at a time. Every answer is refused, so each job would ask six times.
-
-    The first call interrupts the program, as the user does with Ctrl-C.
-    """
+def interrupt_with_first_call() -> Reply:
+    """Return a model whose first call interrupts the program, as the user does with Ctrl-C."""
     is_interrupted = threading.Event()
     main_thread = threading.get_ident()
 
-    def interrupt_and_answer(kind: str, prompt: str, number: int) -> dict[str, str]:
+    def reply(kind: str, prompt: str, number: int) -> dict[str, str]:
         if not is_interrupted.is_set():
             is_interrupted.set()
             signal.pthread_kill(main_thread, signal.SIGINT)
         time.sleep(0.3)
         return {"text": "a text that is refused"}
 
-    def refuse(answer: dspy.Prediction) -> CheckResult[str]:
-        return CheckResult(None, ["bad"])
+    return reply
 
-    lm = scripted(interrupt_and_answer)
+
+def refuse(answer: dspy.Prediction) -> CheckResult[str]:
+    """Check an answer, and find it bad."""
+    return CheckResult(None, ["bad"])
+
+
+@pytest.mark.usefixtures("python_interrupt_handler")
+def test_after_an_interrupt_only_the_calls_in_flight_are_finished(scripted: Any) -> None:
+    """Two of three jobs run at a time. Every answer is refused, so each job would ask six times.
+
+    The first call interrupts the program. By then each of the two threads has begun a call, at
+    most.
+    """
+    lm = scripted(interrupt_with_first_call())
     runner = Runner(attempts=6, threads=2)
 
     def job(topic: str) -> Any:
@@ -73,7 +82,6 @@ def test_after_an_interrupt_only_the_calls_in_flight_are_finished(scripted: Any)
     with dspy.context(lm=lm), pytest.raises(KeyboardInterrupt):
         runner.map(job, ["a", "b", "c"])
 
-    # One call of each of the two threads had begun, at most.
     assert lm.engine.calls.total() <= 2
     assert runner.report.accepted == {}
 
