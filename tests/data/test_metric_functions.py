@@ -189,6 +189,8 @@ def test_a_metric_with_keywords_gets_what_they_are_named_for() -> None:
 
 
 def test_a_metric_of_any_arguments_gets_the_example_and_the_prediction() -> None:
+    """It does not say that it wants more, such as a trace."""
+
     def count_arguments(*args: Any) -> Any:
         return 0.5, f"{len(args)} arguments"
 
@@ -207,6 +209,7 @@ def test_a_function_is_combined_with_other_metrics() -> None:
 
 
 def test_a_combined_function_is_told_of_a_step_of_an_optimizer() -> None:
+    """The function repeats in its feedback what the optimizer tells: a trace, here ["whole"]."""
     scorer = Combined(FunctionScorer(dspy_metric), ExactMatch())
 
     score = scorer.score_step(EXAMPLE, PREDICTION, STEP)
