@@ -235,12 +235,12 @@ def rows_of_results(chats: dict[str, Any], name: str) -> list[SimpleNamespace]:
 
 
 @pytest.mark.cases_from_authors_code("beam", "beam-ag-*")
-def test_the_table_is_that_of_the_authors_code(
+def test_the_means_of_each_ability_are_those_of_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
-    """The table has a row for each file of results.
+    """A table has a row for each file of results, with the mean score of each ability.
 
-    A row has the mean score of each ability over all chats.
+    An ability is a kind of questions. A case has the scores of the questions about each chat.
     """
     table: list[dict[str, Any]] = []
     for name in case["input"]["row_names"]:

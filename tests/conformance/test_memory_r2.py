@@ -347,6 +347,44 @@ def rollout_of_sizes(sessions: int, session_words: int, memory_words: int) -> Ro
     return Rollout(History(id="h", items=tuple(items)), runs, memory)
 
 
+class RolloutRewards(NamedTuple):
+    """The rewards of one rollout."""
+
+    terminal: float
+    """That of the whole rollout."""
+    per_session: Any
+    """One for each session, by the questions about it."""
+    cumulative_per_session: Any
+    """One for each session, by the questions about it and all earlier ones."""
+
+
+def rewards_of_rollouts(inputs: dict[str, Any]) -> list[RolloutRewards]:
+    """Return the rewards of the rollouts of a case, by the scores of their questions."""
+    settings = RewardSettings(compression=inputs["lambda"])
+    examples = tuple(
+        dspy.Example(evidence_ids=evidence_ids(evidence))
+        for evidence in inputs["evidence_by_question"]
+    )
+
+    rewards: list[RolloutRewards] = []
+    for number, scores in enumerate(inputs["scores_by_rollout"]):
+        question_scores = QuestionScores(examples, tuple(float(score) for score in scores))
+        # One size for all rollouts, or one for each.
+        memory_words = inputs["memory_words"]
+        if isinstance(memory_words, list):
+            memory_words = memory_words[number]
+        rollout = rollout_of_sizes(inputs["last_session"], inputs["session_words"], memory_words)
+
+        rewards.append(
+            RolloutRewards(
+                rollout_reward(question_scores, rollout, settings),
+                session_rewards(question_scores, rollout, settings),
+                session_rewards(question_scores, rollout, settings, "cumulative"),
+            )
+        )
+    return rewards
+
+
 @pytest.mark.cases_from_authors_code("memory_r2", "reward-*")
 def test_rewards_are_those_of_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches
@@ -362,37 +400,28 @@ def test_rewards_are_those_of_the_authors_code(
                   "session_words": 100}
         expected  {"terminal": [0.5], "per_session": [[1.0, 0.5, 0.0]]}
     """
-    inputs = case["input"]
-    settings = RewardSettings(compression=inputs["lambda"])
-    examples = tuple(
-        dspy.Example(evidence_ids=evidence_ids(evidence))
-        for evidence in inputs["evidence_by_question"]
-    )
-    terminal: list[float] = []
-    per_session: list[Any] = []
-    cumulative_per_session: list[Any] = []
-
-    for number, scores in enumerate(inputs["scores_by_rollout"]):
-        question_scores = QuestionScores(examples, tuple(float(score) for score in scores))
-        # One size for all rollouts, or one for each.
-        memory_words = inputs["memory_words"]
-        if isinstance(memory_words, list):
-            memory_words = memory_words[number]
-        rollout = rollout_of_sizes(inputs["last_session"], inputs["session_words"], memory_words)
-
-        terminal.append(rollout_reward(question_scores, rollout, settings))
-        per_session.append(session_rewards(question_scores, rollout, settings))
-        cumulative_per_session.append(
-            session_rewards(question_scores, rollout, settings, "cumulative")
-        )
+    rewards = rewards_of_rollouts(case["input"])
 
     ours = {
-        "terminal": terminal,
-        "per_session": per_session,
-        "cumulative_per_session": cumulative_per_session,
+        "terminal": [reward.terminal for reward in rewards],
+        "per_session": [reward.per_session for reward in rewards],
+        "cumulative_per_session": [reward.cumulative_per_session for reward in rewards],
     }
     theirs = {name: case["expected"][name] for name in ours}
     assert_matches_authors_code(ours, theirs, tolerance=TOLERANCE_OF_SIX_PLACES)
+
+
+def advantages_by_group(
+    rewards: list[float], groups: list[str], settings: Reinforcement
+) -> list[float]:
+    """Return the advantage of each reward in the group that is named at the same place."""
+    all_advantages = [0.0] * len(rewards)
+    for group in set(groups):
+        places = [place for place, name in enumerate(groups) if name == group]
+        group_advantages = advantages([rewards[place] for place in places], settings)
+        for place, advantage in zip(places, group_advantages, strict=True):
+            all_advantages[place] = advantage
+    return all_advantages
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "advantage-*")
@@ -407,20 +436,30 @@ def test_advantages_are_those_of_the_authors_code(
         input     {"rewards": [1, 0], "groups": ["g", "g"]}
         expected  [0.707106, -0.707106]
     """
-    # The ids are advantage-00, advantage-centred-00 and advantage-rloo-00.
+    # The ids of cases are advantage-00, advantage-centred-00 and advantage-rloo-00.
     kind = case["id"].split("-")[1]
     settings = Reinforcement(scale_rewards=kind != "centred", leave_one_out=kind == "rloo")
-    rewards = case["input"]["rewards"]
-    groups = case["input"]["groups"]
-    ours = [0.0] * len(rewards)
 
-    for group in set(groups):
-        members = [place for place, name in enumerate(groups) if name == group]
-        group_advantages = advantages([rewards[place] for place in members], settings)
-        for place, advantage in zip(members, group_advantages, strict=True):
-            ours[place] = advantage
+    ours = advantages_by_group(case["input"]["rewards"], case["input"]["groups"], settings)
 
     assert_matches_authors_code(ours, tolerance=TOLERANCE_OF_FLOAT32)
+
+
+def rewards_of_turns(session_reward: float, number_of_turns: int) -> list[float]:
+    """Return the rewards that we give to the turns, i.e. calls of a model, of a session."""
+    manager = object()
+    calls = tuple(
+        PredictorCall(manager, {}, completions=[Completion((), "")]) for _ in range(number_of_turns)
+    )
+    session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="said"),))
+    run = SessionRun(session, memory_before=FactMemory(), memory_after=FactMemory(), calls=calls)
+    rollout = Rollout(History(id="h", items=(session,)), (run,), FactMemory())
+
+    # Only with another rollout, here one without reward, do the turns make groups.
+    rewarded = RewardedRollout(rollout, session_rewards=[session_reward], end_reward=0.0)
+    other = RewardedRollout(rollout, session_rewards=[0.0], end_reward=0.0)
+    groups = global_groups("h", [rewarded, other], {"manage": manager}, RewardSettings())
+    return [group.members[0].reward for group in groups]
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "turn-return-*")
@@ -438,30 +477,36 @@ def test_every_turn_of_a_session_gets_the_same_reward_as_in_the_authors_code(
     """
     turn_rewards = case["input"]["turn_rewards"]
     turns = case["input"]["turns"]
-    manager = object()
-    calls = tuple(
-        PredictorCall(manager, {}, completions=[Completion((), "")]) for _ in range(turns)
-    )
-    session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="said"),))
-    run = SessionRun(session, memory_before=FactMemory(), memory_after=FactMemory(), calls=calls)
-    rollout = Rollout(History(id="h", items=(session,)), (run,), FactMemory())
-
-    # A rollout without reward makes a group of the first one.
     session_reward = float(sum(turn_rewards[:turns]))
-    rewarded = RewardedRollout(rollout, session_rewards=[session_reward], end_reward=0.0)
-    other = RewardedRollout(rollout, session_rewards=[0.0], end_reward=0.0)
-    groups = global_groups("h", [rewarded, other], {"manage": manager}, RewardSettings())
 
-    rewards_of_turns = [group.members[0].reward for group in groups]
-    # Turns that were not taken have no reward.
+    ours = rewards_of_turns(session_reward, number_of_turns=turns)
+
     turns_not_taken = len(turn_rewards) - turns
-    assert_matches_authors_code(rewards_of_turns + [0.0] * turns_not_taken)
+    assert_matches_authors_code([*ours, *[0.0] * turns_not_taken])
 
 
 def padded(rows: list[list[float]]) -> list[list[float]]:
     """Return rows of numbers that are all as long as the longest one, with zeros at the end."""
     width = max(len(row) for row in rows)
     return [row + [0.0] * (width - len(row)) for row in rows]
+
+
+def policy_loss(inputs: dict[str, Any]) -> float:
+    """Return our loss of GRPO for the log-probabilities, advantages and settings of a case."""
+    torch = pytest.importorskip("torch", reason="local models need the local extra")
+    from mempiler.engines.local.loss import grpo_loss
+
+    rows, settings = policy_rows(inputs)
+    old_logprobs = torch.tensor(padded([old for old, _, _ in rows]))
+    new_logprobs = torch.tensor(padded([new for _, new, _ in rows]))
+    row_advantages = torch.tensor([float(advantage) for _, _, advantage in rows])
+    # 1 for a token, 0 for the padding behind a short row.
+    mask = torch.tensor(padded([[1.0] * len(old) for old, _, _ in rows]))
+
+    loss = grpo_loss(
+        new_logprobs, old_logprobs, row_advantages, mask, settings=Reinforcement(**settings)
+    )
+    return float(loss)
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "policy-loss-*")
@@ -477,23 +522,10 @@ def test_the_policy_loss_is_that_of_the_authors_code(
                   "advantages": [[1, 1, 1, 1]], "clip": 0.2}
         expected  {"loss": -1.0}
     """
-    torch = pytest.importorskip("torch", reason="local models need the local extra")
-    from mempiler.engines.local.loss import grpo_loss
-
-    rows, settings = policy_rows(case["input"])
-    old_logprobs = torch.tensor(padded([old for old, _, _ in rows]))
-    new_logprobs = torch.tensor(padded([new for _, new, _ in rows]))
-    row_advantages = torch.tensor([float(advantage) for _, _, advantage in rows])
-    # 1 for a token, 0 for the padding behind a short row.
-    mask = torch.tensor(padded([[1.0] * len(old) for old, _, _ in rows]))
-
-    loss = grpo_loss(
-        new_logprobs, old_logprobs, row_advantages, mask, settings=Reinforcement(**settings)
-    )
-
     # The other numbers of the released function are for its logs.
+    released_loss = case["expected"]["loss"]
     assert_matches_authors_code(
-        float(loss), case["expected"]["loss"], tolerance=TOLERANCE_OF_FLOAT32
+        policy_loss(case["input"]), released_loss, tolerance=TOLERANCE_OF_FLOAT32
     )
 
 
@@ -739,45 +771,28 @@ def collect(scripted: Any, fact_replies: Any, make_history: Any) -> Collect:
     return collect_batches
 
 
-class Grouping(NamedTuple):
-    """The groups of a batch in numbers."""
+def sizes_of_groups(batch: Batch) -> dict[str, int]:
+    """Return how many groups a batch has, and how many members each of them.
 
-    number: int
-    """How many groups there are, those without variance too."""
-    member_counts: set[int]
-    """The numbers of members that groups have."""
-    has_one_per_key: bool
-    """Whether no two groups have the same conversation, start, session and role."""
+    No two groups have the same conversation, start, session and role. What local groups start from
+    is checked in tests/optimizers/logo_grpo/test_rollouts.py.
+    """
+    keys = {
+        (group.key.history, group.key.start, group.key.session, group.key.role)
+        for group in batch.groups
+    }
+    assert len(keys) == len(batch.groups)
 
-
-def grouping_of(batch: Batch) -> Grouping:
     statistics = batch.statistics
-    number = int(
+    # Groups without variance are left out of the batch, and counted.
+    number_of_groups = (
         statistics.groups_global
         + statistics.groups_local
         + statistics.no_variance_global
         + statistics.no_variance_local
     )
-    member_counts = {len(group.members) for group in batch.groups}
-    keys = {
-        (group.key.history, group.key.start, group.key.session, group.key.role)
-        for group in batch.groups
-    }
-    return Grouping(number, member_counts, has_one_per_key=len(keys) == len(batch.groups))
-
-
-def assert_grouping_agrees(
-    batch: Batch, expected: Case, assert_matches_authors_code: AssertMatches
-) -> None:
-    """Compare number, size and keys of groups with the released ones.
-
-    What local groups start from is checked in tests/optimizers/logo_grpo/test_rollouts.py.
-    """
-    grouping = grouping_of(batch)
-    assert grouping.has_one_per_key
-    [members_each] = grouping.member_counts
-    ours = {"groups": grouping.number, "members_each": members_each}
-    assert_matches_authors_code(ours, {name: expected[name] for name in ours})
+    [members_each] = {len(group.members) for group in batch.groups}
+    return {"groups": int(number_of_groups), "members_each": members_each}
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "groups-global")
@@ -794,15 +809,16 @@ def test_global_groups_are_those_of_the_authors_code(
         expected  {"groups": 6, "members_each": 16, "one_group_per": "conversation, session,
                   role"}
     """
-    assert case["expected"]["one_group_per"] == "conversation, session, role"
+    inputs = case["input"]
+    expected = case["expected"]
+    assert expected["one_group_per"] == "conversation, session, role"
 
     [batch] = collect(
-        sessions=case["input"]["sessions"],
-        objective="grpo",
-        num_rollouts=case["input"]["rollouts"],
+        sessions=inputs["sessions"], objective="grpo", num_rollouts=inputs["rollouts"]
     )
 
-    assert_grouping_agrees(batch, case["expected"], assert_matches_authors_code)
+    ours = sizes_of_groups(batch)
+    assert_matches_authors_code(ours, {name: expected[name] for name in ours})
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "groups-local")
@@ -817,31 +833,56 @@ def test_local_groups_are_those_of_the_authors_code(
         input     {"inner_n": 4, "sessions_drawn": 2, "roles": 2}
         expected  {"groups": 4, "members_each": 4}
     """
-    assert case["expected"]["one_group_per"] == "drawn session, role"
+    inputs = case["input"]
+    expected = case["expected"]
+    assert expected["one_group_per"] == "drawn session, role"
 
     [batch] = collect(
-        sessions=case["input"]["sessions_drawn"],
+        sessions=inputs["sessions_drawn"],
         objective="local",
         num_rollouts=2,
-        local_n=case["input"]["inner_n"],
+        local_n=inputs["inner_n"],
         # All sessions are drawn.
         local_fraction=1.0,
     )
 
-    assert_grouping_agrees(batch, case["expected"], assert_matches_authors_code)
+    ours = sizes_of_groups(batch)
+    assert_matches_authors_code(ours, {name: expected[name] for name in ours})
 
 
-def drawn_sessions(batch: Batch) -> dict[str, set[Any]]:
-    """Return the sessions of each conversation that were run again for local groups."""
-    sessions: dict[str, set[Any]] = {}
+Draw = dict[str, set[Any]]
+"""The sessions of each conversation that were run again for local groups, by conversation."""
+
+
+def drawn_sessions(batch: Batch) -> Draw:
+    """Return the sessions of a batch that were run again for local groups."""
+    sessions: Draw = {}
     for group in batch.groups:
         if group.key.kind == "local":
             sessions.setdefault(group.key.history, set()).add(group.key.start)
     return sessions
 
 
-def are_all_equal(sets: list[set[Any]]) -> bool:
-    return all(other == sets[0] for other in sets)
+def number_of_sessions(draws: list[Draw]) -> int:
+    return sum(len(sessions) for draw in draws for sessions in draw.values())
+
+
+def coin_of(draws: list[Draw]) -> str:
+    """Return what a coin is thrown for to draw it, in the words of the cases."""
+    for draw in draws:
+        sessions_of_conversations = list(draw.values())
+        for sessions in sessions_of_conversations:
+            if sessions != sessions_of_conversations[0]:
+                return "session and conversation"
+    return "session, for the whole batch"
+
+
+def rollouts_continued_per_conversation(batch: Batch) -> int:
+    """Return from how many rollouts of a conversation a session is run again."""
+    groups_per_start = Counter(
+        (group.key.history, group.key.start, group.key.role) for group in batch.groups
+    )
+    return max(groups_per_start.values(), default=1)
 
 
 @pytest.mark.cases_from_authors_code("memory_r2", "groups-draw")
@@ -865,21 +906,11 @@ def test_sessions_are_drawn_to_be_run_again_as_in_the_authors_code(
     )
 
     draws = [drawn_sessions(batch) for batch in batches]
-    number_drawn = 0
-    for draw in draws:
-        number_drawn += sum(len(sessions) for sessions in draw.values())
     # Some sessions are drawn, but not all four sessions of two conversations in six steps.
-    assert 0 < number_drawn < 4 * 2 * 6
-
-    # Whether the sessions drawn are the same for all conversations of a batch.
-    if all(are_all_equal(list(draw.values())) for draw in draws):
-        coin_per = "session, for the whole batch"
-    else:
-        coin_per = "session and conversation"
-    groups_per_start = Counter(
-        (group.key.history, group.key.start, group.key.role) for group in batches[0].groups
-    )
-    rollouts_taken = max(groups_per_start.values(), default=1)
+    assert 0 < number_of_sessions(draws) < 4 * 2 * 6
     assert_matches_authors_code(
-        {"coin_per": coin_per, "rollouts_taken_per_conversation": rollouts_taken}
+        {
+            "coin_per": coin_of(draws),
+            "rollouts_taken_per_conversation": rollouts_continued_per_conversation(batches[0]),
+        }
     )

@@ -441,6 +441,8 @@ def test_letters_of_version_1_are_read_as_in_the_authors_code(
 ) -> None:
     """A reply chooses one of the options a to d. "a or b" is right for none of them.
 
+    An answer is the reply as it is, or the option that our programs read from it: `to_answer`.
+
     Example of a case:
         input     {"response": "(b)"}
         expected  {"right_for": ["b"]}
@@ -473,6 +475,8 @@ def test_final_answers_of_version_2_are_read_as_in_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches, to_answer: Callable[[str], str]
 ) -> None:
     """None is expected for a reply that names no single letter.
+
+    An answer is the reply as it is, or the option that our programs read from it: `to_answer`.
 
     Example of a case:
         input     {"response": "final answer: b"}

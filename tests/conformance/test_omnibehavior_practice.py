@@ -522,6 +522,33 @@ def mentions_of_reactions(record: RawRecord) -> list[str]:
     return mentions
 
 
+def practice_on(record: RawRecord, folder: Path) -> dict[str, Any]:
+    """Return what our model is asked and told when it practises on a record.
+
+    The names are those of the cases.
+    """
+    # A record that the user never saw is not in the history, and so nothing is asked about it.
+    actions = load_history(folder, [{**record, "timestamp": "2025-09-01 10:00:00"}])
+    gold_answers: dict[str, Any] = {}
+    shows_all_questions = False
+    if actions:
+        sample = Sample(round=1, target=actions[0], past=())
+        questions = sample.target.questions
+        shows_all_questions = all(question in sample.situation for question in questions)
+        if questions:
+            gold_answers = gold(record)
+    fields_answered_yes = [
+        field for field, value in gold_answers.items() if field in QUESTIONS and value
+    ]
+    return {
+        "asked": list(gold_answers),
+        "one_task_for_all_questions": shows_all_questions,
+        "unanswered_means_no": tells_that_silence_means_no(),
+        "reaction_parts": mentions_of_reactions(record),
+        "gold_yes": fields_answered_yes,
+    }
+
+
 @pytest.mark.cases_from_authors_code("omnibehavior_practice", "ask-*")
 def test_practice_on_a_record_has_the_questions_and_answers_of_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches, tmp_path: Path
@@ -541,28 +568,7 @@ def test_practice_on_a_record_has_the_questions_and_answers_of_the_authors_code(
                   "reaction_parts": ["says_yes", "says_yes"],
                   "gold_yes": ["video_completed", "video_liked"]}
     """
-    record = case["input"]["record"]
-
-    # A record that the user never saw is not in the history, and so nothing is asked about it.
-    actions = load_history(tmp_path, [{**record, "timestamp": "2025-09-01 10:00:00"}])
-    gold_answers: dict[str, Any] = {}
-    shows_all_questions = False
-    if actions:
-        sample = Sample(round=1, target=actions[0], past=())
-        questions = sample.target.questions
-        shows_all_questions = all(question in sample.situation for question in questions)
-        if questions:
-            gold_answers = gold(record)
-    fields_answered_yes = [
-        field for field, value in gold_answers.items() if field in QUESTIONS and value
-    ]
-    ours = {
-        "asked": list(gold_answers),
-        "one_task_for_all_questions": shows_all_questions,
-        "unanswered_means_no": tells_that_silence_means_no(),
-        "reaction_parts": mentions_of_reactions(record),
-        "gold_yes": fields_answered_yes,
-    }
+    ours = practice_on(case["input"]["record"], tmp_path)
 
     # The authors' text may also say No. For our prompts that is the same as to be silent, since
     # they tell the model that what is not mentioned did not happen.

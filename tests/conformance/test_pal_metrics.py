@@ -471,13 +471,28 @@ def test_the_metrics_of_a_field_are_those_of_the_authors_code(
     assert_matches_authors_code(ours, {metric: case["expected"][metric] for metric in ours})
 
 
+def rows_with_accuracy(field: str, percent: float) -> list[Row]:
+    """Return scored questions about a field that have an accuracy of 100 % or of 50 %."""
+    right_no = (0, 0.0)
+    right_yes = (1, 1.0)
+    wrong_yes = (0, 1.0)
+    # With the right Yes the F1 is 100 %, too. Without one it is 0.
+    values = [right_no, right_yes if math.isclose(percent, 100) else wrong_yes]
+
+    rows: list[Row] = []
+    for number, (gold, predicted) in enumerate(values):
+        question = {"field": field, "true_value": gold, "predicted_value": predicted}
+        rows.append(row_of_question(question, number))
+    return rows
+
+
 @pytest.mark.cases_from_authors_code("behavior_metrics", "table-*")
 def test_an_empty_and_a_sparse_table_are_those_of_the_authors_code(
     case: Case, assert_matches_authors_code: AssertMatches
 ) -> None:
     """A scene without any question, here "ad", does not count for the mean ("avg").
 
-    Answers that lead to the figures of the case are made up first.
+    Answers that have the metrics of the case are made up first.
 
     Example of a case:
         input     {"binary_metrics": {"video_liked": {"Accuracy": 50.0, "F1": 0.0},
@@ -487,15 +502,7 @@ def test_an_empty_and_a_sparse_table_are_those_of_the_authors_code(
     """
     rows: list[Row] = []
     for field, metrics in case["input"]["binary_metrics"].items():
-        if math.isclose(metrics["Accuracy"], 100):
-            # A right Yes and a right No: accuracy and F1 are 100 %.
-            values = [(1, 1.0), (0, 0.0)]
-        else:
-            # A right No and a wrong Yes: accuracy is 50 %, and F1 is 0 without a right Yes.
-            values = [(0, 0.0), (0, 1.0)]
-        for number, (gold, predicted) in enumerate(values):
-            question = {"field": field, "true_value": gold, "predicted_value": predicted}
-            rows.append(row_of_question(question, number))
+        rows.extend(rows_with_accuracy(field, metrics["Accuracy"]))
 
     sums = FieldAccuracy().aggregate(rows)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,16 +27,36 @@ class FixedJudge:
         return self.verdict
 
 
-def reference_judge(*levels: str) -> FixedJudge:
-    """Return a judge of contexts. It finds the references at these levels, in their order.
+def judge_of_references(*verdicts: str) -> FixedJudge:
+    """Return a judge that gives these verdicts on the references of a question, in their order.
 
-    A level is "not", "implicitly" or "explicitly".
+    The verdict on a reference is "absent", or "implicit" or "explicit" if it was recalled.
     """
-    verdicts = [
-        ReferenceVerdict(present=level != "not", explicit=level == "explicitly", reason="why not")
-        for level in levels
+    reference_verdicts = [
+        ReferenceVerdict(
+            present=verdict != "absent", explicit=verdict == "explicit", reason="why not"
+        )
+        for verdict in verdicts
     ]
-    return FixedJudge(tuple(verdicts))
+    return FixedJudge(tuple(reference_verdicts))
+
+
+@pytest.fixture
+def model_that_replies(scripted: Any) -> Callable[[Any], Any]:
+    """Return a function that makes a model with the same reply to every prompt.
+
+    `prompts_to(model)` returns what it was asked.
+    """
+
+    def make(reply: Any) -> Any:
+        return scripted(lambda kind, prompt, number: reply)
+
+    return make
+
+
+def prompts_to(lm: Any) -> list[str]:
+    """Return the prompts that a scripted model was asked, in their order."""
+    return [prompt for _kind, prompt in lm.engine.prompts]
 
 
 # What may follow each action of a dialogue (Mem-PAL, Table 8).

@@ -55,8 +55,6 @@ EXAMPLE_FILES = read_example_files()
 PREPARED_OMNIBEHAVIOR = EXAMPLE_FILES.pop("omnibehavior-prepared")
 """OmniBehavior has a second form of files, which its authors have prepared for experiments."""
 
-CHAT_MESSAGES = EXAMPLE_FILES["jsonl"]["own.jsonl"][0]["messages"]
-
 
 def video(time: str, *reactions: str, **context: Any) -> dict[str, Any]:
     """Return a record of OmniBehavior: a video that a user watched, and the user's reactions."""

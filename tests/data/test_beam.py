@@ -20,9 +20,10 @@ from mempiler import Context, Hit
 from mempiler.data.beam.benchmark import Beam
 from mempiler.data.beam.reader import ABILITIES
 from mempiler.data.beam.scorer import Grade
+from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.judge_check import judge_of
+from mempiler.data.scorer import Score
 from mempiler.errors import DataError
 from pyarrow import Table
 from pyarrow.parquet import write_table
@@ -37,7 +38,7 @@ QUESTIONS = FILES[QUESTIONS_FILE]
 
 
 def test_the_size_chooses_a_folder(tmp_path: Path) -> None:
-    """Chats have several sizes, with a folder for each. The example is chat 7 of the size 100K."""
+    """A folder of BEAM has a folder for each size of chats. The size 100K has one chat here: 7."""
     write_files(tmp_path, FILES)
 
     loaded = benchmark("beam", tmp_path, size="100K")
@@ -49,15 +50,21 @@ def test_the_size_chooses_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_size_without_a_chat_is_refused(tmp_path: Path) -> None:
-    """The example is a chat of the size 100K."""
+    """The folder has a chat of the size 100K only."""
     write_files(tmp_path, FILES)
     with pytest.raises(DataError, match="no chat of the size 10M"):
         benchmark("beam", tmp_path, size="10M")
 
 
-def test_some_questions_cannot_be_answered(tmp_path: Path) -> None:
-    """These are the questions of the ability "abstention"."""
-    assert benchmark("beam", write_files(tmp_path, FILES)).has_unanswerable is True
+def test_beam_says_that_it_has_questions_which_cannot_be_answered(tmp_path: Path) -> None:
+    """The right response to a question of the ability "abstention" is that the chat does not say.
+
+    Programs for such a benchmark are allowed to decline.
+    """
+    loaded = benchmark("beam", write_files(tmp_path, FILES))
+
+    assert "abstention" in {example.category for example in loaded.examples}
+    assert loaded.has_unanswerable is True
 
 
 def hub_row() -> dict[str, Any]:
@@ -148,14 +155,29 @@ def test_plans_are_joined_and_evidence_counts_through_all_of_them(
     assert history_lines(example)[9] == "[D4:2] assistant: Water it."
 
 
-# The first turn of both batches.
-FIRST_TURN = (CHAT_FILE, 0, "turns", 0)
-LATER_TURN = (CHAT_FILE, 1, "turns", 0)
+# A batch is a list of turns, and a turn begins with a message of the user.
+USER_MESSAGE = 0
+ASSISTANT_MESSAGE = 1
 
 
-def add_truncated_chat(files: Files) -> None:
-    """Add the shortened copy that the release has beside a chat."""
-    files["100K/7/chat_trunecated.json"] = files[CHAT_FILE][:1]
+def change_message(batch: int, message: int, **fields: Any) -> Change:
+    """Return a change of a message in the first turn of a batch."""
+
+    def change(files: Files) -> None:
+        first_turn = files[CHAT_FILE][batch]["turns"][0]
+        first_turn[message].update(fields)
+
+    return change
+
+
+def change_question(ability: str, **fields: Any) -> Change:
+    """Return a change of the question that the example asks of an ability."""
+
+    def change(files: Files) -> None:
+        [question] = files[QUESTIONS_FILE][ability]
+        question.update(fields)
+
+    return change
 
 
 def write_changed(folder: Path, change: Change) -> Path:
@@ -165,84 +187,108 @@ def write_changed(folder: Path, change: Change) -> Path:
     return write_files(folder, files).parent
 
 
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (add_truncated_chat, "truncated chat"),
-        (put(*FIRST_TURN, 0, "time_anchor", value=None), "batch without date"),
-        (put(*LATER_TURN, 0, "time_anchor", value="Mai-11-2024"), "malformed date"),
-        (put(*LATER_TURN, 0, "time_anchor", value="May-11-2023"), "dates out of order"),
-        (put(*FIRST_TURN, 1, "content", value="Water it. ->-> 1,1"), "arrow of an assistant"),
-        (
-            put(*FIRST_TURN, 0, "content", value="I bought a fern. ->-> prose leaked"),
-            "odd arrow",
-        ),
-        (put(*FIRST_TURN, 0, "content", value="A ->-> 1,1\nfern"), "arrow inside"),
-        (
-            put(*FIRST_TURN, 1, "content", value="Please respond only in English."),
-            "leaked instruction",
-        ),
-        (put(*LATER_TURN, 0, "id", value=0), "repeated message id"),
-        (
-            put(QUESTIONS_FILE, "event_ordering", 0, "source_chat_ids", value=[[0], 4]),
-            "nested evidence",
-        ),
-        (
-            put(QUESTIONS_FILE, "event_ordering", 0, "source_chat_ids", value=["--", 4]),
-            "malformed evidence",
-        ),
-        (
-            put(QUESTIONS_FILE, "event_ordering", 0, "total_mentions", value=3),
-            "length of the rubric",
-        ),
-        (
-            put(
-                QUESTIONS_FILE,
-                "knowledge_update",
-                0,
-                "source_chat_ids",
-                value={"original_info": [0], "updated_info": []},
-            ),
-            "half of the evidence",
-        ),
-        (
-            put(QUESTIONS_FILE, "instruction_following", 0, "source_chat_ids", value=[]),
-            "empty evidence",
-        ),
-        (
-            put(QUESTIONS_FILE, "instruction_following", 0, "source_chat_ids", value=[2, 2]),
-            "repeated evidence",
-        ),
-        (
-            put(QUESTIONS_FILE, "instruction_following", 0, "source_chat_ids", value=[0, 99]),
-            "dangling evidence",
-        ),
-        (unchanged, "missing ability"),
-    ],
-)
-def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: str) -> None:
-    """The released files have many oddities. They are left out or repaired, and a check lists them.
-
-    An arrow, as in "->-> 1,1", is a note that the program which made the data left behind.
-    """
-    path = write_changed(tmp_path, change)
-
+def problems_of_readable_files(folder: Path, change: Change) -> set[str]:
+    """Load changed files, and return the kinds of problems that a check of them reports."""
+    path = write_changed(folder, change)
     assert benchmark("beam", path).examples
 
     report = check("beam", path)
     assert report.ok
-    assert kind in report.kinds
+    return set(report.kinds)
+
+
+@pytest.mark.parametrize(
+    ("batch", "date", "problem"),
+    [
+        (0, None, "batch without date"),
+        (1, "Mai-11-2024", "malformed date"),
+        # The first batch is of March 2024.
+        (1, "May-11-2023", "dates out of order"),
+    ],
+)
+def test_a_faulty_date_of_a_batch_is_reported(
+    tmp_path: Path, batch: int, date: str | None, problem: str
+) -> None:
+    """The first message of a batch has its date, such as "May-11-2024"; a batch is a list of turns.
+
+    The chat is read all the same.
+    """
+    change = change_message(batch, USER_MESSAGE, time_anchor=date)
+    assert problem in problems_of_readable_files(tmp_path, change)
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "problem"),
+    [
+        (ASSISTANT_MESSAGE, "Water it. ->-> 1,1", "arrow of an assistant"),
+        (USER_MESSAGE, "I bought a fern. ->-> prose leaked", "odd arrow"),
+        (USER_MESSAGE, "A ->-> 1,1\nfern", "arrow inside"),
+        (ASSISTANT_MESSAGE, "Please respond only in English.", "leaked instruction"),
+    ],
+)
+def test_what_the_authors_program_left_in_a_text_is_reported(
+    tmp_path: Path, message: int, text: str, problem: str
+) -> None:
+    """The program that wrote the chats put a note such as "->-> 1,1" behind each user message.
+
+    Elsewhere such a note is a mistake of the program, and so is an instruction to the model.
+    """
+    change = change_message(batch=0, message=message, content=text)
+    assert problem in problems_of_readable_files(tmp_path, change)
+
+
+@pytest.mark.parametrize(
+    ("ability", "evidence", "problem"),
+    [
+        ("event_ordering", [[0], 4], "nested evidence"),
+        ("event_ordering", ["--", 4], "malformed evidence"),
+        ("knowledge_update", {"original_info": [0], "updated_info": []}, "half of the evidence"),
+        ("instruction_following", [], "empty evidence"),
+        ("instruction_following", [2, 2], "repeated evidence"),
+        # The chat has the messages 0 to 7.
+        ("instruction_following", [0, 99], "dangling evidence"),
+    ],
+)
+def test_faulty_evidence_of_a_question_is_reported(
+    tmp_path: Path, ability: str, evidence: Any, problem: str
+) -> None:
+    """Evidence is the ids of the messages that a question rests on. The question is still read."""
+    change = change_question(ability, source_chat_ids=evidence)
+    assert problem in problems_of_readable_files(tmp_path, change)
+
+
+def add_shortened_copy(files: Files) -> None:
+    """Add a copy of a chat under the name that such copies have in the release."""
+    files["100K/7/chat_trunecated.json"] = files[CHAT_FILE][:1]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        # The first message of all has this id, too.
+        (change_message(batch=1, message=USER_MESSAGE, id=0), "repeated message id"),
+        # The rubric lists two events.
+        (change_question("event_ordering", total_mentions=3), "length of the rubric"),
+        (add_shortened_copy, "truncated chat"),
+        # The example has questions of five of the ten abilities.
+        (unchanged, "missing ability"),
+    ],
+)
+def test_other_oddities_of_the_release_are_reported(
+    tmp_path: Path, change: Change, problem: str
+) -> None:
+    assert problem in problems_of_readable_files(tmp_path, change)
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (
-            put(QUESTIONS_FILE, "abstention", 0, "rubric", value=[]),
+            change_question("abstention", rubric=[]),
             "probing_questions.json, field 'abstention.0.rubric': ",
         ),
         (
-            put(QUESTIONS_FILE, "abstention", 0, "question", value=" "),
+            change_question("abstention", question=" "),
             "field 'abstention.0.question': is empty",
         ),
         (
@@ -250,7 +296,7 @@ def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: 
             "field 'cooking.[key]': is 'cooking', expected 'abstention'",
         ),
         (
-            put(*FIRST_TURN, 0, "role", value="system"),
+            change_message(batch=0, message=USER_MESSAGE, role="system"),
             "100K/7, entry 1, field 'turns.0.0.role': is 'system'",
         ),
         (
@@ -260,7 +306,7 @@ def test_an_odd_file_is_read_and_reported(tmp_path: Path, change: Change, kind: 
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, change: Change, problem: str) -> None:
-    """Each case changes one value in the example files."""
+    """The line names the place of the fault: a file, and a field or an entry in it."""
     path = write_changed(tmp_path, change)
 
     with pytest.raises(DataError) as refusal:
@@ -272,49 +318,78 @@ def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, change: Change, pr
     assert not check("beam", path).ok
 
 
-def judge_rubric(question: str, item: str, answer: str) -> Grade:
-    """Grade the items of a rubric: "A fern" is met, "A cat" half."""
+def grade_fern_full_and_cat_half(question: str, item: str, answer: str) -> Grade:
+    """Grade an item of a rubric: "A fern" with 1 point, anything else with half a point."""
     if item == "A fern":
         return Grade(True, "", score=1.0)
     return Grade(False, "No name.", score=0.5)
 
 
-def judge_same_event(event: str, line: str) -> bool:
-    """Compare an event with a line of an answer."""
+def is_same_event(event: str, line: str) -> bool:
+    """Compare an event of a rubric with a line of an answer."""
     return event.lower() == line
 
 
-def choose_judge(judge_class: type) -> Any:
-    """Return the judge that plays a class of judges."""
-    return judge_same_event if judge_class.__name__ == "SameEventJudge" else judge_rubric
+def scripted_judge(judge_class: type) -> Any:
+    """Return the function that plays a class of judges."""
+    if judge_class.__name__ == "SameEventJudge":
+        return is_same_event
+    return grade_fern_full_and_cat_half
 
 
-@pytest.mark.parametrize("metric", ["fixed", "official"])
-@pytest.mark.parametrize(
-    ("ability", "answer", "values"),
-    [
-        # The official rule cuts the half point to nothing.
-        ("summarization", "An answer.", {"fixed": 0.75, "official": 0.5}),
-        # The right order. The official rule counts the blank line as a wrong one.
-        ("event_ordering", "a fern\n\na cat", {"fixed": 1.0, "official": 2 / 3}),
-        ("event_ordering", "a cat\na fern", {"fixed": 0.0, "official": 0.0}),
-    ],
-)
-def test_the_official_and_the_fixed_rule_score_the_same_replies(
-    metric: str, ability: str, answer: str, values: dict[str, float]
-) -> None:
-    """The metric "official" scores as the released code does, "fixed" without its mistakes."""
+def score_fern_and_cat(metric: str, ability: str, answer: str) -> Score:
+    """Score an answer by the rubric "A fern", "A cat" with the judges above."""
     example = dspy.Example(
         question="?", rubric=("A fern", "A cat"), category=ability, evidence=("D1:1",)
     )
-    # "A fern" is met, "A cat" only half.
-    scorer: Any = Beam.make_scorer(metric).with_judges(choose_judge)
+    scorer = Beam.make_scorer(metric).with_judges(scripted_judge)
+    return scorer.score(example, dspy.Prediction(answer=answer))
 
-    score = scorer.score(example, dspy.Prediction(answer=answer))
 
-    assert score.value == pytest.approx(values[metric])
-    parts = [score.parts[name] for name in scorer.names]
-    assert parts == pytest.approx([values["fixed"], values["official"]])
+@pytest.mark.parametrize(("metric", "expected"), [("fixed", 0.75), ("official", 0.5)])
+def test_the_official_rule_cuts_half_points_to_nothing(metric: str, expected: float) -> None:
+    """A judge gives 1 point for the fern, and half a point for the cat.
+
+    The metric "official" scores as the released code does, "fixed" without its mistakes.
+    """
+    score = score_fern_and_cat(metric, ability="summarization", answer="An answer.")
+    assert score.value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("metric", "answer", "expected"),
+    [
+        ("fixed", "a fern\n\na cat", 1.0),
+        ("fixed", "a cat\na fern", 0.0),
+        ("official", "a fern\n\na cat", 2 / 3),
+        ("official", "a cat\na fern", 0.0),
+    ],
+)
+def test_the_official_rule_counts_a_blank_line_as_a_wrong_event(
+    metric: str, answer: str, expected: float
+) -> None:
+    """The question asks for the order of two events: the fern was first, and then the cat.
+
+    The metric "official" scores as the released code does, "fixed" without its mistakes.
+    """
+    score = score_fern_and_cat(metric, ability="event_ordering", answer=answer)
+    assert score.value == pytest.approx(expected)
+
+
+def test_the_figures_of_both_rules_stand_beside_each_other() -> None:
+    """Each metric gives the figure of the other rule as a further part of the score."""
+    by_fixed_rule = score_fern_and_cat("fixed", ability="summarization", answer="An answer.")
+    by_official_rule = score_fern_and_cat("official", ability="summarization", answer="An answer.")
+
+    assert by_fixed_rule.parts["fixed"] == 0.75
+    assert by_fixed_rule.parts["official_with_question"] == 0.5
+    assert by_official_rule.parts["fixed_without_question"] == 0.75
+    assert by_official_rule.parts["official"] == 0.5
+
+
+def test_feedback_names_the_items_of_a_rubric_that_are_not_fully_met() -> None:
+    """The judge gives half a point for the cat, for the reason "No name."."""
+    score = score_fern_and_cat("fixed", ability="summarization", answer="An answer.")
     assert score.feedback.startswith(
         "1 of 2 items of the rubric are not fully met: A cat (No name.). The answer"
     )
@@ -331,16 +406,20 @@ def test_the_sample_has_four_questions_of_each_ability_about_two_chats() -> None
     assert {loaded.group(example) for example in loaded.examples} == {"100K/1", "100K/2"}
 
 
-def test_the_judge_of_beam_scores_items_of_a_rubric() -> None:
-    """`judge_of` returns the class of judges that a benchmark uses. In BEAM they score rubrics."""
-    assert judge_of("beam").__name__ == "RubricJudge"
+def contradiction_question(loaded: Benchmark) -> dspy.Example:
+    """Return the first question about a contradiction. It rests on two turns of the chat."""
+    for example in loaded.examples:
+        if example.category == "contradiction_resolution":
+            assert len(example.evidence_ids) == 2
+            return example
+    raise AssertionError("the sample has no such question")
 
 
 def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
-    """The question rests on two turns, and one of them is recalled."""
+    """The question rests on two turns, and an entry that comes from one of them is recalled."""
     loaded = benchmark("beam", metric="evidence")
-    example = loaded.examples[2]
-    first_turn, _ = example.evidence_ids
+    example = contradiction_question(loaded)
+    first_turn, _second_turn = example.evidence_ids
     recalled_entry = Hit(id="f", text="t", sources=(first_turn,))
     prediction = dspy.Prediction(answer="", context=Context(hits=(recalled_entry,)))
 
@@ -350,11 +429,11 @@ def test_the_share_of_the_evidence_is_measured_without_a_judge() -> None:
 
 
 def test_retrieval_is_measured_by_ability() -> None:
-    """Here all evidence of the question is found among the first ten entries."""
+    """A search finds one entry, which comes from both turns that the question rests on."""
     loaded = benchmark("beam", metric="evidence")
-    example = loaded.examples[2]
-    assert example.category == "contradiction_resolution"
+    example = contradiction_question(loaded)
 
-    metrics = loaded.scorer.retrieval_metrics(example, [example.evidence_ids])
+    sources_of_hits = [example.evidence_ids]
+    metrics = loaded.scorer.retrieval_metrics(example, sources_of_hits)
 
     assert metrics == {"recall@10 contradiction_resolution": 1.0}

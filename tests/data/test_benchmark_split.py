@@ -95,113 +95,143 @@ def assert_no_conversation_is_in_train_and_elsewhere(split: Split) -> None:
     assert not conversations_of(split.train) & held_out
 
 
+def test_one_conversation_is_cut_into_three_equal_parts(tmp_path: Path) -> None:
+    split = make_benchmark(tmp_path, conversations=1, questions_each=9).split()
+
+    assert len(split.train) == 3
+    assert len(split.dev) == 3
+    assert len(split.test) == 3
+
+
+def test_of_two_conversations_one_is_train_and_the_other_one_is_cut(tmp_path: Path) -> None:
+    """Of the second conversation dev gets a third, and test the rest."""
+    split = make_benchmark(tmp_path, conversations=2, questions_each=9).split()
+
+    assert len(split.train) == 9
+    assert len(split.dev) == 3
+    assert len(split.test) == 6
+
+
 @pytest.mark.parametrize(
-    ("conversations", "sizes"),
-    [
-        (1, [3, 3, 3]),  # 9 questions cut in three
-        (2, [9, 3, 6]),  # the second conversation's 9 are cut into a third and the rest
-        (3, [9, 9, 9]),  # a conversation each
-        (12, [54, 27, 27]),  # 6, 3 and 3 conversations
-        (14, [72, 27, 27]),  # 14 // 4 = 3 for dev and test each, 8 for train
-    ],
+    ("conversations", "train", "dev", "test"),
+    [(3, 1, 1, 1), (12, 6, 3, 3), (14, 8, 3, 3)],
 )
-def test_the_number_of_conversations_decides_the_sizes_of_train_dev_and_test(
-    tmp_path: Path, conversations: int, sizes: list[int]
+def test_dev_and_test_get_a_quarter_of_the_conversations_each(
+    tmp_path: Path, conversations: int, train: int, dev: int, test: int
 ) -> None:
-    """Each conversation has nine questions, and stays in one part, if there are three or more."""
+    """A quarter is rounded down, but is one conversation at least. Train gets the rest."""
     split = make_benchmark(tmp_path, conversations, questions_each=9).split()
-    assert part_sizes(split) == sizes
+
+    assert len(conversations_of(split.train)) == train
+    assert len(conversations_of(split.dev)) == dev
+    assert len(conversations_of(split.test)) == test
+    assert len(split.train) + len(split.dev) + len(split.test) == conversations * 9
 
 
 @pytest.mark.parametrize(
     ("conversations", "questions_each", "sizes"),
     [
-        # A quarter is 2 conversations of 7 questions. A third one makes 21 questions of dev and
-        # of test, and leaves 28.
-        (10, 7, [28, 21, 21]),
-        # Test would need 4 of 6 conversations, which leaves too few for the others. So would dev.
-        (6, 6, [24, 6, 6]),
-        # Dev takes 3 more of 7 conversations of 6 questions, test none: without them dev and
-        # train had 18, less than 20 + 10.
-        (7, 6, [12, 24, 6]),
-        # One conversation: a third of 55 is 18, a third of 45 is 15. Of the 45, test could have 20
-        # only without dev's.
-        (1, 55, [15, 20, 20]),
-        (1, 45, [10, 20, 15]),
-        (1, 40, [14, 13, 13]),
-        # Two conversations: dev has 20 of the second's questions if test keeps 10.
-        (2, 30, [30, 20, 10]),
-        (2, 29, [29, 9, 20]),
+        # A quarter is two conversations, with 14 questions. A third one makes it 21.
+        pytest.param(10, 7, [28, 21, 21], id="dev and test get a third conversation each"),
+        # Dev takes three conversations of six questions more. Then train has only two left.
+        pytest.param(7, 6, [12, 24, 6], id="enough for dev and not for test"),
+        # 20 questions are four of the six conversations.
+        pytest.param(6, 6, [24, 6, 6], id="enough for neither"),
     ],
 )
-def test_dev_and_test_get_twenty_questions_where_the_data_allow(
+def test_dev_and_test_get_twenty_questions_if_train_keeps_enough_conversations(
     tmp_path: Path, conversations: int, questions_each: int, sizes: list[int]
 ) -> None:
-    """A verdict, whether one program is better than another, needs 20 questions.
+    """A comparison of two programs needs 20 questions to give a verdict.
 
-    Dev and test take them from train, of which 10 questions have to stay. `sizes` are those of
-    train, dev and test.
+    `sizes` are the numbers of questions in train, dev and test. Train keeps ten questions at least.
     """
     split = make_benchmark(tmp_path, conversations, questions_each).split()
 
     assert part_sizes(split) == sizes
     assert_parts_share_no_question(split)
-    if conversations > 1:
-        assert_no_conversation_is_in_train_and_elsewhere(split)
+    assert_no_conversation_is_in_train_and_elsewhere(split)
+
+
+@pytest.mark.parametrize(
+    ("conversations", "questions_each", "sizes"),
+    [
+        pytest.param(1, 55, [15, 20, 20], id="enough for dev and test"),
+        pytest.param(1, 45, [10, 20, 15], id="enough for dev"),
+        pytest.param(1, 40, [14, 13, 13], id="enough for neither: three equal parts"),
+        # The second conversation is cut into dev and test.
+        pytest.param(2, 30, [30, 20, 10], id="the second of two has enough for dev"),
+        pytest.param(2, 29, [29, 9, 20], id="the second of two has too few for dev"),
+    ],
+)
+def test_dev_gets_twenty_questions_of_a_conversation_that_is_cut_if_ten_are_left(
+    tmp_path: Path, conversations: int, questions_each: int, sizes: list[int]
+) -> None:
+    """A comparison of two programs needs 20 questions to give a verdict.
+
+    `sizes` are the numbers of questions in train, dev and test. Ten stay where others are taken.
+    """
+    split = make_benchmark(tmp_path, conversations, questions_each).split()
+
+    assert part_sizes(split) == sizes
+    assert_parts_share_no_question(split)
 
 
 def test_questions_outside_the_score_do_not_count_for_the_verdict(tmp_path: Path) -> None:
-    """LoCoMo's questions of category 5 have no gold answer, so its headline score omits them."""
-    # Of the eight questions of each conversation, the four of category 5 do not count. So dev
-    # needs five conversations for 20 questions that count. Test holds three with 24 questions,
-    # because what it holds must not depend on the metric.
+    """LoCoMo's headline score omits the questions of category 5, which have no gold answer.
+
+    Dev must have 20 questions that count. Each conversation has four, so dev gets five of them.
+    """
     categories = [4, 4, 4, 4, 5, 5, 5, 5]
     path = write_locomo(tmp_path, {f"talk-{number}": categories for number in range(14)})
 
     split = benchmark("locomo", path).split()
 
-    assert part_sizes(split) == [48, 40, 24]
+    assert len(conversations_of(split.dev)) == 5
+    # Test keeps a quarter of the 14: what it holds must not depend on the metric.
+    assert len(conversations_of(split.test)) == 3
 
 
 def test_a_size_of_dev_is_taken_from_train(tmp_path: Path) -> None:
-    """By default dev has three conversations here. For 30 questions it needs two more."""
-    split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=30)
+    """Each of the ten conversations has seven questions, so dev needs five of them for 30.
 
-    # Dev takes five conversations of seven questions, of which it uses 30, and test has three.
-    # They are not in train.
-    assert part_sizes(split) == [70 - 5 * 7 - 3 * 7, 30, 3 * 7]
+    By default dev has three. The other two come from train, and not from test.
+    """
+    loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
+
+    split = loaded.split(dev=30)
+
+    assert len(split.dev) == 30
+    assert len(conversations_of(split.dev)) == 5
+    assert len(conversations_of(split.test)) == 3
+    assert len(conversations_of(split.train)) == 2
     assert not conversations_of(split.train) & conversations_of(split.dev)
 
 
 def test_dev_leaves_one_conversation_for_train(tmp_path: Path) -> None:
-    """Of the ten conversations one is train, six are dev and three are test."""
+    """More questions are wanted for dev than there are."""
     split = make_benchmark(tmp_path, conversations=10, questions_each=7).split(dev=1000)
-    assert part_sizes(split) == [1 * 7, 6 * 7, 3 * 7]
+
+    assert len(conversations_of(split.train)) == 1
+    assert len(conversations_of(split.dev)) == 6
+    assert len(conversations_of(split.test)) == 3
 
 
 def test_a_larger_dev_contains_a_smaller_one(tmp_path: Path) -> None:
-    """A size that is too large, such as 1000, gives all questions that dev may have."""
     loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
+
     small = loaded.split(dev=5)
     large = loaded.split(dev=30)
-    largest = loaded.split(dev=1000)
 
     assert set(example_ids(small.dev)) < set(example_ids(large.dev))
-    assert set(example_ids(large.dev)) < set(example_ids(largest.dev))
-
-
-@pytest.mark.parametrize("dev", [5, 30, 1000])
-def test_the_size_of_dev_leaves_test_as_it_is(tmp_path: Path, dev: int) -> None:
-    loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
-    assert example_ids(loaded.split(dev=dev).test) == example_ids(loaded.split().test)
 
 
 def test_the_test_part_holds_the_same_conversations_whatever_categories_are_loaded(
     tmp_path: Path,
 ) -> None:
-    """Of ten conversations with seven questions, three are test.
+    """A program may be trained on all categories, and tested on one.
 
-    If only the two questions of category 1 counted, test would need more conversations.
+    Each of the ten conversations has seven questions, of which two are of category 1.
     """
     categories = [1, 1, 4, 4, 4, 4, 4]
     path = write_locomo(tmp_path, {f"talk-{number}": categories for number in range(10)})
@@ -209,21 +239,22 @@ def test_the_test_part_holds_the_same_conversations_whatever_categories_are_load
     all_categories = benchmark("locomo", path).split()
     one_category = benchmark("locomo", path, categories="1").split()
 
-    assert len(all_categories.test) == 21
-    assert len(one_category.test) == 6
+    assert {example.category for example in one_category.test} == {"1"}
     assert conversations_of(one_category.test) == conversations_of(all_categories.test)
     assert not conversations_of(all_categories.train) & conversations_of(one_category.test)
 
 
 @pytest.mark.parametrize(
-    "options", [{"dev": 40}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}]
+    "options",
+    [{"dev": 5}, {"dev": 1000}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}],
+    ids=str,
 )
-def test_the_test_part_depends_neither_on_sizes_nor_on_what_a_verdict_needs(
+def test_the_conversations_of_test_depend_on_no_size(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
-    """A program is evaluated on test with other options than it was trained with.
+    """A program may be evaluated with other options than it was trained with.
 
-    No question of test may have been trained on.
+    If the sizes changed the test part, it could get questions on which the program was trained.
     """
     loaded = make_benchmark(tmp_path, conversations=10, questions_each=7)
     default_test = conversations_of(loaded.split().test)
@@ -246,7 +277,7 @@ SEEDS = st.integers(0, 3)
 def test_parts_share_no_question(
     tmp_path: Path, conversations: int, seed: int, train: int, test: int
 ) -> None:
-    """The numbers `train` and `test` limit the sizes of these parts."""
+    """The split is limited to `train` questions for training and `test` questions for the test."""
     loaded = make_benchmark(tmp_path, conversations, questions_each=9)
 
     split = loaded.split(train=train, test=test, seed=seed)
@@ -258,46 +289,53 @@ def test_parts_share_no_question(
 
 @given(conversations=CONVERSATIONS, seed=SEEDS, train=st.integers(0, 40), test=st.integers(1, 8))
 @ANY_BENCHMARK
-def test_a_size_limits_its_own_part_and_changes_no_other(
+def test_a_size_limits_its_part(
     tmp_path: Path, conversations: int, seed: int, train: int, test: int
 ) -> None:
-    """The numbers `train` and `test` limit the sizes of these parts."""
     loaded = make_benchmark(tmp_path, conversations, questions_each=9)
     full_split = loaded.split(seed=seed)
 
     split = loaded.split(train=train, test=test, seed=seed)
-    with_other_sizes = loaded.split(train=5, dev=1, test=test, seed=seed)
 
     assert len(split.train) == min(train, len(full_split.train))
     assert len(split.test) == min(test, len(full_split.test))
     assert set(example_ids(split.train)) <= set(example_ids(full_split.train))
-    assert example_ids(with_other_sizes.test) == example_ids(split.test)
 
 
-@given(conversations=CONVERSATIONS, seed=SEEDS)
+@given(conversations=CONVERSATIONS, seed=SEEDS, train=st.integers(0, 40), test=st.integers(1, 8))
 @ANY_BENCHMARK
-def test_the_same_seed_makes_the_same_split(tmp_path: Path, conversations: int, seed: int) -> None:
-    """The digest of a split is that of all its questions."""
+def test_the_questions_of_test_do_not_depend_on_the_sizes_of_the_other_parts(
+    tmp_path: Path, conversations: int, seed: int, train: int, test: int
+) -> None:
     loaded = make_benchmark(tmp_path, conversations, questions_each=9)
-    assert loaded.split(seed=seed).digest == loaded.split(seed=seed).digest
+
+    split = loaded.split(train=train, test=test, seed=seed)
+    with_other_sizes = loaded.split(train=5, dev=1, test=test, seed=seed)
+
+    assert example_ids(with_other_sizes.test) == example_ids(split.test)
 
 
 @given(conversations=st.sampled_from([8, 10]), seed=SEEDS)
 @ANY_BENCHMARK
-def test_another_seed_makes_another_split(tmp_path: Path, conversations: int, seed: int) -> None:
-    """The digest of a split is that of all its questions."""
+def test_the_seed_decides_the_split(tmp_path: Path, conversations: int, seed: int) -> None:
+    """The digest of a split is a hash of all its questions."""
     loaded = make_benchmark(tmp_path, conversations, questions_each=9)
-    assert loaded.split(seed=seed).digest != loaded.split(seed=seed + 1).digest
+
+    digest = loaded.split(seed=seed).digest
+
+    assert loaded.split(seed=seed).digest == digest
+    assert loaded.split(seed=seed + 1).digest != digest
 
 
 def test_questions_are_interleaved_by_conversation(tmp_path: Path) -> None:
-    """Train has the nine questions of each of six conversations.
+    """The first six questions of train are about six different conversations.
 
-    The first question of each comes before all second ones.
+    A file has all questions about the first conversation, then all about the second one. A program
+    that is trained on the first questions only should see many conversations.
     """
     train = make_benchmark(tmp_path, conversations=12, questions_each=9).split().train
 
-    assert len(train) == 6 * 9
+    assert len(conversations_of(train)) == 6
     assert len(conversations_of(train[:6])) == 6
 
 
@@ -324,38 +362,37 @@ def test_a_negative_size_is_refused(tmp_path: Path) -> None:
         loaded.split(dev=-1)
 
 
-def load_locomo(folder: Path, conversations: list[str], **options: Any) -> Any:
-    """Return LoCoMo with these conversations. As in the release, conv-30 has no category 3."""
-    categories: dict[str, list[int]] = {}
-    for name in conversations:
-        categories[name] = [1, 4] if name == "conv-30" else [1, 3, 4]
-    return benchmark("locomo", write_locomo(folder, categories), **options)
-
-
 def test_the_published_split_of_locomo_is_used_even_if_only_some_categories_are_loaded(
     tmp_path: Path,
 ) -> None:
-    """In the published split of LoCoMo the conversation conv-44 is dev.
+    """The published split divides the ten released conversations. In it conv-44 alone is dev.
 
-    A conversation without a question of the category is in no part.
+    As in the release, conv-30 has no question of category 3, so it is in no part here.
     """
-    split = load_locomo(tmp_path, LOCOMO_CONVERSATIONS, categories="3").split()
+    categories = {name: [1, 3, 4] for name in LOCOMO_CONVERSATIONS}
+    categories["conv-30"] = [1, 4]
+    path = write_locomo(tmp_path, categories)
+
+    split = benchmark("locomo", path, categories="3").split()
+
     assert conversations_of(split.dev) == {"conv-44"}
-    assert "conv-30" not in conversations_of(split.test)
+    assert "conv-30" not in conversations_of((*split.train, *split.test))
 
 
 @pytest.mark.parametrize(
     "conversations",
     [
-        pytest.param(LOCOMO_CONVERSATIONS[:9], id="one is missing"),
-        pytest.param([*LOCOMO_CONVERSATIONS[:9], "conv-1"], id="one is another"),
+        pytest.param(LOCOMO_CONVERSATIONS[:9], id="one of the ten is missing"),
+        pytest.param([*LOCOMO_CONVERSATIONS[:9], "conv-1"], id="one of the ten is another"),
     ],
 )
 def test_the_published_split_of_locomo_is_not_used_for_other_conversations(
     tmp_path: Path, conversations: list[str]
 ) -> None:
-    """The published split is of the ten released conversations."""
-    assert load_locomo(tmp_path, conversations).fixed_split() is None
+    """The published split divides the ten conversations of the released file."""
+    path = write_locomo(tmp_path, {name: [1, 3, 4] for name in conversations})
+    loaded: Any = benchmark("locomo", path)
+    assert loaded.fixed_split() is None
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -364,13 +401,23 @@ def test_every_benchmark_refuses_unknown_options(name: str) -> None:
         benchmark(name, None, colour="blue")
 
 
-def test_a_custom_benchmark_is_named_by_module_and_class(tmp_path: Path) -> None:
+def test_a_benchmark_of_ones_own_is_named_by_module_and_class(tmp_path: Path) -> None:
+    """Any class of benchmarks can be named so; this one is also in the catalog, as "jsonl"."""
     path = write_files(tmp_path, EXAMPLE_FILES["jsonl"])
 
     loaded = benchmark("mempiler.data.jsonl:JsonlBenchmark", path, metric="exact")
 
     assert type(loaded).__name__ == "JsonlBenchmark"
     assert loaded.scorer.title == "exact match"
+
+
+@pytest.mark.parametrize("name", ["implexconv", "personamem-v2", "longmemeval.preference"])
+def test_a_request_for_advice_is_answered_with_a_response_to_the_user(name: str) -> None:
+    """The task decides how a model is asked to answer.
+
+    "personal-response" asks for advice to this user, other tasks ask for a short answer.
+    """
+    assert benchmark(name).task == "personal-response"
 
 
 SAMPLES = [
@@ -394,15 +441,10 @@ def bundled_sample(request: pytest.FixtureRequest) -> Benchmark:
     return benchmark(request.param)
 
 
-def test_a_bundled_sample_is_large_enough(bundled_sample: Benchmark) -> None:
-    """A sample has at least 24 questions about six users or conversations (groups), to be split."""
-    assert bundled_sample.source.sample
-    assert len(bundled_sample.examples) >= 24
-    assert len({bundled_sample.group(example) for example in bundled_sample.examples}) >= 6
-
-
 def test_a_bundled_sample_is_without_faults(bundled_sample: Benchmark) -> None:
     name = bundled_sample.name
+    assert bundled_sample.source.sample
+
     report = check(name, bundled_sample.source.path)
 
     assert report.ok is True
@@ -424,7 +466,12 @@ def test_a_bundled_sample_has_every_category(bundled_sample: Benchmark) -> None:
         assert absent_categories == set()
 
 
-def test_a_bundled_sample_can_be_split_by_conversations(bundled_sample: Benchmark) -> None:
+def test_a_bundled_sample_is_large_enough_to_be_split(bundled_sample: Benchmark) -> None:
+    """The sample is cut by groups: users or conversations. No group of train is in dev or test."""
+    groups = {bundled_sample.group(example) for example in bundled_sample.examples}
+    assert len(groups) >= 6
+    assert len(bundled_sample.examples) >= 24
+
     split = bundled_sample.split()
 
     train_groups = {bundled_sample.group(example) for example in split.train}
@@ -450,17 +497,12 @@ def test_a_bundled_sample_can_be_split_by_conversations(bundled_sample: Benchmar
 def test_a_judged_metric_has_the_hash_of_its_prompt_and_needs_a_judge(
     name: str, options: dict[str, str], expected_hash: str
 ) -> None:
-    """A judge is a model that scores answers. The user names it by `--judge-lm`.
+    """A judge is a model that scores answers. The user names the model by `--judge-lm`.
 
-    Two scores can be compared only if the judges had the same prompts, which the hash tells.
+    Two scores can be compared only if the judges had the same prompt, that is, the same hash.
     """
     loaded = benchmark(name, **options)
 
     assert loaded.scorer.judge_hash == expected_hash
     with pytest.raises(UserError, match="--judge-lm"):
         loaded.score(loaded.examples[0], dspy.Prediction(answer="x"))
-
-
-def test_a_metric_without_a_judge_has_no_hash() -> None:
-    """The metric "evidence" compares turns and asks no model."""
-    assert benchmark("memoryquest", metric="evidence").scorer.judge_hash is None

@@ -6,7 +6,7 @@ file cannot be loaded.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,23 +79,16 @@ def kinds_of(reader: type[Benchmark], path: Path) -> list[str]:
 def test_a_field_that_the_reader_misses_is_named_with_the_line_of_the_reader(
     tmp_path: Path,
 ) -> None:
-    """The row has no field "evidence", which the reader `Careless` takes from every row."""
+    """The reader takes the field "evidence" from every row. This row lacks it."""
     path = write_rows(tmp_path, {"labels": LABELS})
     problem = r"not of the form that careless reads: KeyError 'evidence' \(test_careless_readers.py"
     with pytest.raises(DataError, match=problem):
         Careless.load(path)
 
 
-def test_two_questions_with_the_same_id_are_refused(tmp_path: Path) -> None:
-    """The user's reader takes the ids of the rows as they are."""
-    path = write_rows(tmp_path, row(id="q1"), row(id="q1"))
-    with pytest.raises(DataError, match="q1: example 1 has this id too"):
-        Careless.load(path)
-
-
 def test_a_check_names_evidence_and_categories_that_a_reader_let_through(tmp_path: Path) -> None:
-    """The history has the turn D1:1 only, and "homes" is the only category."""
-    path = write_rows(tmp_path, row(category="pets", evidence=["D9:1"]))
+    """The history has one turn, D1:1, and the benchmark declares one category, "homes"."""
+    path = write_rows(tmp_path, row(evidence=["D9:1"], category="pets"))
     assert kinds_of(Careless, path) == ["unknown evidence", "unknown category"]
 
 
@@ -115,7 +108,6 @@ def test_a_value_that_a_reader_cannot_convert_is_a_data_error(good_file: Path) -
 
 
 def test_an_example_without_an_id_is_refused_by_its_number(tmp_path: Path) -> None:
-    """The user's reader takes the labels of a row as they are. Here the id is missing."""
     row_without_id = {"labels": {"answer": "Porto", "category": "homes"}, "evidence": []}
     path = write_rows(tmp_path, row_without_id)
 
@@ -129,13 +121,13 @@ def test_an_example_without_an_id_is_refused_by_its_number(tmp_path: Path) -> No
     ("second_id", "problem"),
     [
         pytest.param("", "example 2: has no id", id="an empty id"),
-        pytest.param(1, "1: example 1 has this id too", id="a number and the text of it"),
+        pytest.param(1, "1: example 1 has this id too", id="the number 1 beside the text 1"),
     ],
 )
-def test_loading_and_checking_refuse_the_same_ids(
+def test_a_check_reports_a_wrong_id_in_the_words_of_the_error(
     tmp_path: Path, second_id: object, problem: str
 ) -> None:
-    """The message of the error and that of the check are the same."""
+    """The first of two rows has the id "1"."""
     path = write_rows(tmp_path, row(id="1"), row(id=second_id))
 
     with pytest.raises(DataError) as refusal:
@@ -159,9 +151,9 @@ class EvidenceAsText(Careless):
 
 
 def test_evidence_that_is_one_text_is_not_read_as_letters(good_file: Path) -> None:
-    """Evidence is a list of turn ids, but the reader gives the text "D1:1".
+    """Evidence is a list of turn ids, but this reader gives the text "D1:1".
 
-    Python would take the text apart, into D, 1, : and 1.
+    Python goes through a text letter by letter, so it would find the turns "D", "1", ":" and "1".
     """
     problem = "q1: evidence_ids is the text 'D1:1'; give a list"
     with pytest.raises(DataError, match=problem):
@@ -183,7 +175,7 @@ class NoHistoryOfPets(Careless):
 
 
 def test_a_missing_history_is_refused_even_in_a_category_that_is_left_out(tmp_path: Path) -> None:
-    """Only the category "homes" is chosen. The reader gives questions about pets no history."""
+    """The reader gives questions about pets no history. Only questions about homes are wanted."""
     homes = row(id="q1", category="homes")
     pets = row(id="q2", category="pets")
     path = write_rows(tmp_path, homes, pets)
@@ -205,7 +197,7 @@ def test_a_reader_may_give_its_examples_by_a_generator(good_file: Path) -> None:
     assert Streaming.load(good_file).questions_by_group == {"ann": 1}
 
 
-class LateMistake(Streaming):
+class MissesFieldLate(Streaming):
     """A reader that misses a field only while its examples are gone through."""
 
     @classmethod
@@ -215,7 +207,7 @@ class LateMistake(Streaming):
         return Dataset(dataset.histories, examples)  # type: ignore[arg-type]
 
 
-class NoHistories(Careless):
+class ReturnsNoHistories(Careless):
     """A reader that returns examples only."""
 
     @classmethod
@@ -223,7 +215,7 @@ class NoHistories(Careless):
         return Dataset(None, super().read(path, on_finding).examples)  # type: ignore[arg-type]
 
 
-class WrongHistories(Careless):
+class ReturnsDictsAsHistories(Careless):
     """A reader that returns histories as they stand in a file."""
 
     @classmethod
@@ -232,7 +224,7 @@ class WrongHistories(Careless):
         return Dataset(({"items": []},), examples)  # type: ignore[arg-type]
 
 
-class NothingReturned(Careless):
+class ReturnsNothing(Careless):
     """A reader that forgets to return the dataset."""
 
     @classmethod
@@ -243,95 +235,115 @@ class NothingReturned(Careless):
 @pytest.mark.parametrize(
     ("reader", "problem"),
     [
-        (LateMistake, r"careless reads: KeyError 'weight' \(test_careless_readers.py, line"),
-        (NoHistories, "read of NoHistories returned a Dataset whose histories are None; give a"),
-        (WrongHistories, r"with the history \{'items': \[\]\}; give History objects"),
-        (NothingReturned, "read of NothingReturned returned NoneType; return a Dataset"),
+        (MissesFieldLate, r"careless reads: KeyError 'weight' \(test_careless_readers.py, line"),
+        (
+            ReturnsNoHistories,
+            "read of ReturnsNoHistories returned a Dataset whose histories are None; give a",
+        ),
+        (ReturnsDictsAsHistories, r"with the history \{'items': \[\]\}; give History objects"),
+        (ReturnsNothing, "read of ReturnsNothing returned NoneType; return a Dataset"),
     ],
 )
-def test_a_mistake_in_what_a_reader_returns_is_refused(
+def test_a_reader_that_does_not_return_a_dataset_of_histories_is_refused(
     good_file: Path, reader: type[Benchmark], problem: str
 ) -> None:
-    """`read` must return a `Dataset` of histories and examples; these readers do not."""
+    """The method `read` of a benchmark returns a `Dataset` of histories and examples."""
     with pytest.raises(DataError, match=problem):
         reader.load(good_file)
 
     assert kinds_of(reader, good_file) == ["unreadable file"]
 
 
-ARRAY = np.array(["one", "two"])
+class OtherLabels(Careless):
+    """A reader that gives its only example further labels, which no JSON file can hold."""
 
-STRANGE_LABELS: dict[str, dict[str, Any]] = {
-    "evidence is a number": {"evidence_ids": 5},
-    "evidence is a list of lists": {"evidence_ids": [["D1:1"]]},
-    "evidence is an array": {"evidence_ids": np.array(["D1:1", "D1:2"])},
-    "evidence is not a number": {"evidence_ids": float("nan")},
-    "recent is a list of texts": {"recent": ["x"]},
-    "recent is an array": {"recent": np.array([1, 2])},
-    "id is not a number": {"id": np.float32("nan")},
-    "id is missing": {"id": pd.NA},
-    "arrays": {"id": ARRAY, "category": ARRAY, "question": ARRAY, "answer": ARRAY},
-}
-"""Labels that no JSON file can hold, by a name for them."""
-
-
-class StrangeLabels(Careless):
-    """A reader that looks up the labels of its only row in `STRANGE_LABELS`."""
+    further_labels: ClassVar[dict[str, Any]] = {}
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
         dataset = super().read(path, on_finding)
         [example] = dataset.examples
-        fields = {**LABELS, "question": "Where?", "evidence_ids": ()}
-        fields.update(STRANGE_LABELS[example.case])
-        strange_example = dspy.Example(history=example.history, **fields)
-        return Dataset(dataset.histories, (strange_example.with_inputs(*INPUTS),))
+        fields = {**LABELS, "question": "Where?", "evidence_ids": (), **cls.further_labels}
+        other_example = dspy.Example(history=example.history, **fields)
+        return Dataset(dataset.histories, (other_example.with_inputs(*INPUTS),))
 
 
-def write_case(folder: Path, case: str) -> Path:
-    """Write a file that names the labels to look up."""
-    return write_rows(folder, {"labels": {"case": case}, "evidence": []})
+@pytest.fixture
+def reader_that_gives(monkeypatch: pytest.MonkeyPatch) -> Callable[..., type[Benchmark]]:
+    """Return a function that makes a reader of examples with certain labels."""
+
+    def make_reader(labels: dict[str, Any]) -> type[Benchmark]:
+        monkeypatch.setattr(OtherLabels, "further_labels", labels)
+        return OtherLabels
+
+    return make_reader
+
+
+def fatal_kinds(reader: type[Benchmark], path: Path) -> list[str]:
+    """Return the kinds of those problems for which a file cannot be loaded."""
+    return [finding.kind for finding in findings_of(reader, path) if finding.fatal]
 
 
 @pytest.mark.parametrize(
-    ("case", "kind", "problem"),
+    ("evidence", "problem"),
     [
-        ("evidence is a number", "wrong evidence", "evidence_ids is 5; give a list of turn ids"),
-        (
-            "evidence is a list of lists",
-            "wrong evidence",
-            r"evidence_ids is \[\['D1:1'\]\]; give",
-        ),
-        ("evidence is an array", "wrong evidence", "evidence_ids is array"),
-        ("evidence is not a number", "wrong evidence", "evidence_ids is nan; give a list"),
-        (
-            "recent is a list of texts",
-            "wrong recent items",
-            r"recent is \['x'\]; give a list of items",
-        ),
-        ("recent is an array", "wrong recent items", r"recent is array\(\[1, 2\]\); give"),
-        ("id is not a number", "missing id", "example 1: has no id"),
-        ("id is missing", "missing id", "example 1: has no id"),
+        (5, "evidence_ids is 5; give a list of turn ids"),
+        (float("nan"), "evidence_ids is nan; give a list"),
+        ([["D1:1"]], r"evidence_ids is \[\['D1:1'\]\]; give"),
+        (np.array(["D1:1", "D1:2"]), "evidence_ids is array"),
     ],
 )
-def test_loading_and_checking_refuse_labels_of_another_kind(
-    tmp_path: Path, case: str, kind: str, problem: str
+def test_evidence_that_is_no_list_of_turn_ids_is_refused(
+    reader_that_gives: Any, good_file: Path, evidence: Any, problem: str
 ) -> None:
-    """`case` names odd labels in `STRANGE_LABELS`, which the reader gives to its example."""
-    path = write_case(tmp_path, case)
+    reader = reader_that_gives({"evidence_ids": evidence})
 
     with pytest.raises(DataError, match=problem):
-        StrangeLabels.load(path)
+        reader.load(good_file)
 
-    fatal_kinds = [finding.kind for finding in findings_of(StrangeLabels, path) if finding.fatal]
-    assert fatal_kinds == [kind]
+    assert fatal_kinds(reader, good_file) == ["wrong evidence"]
 
 
-def test_arrays_as_other_labels_stop_neither_loading_nor_checking(tmp_path: Path) -> None:
-    """An array is neither true nor false, so a check such as `if label` raises an error."""
-    path = write_case(tmp_path, "arrays")
-    assert len(StrangeLabels.load(path).examples) == 1
-    assert kinds_of(StrangeLabels, path) == ["unknown category"]
+@pytest.mark.parametrize(
+    ("recent", "problem"),
+    [
+        (["x"], r"recent is \['x'\]; give a list of items"),
+        (np.array([1, 2]), r"recent is array\(\[1, 2\]\); give"),
+    ],
+)
+def test_recent_items_of_another_type_are_refused(
+    reader_that_gives: Any, good_file: Path, recent: Any, problem: str
+) -> None:
+    """The field `recent` holds items of a history which a prompt shows beside the memory."""
+    reader = reader_that_gives({"recent": recent})
+
+    with pytest.raises(DataError, match=problem):
+        reader.load(good_file)
+
+    assert fatal_kinds(reader, good_file) == ["wrong recent items"]
+
+
+@pytest.mark.parametrize("empty_id", [np.float32("nan"), pd.NA], ids=repr)
+def test_an_empty_cell_of_a_data_frame_is_no_id(
+    reader_that_gives: Any, good_file: Path, empty_id: Any
+) -> None:
+    reader = reader_that_gives({"id": empty_id})
+
+    with pytest.raises(DataError, match="example 1: has no id"):
+        reader.load(good_file)
+
+    assert fatal_kinds(reader, good_file) == ["missing id"]
+
+
+def test_arrays_as_labels_stop_neither_loading_nor_checking(
+    reader_that_gives: Any, good_file: Path
+) -> None:
+    """An array is neither true nor false, so code such as `if label` would raise an error."""
+    array = np.array(["one", "two"])
+    reader = reader_that_gives({"id": array, "category": array, "question": array, "answer": array})
+
+    assert len(reader.load(good_file).examples) == 1
+    assert kinds_of(reader, good_file) == ["unknown category"]
 
 
 class Generous(Scorer):
@@ -372,7 +384,7 @@ class Unsure(Scorer):
 def test_a_scorer_that_returns_no_score_from_0_to_1_is_refused(
     good_file: Path, scorer: Scorer, problem: str
 ) -> None:
-    """A scorer must return a `Score`. These give 2.0, a plain number, and None."""
+    """A scorer must return a `Score`. These return `Score(2.0)`, the number 1.0, `Score(None)`."""
     benchmark = Careless.load(good_file)
     benchmark.scorer = scorer
     with pytest.raises(UserError, match=problem):
@@ -443,16 +455,18 @@ class MetricAsFunction(Careless):
 def test_loading_and_checking_refuse_a_mistake_in_a_class(
     good_file: Path, wrong_class: type[Benchmark], problem: str
 ) -> None:
-    """`WithoutName`, for example, is a benchmark of the user's that has no name."""
+    """A user adds a benchmark by writing a class. Each of these classes has one mistake."""
     with pytest.raises(ProgramError, match=problem):
         wrong_class.load(good_file)
     with pytest.raises(ProgramError, match=problem):
         findings_of(wrong_class, good_file)
 
 
-def test_a_class_without_a_name_makes_a_benchmark_of_examples() -> None:
+def test_a_benchmark_that_is_made_of_examples_needs_no_name_of_its_own() -> None:
+    """Only a class that reads files needs a name; without one a benchmark is called "examples"."""
+
     class NamelessBenchmark(Benchmark):
-        """A benchmark that changes something other than the name."""
+        """A benchmark that changes nothing."""
 
     example = dspy.Example(
         history=[{"role": "user", "content": "Hi."}], question="Who?", answer="I"

@@ -91,8 +91,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def add_download(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
-    """Return a function that makes a path of the local server the download "set".
+def register_set(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Download]:
+    """Return a function that registers a path of the local server as the download "set".
 
     The file must have the digest of CONTENT. Further arguments change fields of the `Download`.
     """
@@ -112,9 +112,9 @@ def ignore_message(line: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/file", "/moved"])
-def test_a_file_is_fetched_byte_by_byte(add_download: Any, tmp_path: Path, path: str) -> None:
-    """At "/moved" the server says that the file is at "/file"."""
-    add_download(path)
+def test_a_file_is_fetched_byte_by_byte(register_set: Any, tmp_path: Path, path: str) -> None:
+    """A local server has the file at "/file", and redirects from "/moved" to it."""
+    register_set(path)
 
     fetched = fetch("set", tmp_path, ignore_message)
 
@@ -127,21 +127,11 @@ def test_a_file_is_fetched_byte_by_byte(add_download: Any, tmp_path: Path, path:
     assert fetched.downloaded is True
 
 
-def test_the_licence_is_printed(add_download: Any, tmp_path: Path) -> None:
-    """The download "set" is licensed under CC0. The user is told before the download."""
-    add_download("/file")
-    messages: list[str] = []
-
-    fetch("set", tmp_path, messages.append)
-
-    assert messages == ["set.jsonl: licence CC0"]
-
-
 def test_a_different_file_with_the_same_name_is_not_overwritten(
-    add_download: Any, server: FileServer, tmp_path: Path
+    register_set: Any, server: FileServer, tmp_path: Path
 ) -> None:
-    """The folder has a file set.jsonl of the user's, which is not the one to fetch."""
-    add_download("/file")
+    """The user has a file set.jsonl already. It is not the file that would be downloaded."""
+    register_set("/file")
     path = tmp_path / "set.jsonl"
     path.write_bytes(b"my own")
 
@@ -154,10 +144,13 @@ def test_a_different_file_with_the_same_name_is_not_overwritten(
 
 
 def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
-    add_download: Any, tmp_path: Path
+    register_set: Any, tmp_path: Path
 ) -> None:
-    """The publisher has named no digest. One that others report may itself be wrong."""
-    add_download("/file", sha256=WRONG_DIGEST, reported=True)
+    """The file does not have the checksum that users of it report. They may be wrong themselves.
+
+    If the publisher had named that checksum, the file would be refused.
+    """
+    register_set("/file", sha256=WRONG_DIGEST, reported=True)
     messages: list[str] = []
 
     fetched = fetch("set", tmp_path, messages.append)
@@ -167,138 +160,138 @@ def test_a_file_is_kept_with_a_warning_if_only_others_reported_the_checksum(
     assert messages[1].startswith(f"set.jsonl: sha256 is {DIGEST}, others report 0000")
 
 
+def test_a_file_with_another_checksum_than_the_published_one_is_deleted(
+    register_set: Any, tmp_path: Path
+) -> None:
+    register_set("/file", sha256=WRONG_DIGEST)
+
+    with pytest.raises(DataError, match=f"sha256 is {DIGEST}, expected 000"):
+        fetch("set", tmp_path, ignore_message)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+NOTHING_LISTENS_THERE = 9
+"""A port of this machine on which no server runs."""
+
+
 @pytest.mark.parametrize(
-    ("options", "error", "problem"),
+    ("place", "problem"),
     [
         pytest.param(
-            {"path": "/file", "sha256": WRONG_DIGEST},
-            DataError,
-            f"sha256 is {DIGEST}, expected 000",
-            id="another checksum",
+            {"path": "/short"}, "set cannot be fetched (ChunkedEncodingError", id="cut short"
         ),
+        pytest.param({"path": "/nowhere"}, "404", id="not found"),
         pytest.param(
-            {"path": "/short"},
-            EndpointError,
-            "set cannot be fetched (ChunkedEncodingError",
-            id="cut short",
-        ),
-        pytest.param({"path": "/nowhere"}, EndpointError, "404", id="not found"),
-        pytest.param(
-            {"path": "/file", "port": 9},
-            EndpointError,
+            {"path": "/file", "port": NOTHING_LISTENS_THERE},
             "cannot be fetched (ConnectionError",
             id="no server",
         ),
     ],
 )
-def test_a_failed_download_leaves_no_file(
-    add_download: Any, tmp_path: Path, options: dict[str, Any], error: type[Exception], problem: str
+def test_a_failed_download_leaves_no_file_and_can_be_done_by_hand(
+    register_set: Any, tmp_path: Path, place: dict[str, Any], problem: str
 ) -> None:
-    """The local server gives half of the file at "/short", and nothing at "/nowhere"."""
-    download = add_download(**options)
+    """A local server sends half of a file at "/short", and has nothing at "/nowhere"."""
+    download = register_set(**place)
 
-    with pytest.raises(error) as refusal:
+    with pytest.raises(EndpointError) as refusal:
         fetch("set", tmp_path, ignore_message)
 
     message = str(refusal.value)
     assert problem in message
-    if error is EndpointError:
-        assert f"download {download.address} by hand" in message
+    assert f"download {download.address} by hand" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("server")
+def test_a_file_that_is_not_on_the_hub_may_be_private(tmp_path: Path) -> None:
+    """The hub does not tell a stranger whether there is a private file."""
+    problem = "; set HF_TOKEN if the set is private, or download"
+    with pytest.raises(EndpointError, match=problem):
+        fetch(f"hf://datasets/ada/set@{COMMIT}/missing.jsonl", tmp_path, ignore_message)
+
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("address", "error", "problem"),
+    ("address", "problem"),
     [
         pytest.param(
-            f"{HUB_ADDRESS}x",
-            EndpointError,
-            "; set HF_TOKEN if the set is private, or download",
-            id="no such file",
-        ),
-        pytest.param(
             "hf://datasets/ada/set@main/set.jsonl",
-            UserError,
             "main is no commit and may change",
-            id="a branch",
+            id="a branch instead of a commit",
         ),
         pytest.param(
             f"hf://datasets/ada/set@{COMMIT}/../set.jsonl",
-            UserError,
             "is no file of the hub",
             id="a path that leads out",
         ),
         pytest.param(
             f"hf://datasets/a--b/set@{COMMIT}/set.jsonl",
-            UserError,
             "is no file of the hub",
             id="a name that the hub forbids",
         ),
     ],
 )
-@pytest.mark.usefixtures("server")
-def test_a_failed_download_from_the_hub_leaves_no_file(
-    tmp_path: Path, address: str, error: type[Exception], problem: str
+def test_an_address_that_names_no_fixed_file_of_the_hub_is_refused(
+    server: FileServer, tmp_path: Path, address: str, problem: str
 ) -> None:
-    """An address of the hub names a set, a commit, and a file."""
-    with pytest.raises(error) as refusal:
+    """An address is hf://datasets/OWNER/SET@COMMIT/FILE."""
+    with pytest.raises(UserError, match=problem):
         fetch(address, tmp_path, ignore_message)
 
-    assert problem in str(refusal.value)
+    assert server.requests == []
     assert list(tmp_path.iterdir()) == []
 
 
-NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-NO_SPACE_PROBLEM = r"the temporary folder cannot be written \(.*No space left"
+@pytest.fixture
+def let_downloads_fail(
+    register_set: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Exception], None]:
+    """Return a function that lets all downloads raise an error, from the hub and from elsewhere."""
+
+    def let_fail(error: Exception) -> None:
+        def fail(*args: Any, **kwargs: Any) -> None:
+            raise error
+
+        register_set("/file")
+        monkeypatch.setattr("pooch.HTTPDownloader.__call__", fail)
+        monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+
+    return let_fail
+
+
+@pytest.mark.parametrize("name", ["set", HUB_ADDRESS])
+def test_a_full_disk_is_no_fault_of_the_server(
+    let_downloads_fail: Any, tmp_path: Path, name: str
+) -> None:
+    """A file is downloaded into a temporary folder first."""
+    let_downloads_fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+    problem = r"the temporary folder cannot be written \(.*No space left"
+    with pytest.raises(UserError, match=problem):
+        fetch(name, tmp_path, ignore_message)
 
 
 @pytest.mark.parametrize(
-    ("name", "cause", "error", "problem"),
+    ("cause", "problem"),
     [
-        ("set", NO_SPACE, UserError, NO_SPACE_PROBLEM),
-        (HUB_ADDRESS, NO_SPACE, UserError, NO_SPACE_PROBLEM),
-        (
-            HUB_ADDRESS,
-            httpx.ReadTimeout("timed out"),
-            EndpointError,
-            r"cannot be fetched \(ReadTimeout: timed out\)",
-        ),
-        (
-            HUB_ADDRESS,
-            OSError("Consistency check failed"),
-            EndpointError,
-            "cannot be fetched",
-        ),
+        (httpx.ReadTimeout("timed out"), r"cannot be fetched \(ReadTimeout: timed out\)"),
+        (OSError("Consistency check failed"), "cannot be fetched"),
     ],
 )
-def test_a_failed_download_is_explained_by_its_cause(
-    add_download: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    cause: Exception,
-    error: type[Exception],
-    problem: str,
+def test_a_hub_that_does_not_answer_or_sends_a_broken_file_is_named_as_the_cause(
+    let_downloads_fail: Any, tmp_path: Path, cause: Exception, problem: str
 ) -> None:
-    """The disk is full, the hub does not answer, or a file arrives broken.
-
-    "set" comes from a plain server, and `HUB_ADDRESS` from the Hugging Face hub.
-    """
-
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise cause
-
-    add_download("/file")
-    monkeypatch.setattr("pooch.HTTPDownloader.__call__", fail)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
-
-    with pytest.raises(error, match=problem):
-        fetch(name, tmp_path, ignore_message)
+    let_downloads_fail(cause)
+    with pytest.raises(EndpointError, match=problem):
+        fetch(HUB_ADDRESS, tmp_path, ignore_message)
 
 
 @pytest.mark.usefixtures("server")
 def test_the_command_fetches_a_file_of_the_hub(tmp_path: Path, cli: Any) -> None:
-    """The local server plays the hub, and has one file."""
+    """A local server plays the Hugging Face hub, and has the file of `HUB_ADDRESS`."""
     path = tmp_path / "set.jsonl"
 
     _, out, err = cli("fetch", HUB_ADDRESS, "--out", tmp_path)
@@ -310,7 +303,7 @@ def test_the_command_fetches_a_file_of_the_hub(tmp_path: Path, cli: Any) -> None
 
 @pytest.mark.usefixtures("server")
 def test_a_fetched_file_of_the_hub_is_recognized_by_its_digest(tmp_path: Path, cli: Any) -> None:
-    """The command finds the file in its place, and does not fetch it again."""
+    """The file was fetched before. The command finds it there, and does not fetch it again."""
     fetch(HUB_ADDRESS, tmp_path, ignore_message)
 
     _, out, _ = cli("fetch", HUB_ADDRESS, "--out", tmp_path, "--sha256", DIGEST)
@@ -320,7 +313,7 @@ def test_a_fetched_file_of_the_hub_is_recognized_by_its_digest(tmp_path: Path, c
 
 @pytest.mark.usefixtures("server")
 def test_a_fetched_file_of_the_hub_is_not_trusted_without_a_digest(tmp_path: Path) -> None:
-    """Without a digest, nobody knows whether the file in that place is the file of the hub."""
+    """The file was fetched before, and may have been changed since then."""
     fetch(HUB_ADDRESS, tmp_path, ignore_message)
 
     with pytest.raises(DataError, match="give --sha256"):
@@ -339,24 +332,25 @@ def test_nothing_is_fetched_from_the_hub_if_it_is_switched_off(
 
 
 def test_the_token_of_the_hub_is_sent_to_no_other_server(
-    server: FileServer, add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, register_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The local server plays the hub at first, and then any other server. The token is "t"."""
+    """The user's token is "t". A local server plays the hub at first, and then another server."""
+    monkeypatch.setenv("HF_TOKEN", "t")
     fetch(HUB_ADDRESS, tmp_path, ignore_message)
     (tmp_path / "set.jsonl").unlink()
 
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
-    add_download("/file")
+    register_set("/file")
     fetch("set", tmp_path, ignore_message)
 
     assert server.requests == [(HUB_PATH, "Bearer t"), ("/file", None)]
 
 
 def test_the_command_puts_the_file_into_the_results_folder(
-    add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    register_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
-    """The results folder is named by the variable MEMPILER_HOME."""
-    add_download("/file")
+    """The variable MEMPILER_HOME names the results folder."""
+    register_set("/file")
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
 
@@ -368,14 +362,14 @@ def test_the_command_puts_the_file_into_the_results_folder(
 
 
 def test_the_command_describes_a_file_that_was_there_as_json(
-    add_download: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    register_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
     """The first command fetches the file, the second one finds it."""
-    download = add_download("/file")
+    download = register_set("/file")
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
-    cli("fetch", "set")
 
+    cli("fetch", "set")
     _, out, _ = cli("fetch", "set", "--json")
 
     description = json.loads(out)

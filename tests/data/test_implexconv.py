@@ -13,18 +13,13 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler import Context, DataError, Hit, UnknownNameError
+from mempiler import Context, DataError, Hit
 from mempiler.data.catalog import benchmark
 from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Verdict
 
-from .conftest import FixedJudge, reference_judge
-from .forms import EXAMPLE_FILES, changed_files, load, put, remove, write_files
-
-OTHER_SESSION, GOLD_SESSION = EXAMPLE_FILES["implexconv"]["implex.json"][0]["conversation"]
-"""The sessions of the example: D1 about films, and D2 about a torn ankle, which decides."""
-
-WORD_METRICS = ("f1", "bleu1", "bleu2", "bleu3", "rouge_l")
+from .conftest import FixedJudge, judge_of_references
+from .forms import changed_files, load, put, remove, write_files
 
 
 @pytest.mark.parametrize(
@@ -58,57 +53,73 @@ def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]
 
 
 @pytest.mark.parametrize(
-    ("name", "category"),
+    ("file_name", "category"),
     [("ImplexConv_opposed.json", "opposed"), ("x.json", "supportive")],
 )
 def test_without_a_reasoning_the_name_of_the_file_decides_the_category(
-    tmp_path: Path, name: str, category: str
+    tmp_path: Path, file_name: str, category: str
 ) -> None:
-    """Rows of the category "opposed" have a field for its reasoning, which is removed here."""
+    """A question with the field "opposed reasoning" is of the category "opposed" in any file."""
     change = remove("qa", 0, "opposed reasoning")
     content = changed_files("implexconv", change)["implex.json"]
 
-    loaded = benchmark("implexconv", write_files(tmp_path, {name: content}))
+    loaded = benchmark("implexconv", write_files(tmp_path, {file_name: content}))
 
     assert loaded.examples[0].category == category
 
 
+FILM_SESSION = "Speaker1: Which film should I see?\n\nAssistant: The one about the cook."
+ANKLE_SESSION = "Speaker1: My ankle is torn.\n\nAssistant: No jumping!"
+
+
 @pytest.mark.parametrize(
-    ("gold", "evidence_ids"),
+    ("gold_texts", "evidence_ids"),
     [
+        pytest.param(ANKLE_SESSION, ("D2:1", "D2:2"), id="a session"),
         pytest.param(
-            [GOLD_SESSION, OTHER_SESSION],
-            ("D2:1", "D2:2", "D1:1", "D1:2"),
-            id="two sessions",
+            [ANKLE_SESSION, FILM_SESSION], ("D2:1", "D2:2", "D1:1", "D1:2"), id="two sessions"
         ),
-        pytest.param(["My ankle is torn and in plaster."], ("D2:1",), id="one turn"),
+        pytest.param(["My ankle is torn."], ("D2:1",), id="one turn"),
         pytest.param("my ankle", (), id="a part of a turn"),
         pytest.param("words of another conversation", (), id="nothing of this conversation"),
     ],
 )
-def test_the_gold_sessions_are_found_again_in_the_conversation(
-    tmp_path: Path, gold: Any, evidence_ids: tuple[str, ...]
+def test_the_texts_that_a_question_rests_on_are_found_again_in_its_conversation(
+    tmp_path: Path, gold_texts: Any, evidence_ids: tuple[str, ...]
 ) -> None:
-    """The released file repeats the texts of the gold sessions. D1 is about films, D2 decides."""
-    change = put("qa", 0, "retrieved_conv", value=gold)
+    """The released file names no ids, but repeats the texts of sessions in "retrieved_conv".
+
+    Session D1 is about films, and D2 about an ankle. D2:1 is the first turn of D2.
+    """
+
+    def change(row: Any) -> None:
+        row["conversation"] = [FILM_SESSION, ANKLE_SESSION]
+        row["qa"][0]["retrieved_conv"] = gold_texts
+
     [example] = load(tmp_path, "implexconv", change).examples
+
     assert example.evidence_ids == evidence_ids
 
 
-def test_sessions_keep_their_numbers_where_one_has_no_turns(tmp_path: Path) -> None:
-    """The text of the first session names no speaker, so it has no turns. The second stays D2."""
-    loaded = load(tmp_path, "implexconv", put("conversation", 0, value="nobody"))
+def test_a_session_without_turns_is_left_out_and_the_others_keep_their_numbers(
+    tmp_path: Path,
+) -> None:
+    """The text of the first session, D1, names no speaker, so it has no turns."""
+    sessions = ["a text without speakers", ANKLE_SESSION]
+    loaded = load(tmp_path, "implexconv", put("conversation", value=sessions))
     assert [session.id for session in loaded.examples[0].history] == ["D2"]
 
 
-def add_supportive_question(row: Any) -> None:
-    """Add a question of the other category."""
-    row["qa"].append({**row["qa"][0], "opposed reasoning": ""})
+def test_questions_of_a_chosen_category_keep_their_ids(tmp_path: Path) -> None:
+    """The questions of the first conversation ("item") are item-0:0 and item-0:1."""
 
+    def ask_about_both_categories(row: Any) -> None:
+        opposed = {**row["qa"][0], "opposed reasoning": "The ankle is torn."}
+        supportive = {**row["qa"][0], "opposed reasoning": ""}
+        row["qa"] = [opposed, supportive]
 
-def test_a_category_is_chosen_and_questions_keep_their_numbers(tmp_path: Path) -> None:
-    # The first question, number 0, is of the category "opposed".
-    loaded = load(tmp_path, "implexconv", add_supportive_question, categories="supportive")
+    loaded = load(tmp_path, "implexconv", ask_about_both_categories, categories="supportive")
+
     assert [example.id for example in loaded.examples] == ["item-0:1"]
 
 
@@ -118,73 +129,72 @@ def test_a_category_without_questions_is_refused(tmp_path: Path) -> None:
         load(tmp_path, "implexconv", categories="supportive")
 
 
-def test_an_unknown_category_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="category of implexconv 'neutral'"):
-        load(tmp_path, "implexconv", categories="neutral")
-
-
-def test_a_question_is_answered_with_a_response_to_the_user(tmp_path: Path) -> None:
-    """The task decides how the model is asked to answer.
-
-    "personal-response" asks for advice to this user, other tasks ask for a short answer.
-    """
-    assert load(tmp_path, "implexconv").task == "personal-response"
-
-
-CONTEXT = Context(
-    hits=(Hit(id="D2:1", text="torn", sources=("D2:1",)),),
-    notes={"summary": "A summary."},
-)
+def prediction_with_recalled_ankle(answer: str) -> dspy.Prediction:
+    """Return an answer for which the turn D2:1 about the torn ankle was recalled, and a summary."""
+    entry = Hit(id="D2:1", text="torn", sources=("D2:1",))
+    context = Context(hits=(entry,), notes={"summary": "A summary."})
+    return dspy.Prediction(answer=answer, context=context)
 
 
 def test_the_judge_sees_the_gold_answer_with_its_reason_and_the_answer_of_the_program(
     tmp_path: Path,
 ) -> None:
-    """The gold answer is archery, and the reason is the torn ankle; the program answers golf."""
+    """The gold answer is archery, and the reason is a torn ankle. The program answers golf."""
     judge = FixedJudge(Verdict(True, "why not"))
     loaded = load(tmp_path, "implexconv", metric="answer")
     loaded = loaded.with_judges(lambda judge_class: judge)
 
-    prediction = dspy.Prediction(answer="Golf.", context=CONTEXT)
-    score = loaded.score(loaded.examples[0], prediction)
+    loaded.score(loaded.examples[0], prediction_with_recalled_ankle(answer="Golf."))
 
     gold = "Archery. (The reason: The ankle is torn.)"
     assert judge.calls == [("Which sport?", gold, "Golf.")]
+
+
+def test_the_judge_decides_the_score_and_other_metrics_are_parts_of_it(tmp_path: Path) -> None:
+    """The judge calls "Golf." right, although it shares no word with the gold answer "Archery."."""
+    judge = FixedJudge(Verdict(True, "why not"))
+    loaded = load(tmp_path, "implexconv", metric="answer")
+    loaded = loaded.with_judges(lambda judge_class: judge)
+
+    score = loaded.score(loaded.examples[0], prediction_with_recalled_ankle(answer="Golf."))
+
     assert score.value == 1.0
-    # "Golf." shares no word with the gold answer.
-    assert score.parts == {**dict.fromkeys(WORD_METRICS, 0.0), "evidence": 1.0, "judge": 1.0}
+    assert score.parts == {
+        "judge": 1.0,
+        "evidence": 1.0,
+        "f1": 0.0,
+        "bleu1": 0.0,
+        "bleu2": 0.0,
+        "bleu3": 0.0,
+        "rouge_l": 0.0,
+    }
 
 
 def test_evidence_is_recalled_by_session() -> None:
-    """One recalled turn is enough for its whole session."""
-    # The evidence is in the sessions D1 and D2; an entry from D2 was recalled.
-    assert session_recall(("D1:1", "D1:2", "D2:1"), CONTEXT.sources) == 0.5
+    """One recalled turn is enough for its whole session.
 
-
-@pytest.mark.parametrize(
-    ("metric", "level", "value", "judged_parts"),
-    [
-        ("recall", "not", 0.0, {"recall": 0.0}),
-        ("recall", "implicitly", 1.0, {"recall": 1.0}),
-        ("recall_strict", "implicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 0.0}),
-        ("recall_strict", "explicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 1.0}),
-    ],
-)
-def test_the_recalled_entries_are_judged(
-    tmp_path: Path, metric: str, level: str, value: float, judged_parts: dict[str, float]
-) -> None:
-    """The judge finds the reason in the recalled entries at a `level`.
-
-    The strict metric tells besides whether it stands there explicitly. A summary is not judged.
+    The evidence is in the sessions D1 and D2, and one turn of D2 was recalled.
     """
-    judge = reference_judge(level)
+    recall = session_recall(evidence=["D1:1", "D1:2", "D2:1", "D2:2"], recalled=["D2:1"])
+    assert recall == 1 / 2
+
+
+@pytest.mark.parametrize("metric", ["recall", "recall_strict"])
+@pytest.mark.parametrize(
+    ("verdict", "recall"), [("absent", 0.0), ("implicit", 1.0), ("explicit", 1.0)]
+)
+def test_the_judge_says_whether_the_recalled_entries_tell_the_reason_of_the_answer(
+    tmp_path: Path, metric: str, verdict: str, recall: float
+) -> None:
+    """The reason is the torn ankle. The judge sees the recalled entries, and not the summary.
+
+    An implicit mention of the ankle counts as well as an explicit one.
+    """
+    judge = judge_of_references(verdict)
     loaded = load(tmp_path, "implexconv", metric=metric).with_judges(lambda judge_class: judge)
 
-    prediction = dspy.Prediction(answer="Archery.", context=CONTEXT)
-    score = loaded.score(loaded.examples[0], prediction)
+    score = loaded.score(loaded.examples[0], prediction_with_recalled_ankle(answer="Archery."))
 
     assert judge.calls == [("Which sport?", ["The ankle is torn."], "[D2:1] torn")]
-    assert score.value == value
-    other_parts = {*WORD_METRICS, "evidence"}
-    parts = {name: part for name, part in score.parts.items() if name not in other_parts}
-    assert parts == judged_parts
+    assert score.value == recall
+    assert score.parts[metric] == recall

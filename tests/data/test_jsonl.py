@@ -15,7 +15,7 @@ from typing import Any
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMError
+from dspy.utils.exceptions import LMRateLimitError
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.check import check
 from mempiler.data.jsonl import JsonlBenchmark
@@ -87,7 +87,6 @@ def test_a_row_may_have_all_fields(tmp_path: Path) -> None:
 
     [example] = load_rows(tmp_path, full_row).examples
 
-    assert set(example.inputs().keys()) == {"history", "question", "evidence_ids"}
     assert example.id == "7"
     assert example.category == "taste"
     assert example.history.id == "ada"
@@ -102,31 +101,34 @@ def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) ->
 
 
 def test_a_row_may_have_the_required_fields_only(tmp_path: Path) -> None:
-    """The second row names no user, id, category or evidence."""
+    """The second row names no user, id, category or evidence.
+
+    Its id is made from the content of its history, and from the number of its line.
+    """
     _, example = load_rows(tmp_path, row(user="ada"), row()).examples
 
-    # The id is made of the content of the history and the number of the line.
     assert example.id == f"{example.history.digest[:12]}:2"
     assert example.category == "all"
     assert example.evidence_ids == ()
 
 
 def test_rows_with_the_same_past_share_one_history(tmp_path: Path) -> None:
-    """The first two rows say the same in two forms: one turn, "I like tea."."""
-    with_one_message = row(messages=[{"role": "user", "content": "I like tea."}])
-    with_history = row_with_history(ONE_TURN)
-    with_two_messages = row(messages=MESSAGES)
+    """Two rows say "I like tea." in two forms, so their memory is made only once.
 
-    short, equal, longer = load_rows(
-        tmp_path, with_one_message, with_history, with_two_messages
-    ).examples
+    The third row has a second message.
+    """
+    as_messages = row(messages=[{"role": "user", "content": "I like tea."}])
+    as_history = row_with_history(ONE_TURN)
+    longer = row(messages=MESSAGES)
 
-    assert equal.history is short.history
-    assert longer.history is not short.history
+    first, second, third = load_rows(tmp_path, as_messages, as_history, longer).examples
+
+    assert second.history is first.history
+    assert third.history is not first.history
 
 
 def test_questions_of_one_user_are_one_group_even_with_different_pasts(tmp_path: Path) -> None:
-    """Questions about one user stay together when they are divided into training and test."""
+    """Questions of a group stay together when they are divided into training and test."""
     benchmark = load_rows(
         tmp_path,
         row(user="ada", messages=MESSAGES),
@@ -138,25 +140,15 @@ def test_questions_of_one_user_are_one_group_even_with_different_pasts(tmp_path:
 
 
 def test_unknown_evidence_is_reported_in_the_order_of_the_line(tmp_path: Path) -> None:
-    """The chat has the turns D1:1 and D1:2 only."""
-    odd_row = row(evidence=["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"])
+    """The chat has the turns D1:1 and D1:2 only, but the evidence names four others."""
+    odd_row = row(evidence=["D9:9", "D1:1", "D8:1", "D7:7", "D6:1"])
     path = write_files(tmp_path, {"own.jsonl": [odd_row]})
 
-    findings = check("jsonl", path).findings
+    messages = [finding.message for finding in check("jsonl", path).findings]
 
-    # A message begins with the id in quotes.
-    unknown_ids = [finding.message.partition(" ")[0] for finding in findings]
-    assert unknown_ids == ["'D9:9'", "'D8:1'", "'D7:7'", "'D6:1'", "'D5:5'"]
-
-
-def test_a_right_chinese_answer_with_a_full_stop_is_right(tmp_path: Path) -> None:
-    """The question is where I live, and the answer is Lisbon."""
-    benchmark = load_rows(tmp_path, row(question="我住在哪里？", answer="里斯本"))
-
-    score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="里斯本。"))
-
-    assert score.value == 1.0
-    assert dict(score.parts) == {"f1": 1.0, "exact": 1.0}
+    assert len(messages) == 4
+    for message, turn_id in zip(messages, ["D9:9", "D8:1", "D7:7", "D6:1"], strict=True):
+        assert message.startswith(f"'{turn_id}' ")
 
 
 USER_METRICS = """
@@ -164,9 +156,6 @@ from dspy.utils.exceptions import LMRateLimitError
 
 def right(example, prediction):
     return example.answer in prediction.answer
-
-def coached(example, prediction):
-    return 0.25, "Name the drink."
 
 def broken(example, prediction):
     return prediction.no_such_field
@@ -200,29 +189,16 @@ def score_coffee(folder: Path, metric: str) -> Score:
 
 
 @pytest.mark.usefixtures("metric_modules")
-@pytest.mark.parametrize(
-    ("function", "value", "feedback"),
-    [
-        ("right", 0.0, "Wrong: the gold answer is 'tea'."),
-        ("coached", 0.25, "Name the drink."),
-    ],
-)
-def test_a_function_of_the_user_scores(
-    tmp_path: Path, function: str, value: float, feedback: str
-) -> None:
-    """`USER_METRICS` has the functions. The right answer is "tea", and "coffee" is scored."""
-    score = score_coffee(tmp_path, f"own_metrics:{function}")
+def test_a_function_of_the_user_scores(tmp_path: Path) -> None:
+    """The function `right` returns whether the gold answer, "tea", is in the program's answer.
 
-    assert score.value == value
-    assert score.feedback == feedback
-    assert set(score.parts) == {"f1", "exact", function}
+    The program answers "coffee". The feedback is made up, since the function gives none.
+    """
+    score = score_coffee(tmp_path, metric="own_metrics:right")
 
-
-@pytest.mark.usefixtures("metric_modules")
-def test_a_metric_of_the_user_is_called_by_its_name_and_asks_no_judge(tmp_path: Path) -> None:
-    benchmark = load(tmp_path, "jsonl", metric="own_metrics:right")
-    assert benchmark.scorer.title == "own_metrics:right"
-    assert benchmark.scorer.judge_hash is None
+    assert score.value == 0.0
+    assert score.feedback == "Wrong: the gold answer is 'tea'."
+    assert set(score.parts) == {"f1", "exact", "right"}
 
 
 @pytest.mark.usefixtures("metric_modules")
@@ -243,7 +219,10 @@ def test_a_metric_of_the_user_is_called_by_its_name_and_asks_no_judge(tmp_path: 
 def test_a_metric_that_cannot_be_loaded_or_gives_no_score_is_refused(
     tmp_path: Path, metric: str, problem: str
 ) -> None:
-    """The modules and functions are those of `metric_modules`."""
+    """A metric of one's own is named as MODULE:FUNCTION.
+
+    The module own_broken raises an error when it is imported, and `broken` when it is called.
+    """
     with pytest.raises(UserError, match=problem) as refusal:
         score_coffee(tmp_path, metric)
     assert metric in str(refusal.value)
@@ -251,9 +230,9 @@ def test_a_metric_that_cannot_be_loaded_or_gives_no_score_is_refused(
 
 @pytest.mark.usefixtures("metric_modules")
 def test_an_error_of_a_model_s_endpoint_inside_a_metric_is_raised_as_it_is(tmp_path: Path) -> None:
-    """A metric of the user may ask a model. `unreachable` fails as if the model's server did."""
-    with pytest.raises(LMError):
-        score_coffee(tmp_path, "own_metrics:unreachable")
+    """A metric of the user may ask a model. `unreachable` raises the error of a busy server."""
+    with pytest.raises(LMRateLimitError):
+        score_coffee(tmp_path, metric="own_metrics:unreachable")
 
 
 def test_the_judge_decides_the_score_of_the_metric_judge(tmp_path: Path) -> None:
@@ -267,7 +246,6 @@ def test_the_judge_decides_the_score_of_the_metric_judge(tmp_path: Path) -> None
     assert dict(score.parts) == {"f1": 1.0, "exact": 1.0, "judge": 0.0}
     assert score.feedback == "Wrong: the gold answer is 'tea'. The judge says: Another drink."
     assert judge.calls == [("What does the user like?", "tea", "tea")]
-    assert benchmark.scorer.judge_hash == "fixed"
 
 
 def write_text(folder: Path, text: str, name: str = "own.jsonl") -> Path:
@@ -284,8 +262,8 @@ def run_suggested_command(message: str) -> None:
 
 
 def test_a_json_array_is_refused_and_the_suggested_command_converts_it(tmp_path: Path) -> None:
-    """The message ends in a command that writes array.converted.jsonl."""
-    path = write_text(tmp_path, json.dumps([row()] * 40, indent=1), "array.json")
+    """The error message ends in a command, which writes the file array.converted.jsonl."""
+    path = write_text(tmp_path, json.dumps([row()] * 40, indent=1), name="array.json")
 
     problem = "is a JSON array; expected JSON lines, one object per line"
     with pytest.raises(DataError, match=problem) as refusal:
@@ -296,8 +274,9 @@ def test_a_json_array_is_refused_and_the_suggested_command_converts_it(tmp_path:
 
 
 def test_a_csv_file_is_refused_and_the_suggested_command_converts_it(tmp_path: Path) -> None:
-    """The message ends in a command that writes rows.converted.jsonl."""
-    path = write_text(tmp_path, 'question,answer\n"Where, now?",Lisbon\n' * 20, "rows.jsonl")
+    """The error message ends in a command, which writes the file rows.converted.jsonl."""
+    csv = 'question,answer\n"Where, now?",Lisbon\n'
+    path = write_text(tmp_path, csv, name="rows.jsonl")
 
     problem = r"is a CSV file \(its first line: question, answer\)"
     with pytest.raises(DataError, match=problem) as refusal:
@@ -351,5 +330,6 @@ def test_misnamed_fields_are_named_at_once(
 
 
 def test_lines_that_are_lists_are_reported_line_by_line(tmp_path: Path) -> None:
+    """They are JSON, so the file has the right form, but not its lines."""
     report = check("jsonl", write_text(tmp_path, "[1]\n[2]\n"))
     assert [finding.where for finding in report.findings][:2] == ["line 1", "line 2"]

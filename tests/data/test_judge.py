@@ -31,73 +31,88 @@ from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
 from pydantic import Field
 
+from .conftest import prompts_to
+
 EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee")
 
 
-@pytest.mark.parametrize(("word", "correct"), [("CORRECT", True), ("WRONG", False)])
-def test_a_judge_reads_the_verdict_and_the_reason(scripted: Any, word: str, correct: bool) -> None:
-    lm = scripted(lambda *call: {"reasoning": "The same\ncity.", "verdict": word})
+@pytest.mark.parametrize(("word", "is_correct"), [("CORRECT", True), ("WRONG", False)])
+def test_a_judge_reads_the_verdict_and_the_reason(
+    model_that_replies: Any, word: str, is_correct: bool
+) -> None:
+    lm = model_that_replies({"reasoning": "The same\ncity.", "verdict": word})
+    judge = Judge(lm, adapter())
 
-    verdict = Judge(lm, adapter())("Where?", "Lisbon", "In Lisbon")
+    verdict = judge(question="Where?", gold_answer="Lisbon", answer="In Lisbon")
 
-    assert verdict == Verdict(correct, "The same city.")
-    (_, prompt) = lm.engine.prompts[0]
+    assert verdict == Verdict(is_correct, "The same city.")
+    [prompt] = prompts_to(lm)
     assert "In Lisbon" in prompt
 
 
 def test_a_judge_asks_once_more_for_a_verdict_that_it_cannot_read(scripted: Any) -> None:
-    """A verdict is CORRECT or WRONG. The model says "yes!" at first."""
+    """A verdict is CORRECT or WRONG. The model says "yes!" at first, and then CORRECT."""
 
     def reply(kind: str, prompt: str, number: int) -> dict[str, str]:
         verdict = "yes!" if number == 1 else "CORRECT"
         return {"reasoning": "The same city.", "verdict": verdict}
 
     lm = scripted(reply)
+    judge = Judge(lm, adapter())
 
-    verdict = Judge(lm, adapter())("Where?", "Lisbon", "In Lisbon")
+    verdict = judge(question="Where?", gold_answer="Lisbon", answer="In Lisbon")
 
     assert verdict.correct is True
-    assert len(lm.engine.prompts) == 2
+    assert len(prompts_to(lm)) == 2
 
 
-def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
-    """The model would call every answer right."""
-    lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
+def test_an_empty_answer_is_wrong_without_a_call(model_that_replies: Any) -> None:
+    lm = model_that_replies({"reasoning": "The same city.", "verdict": "CORRECT"})
+    judge = Judge(lm, adapter())
 
-    assert Judge(lm, adapter())("Where?", "Lisbon", " ").correct is False
+    verdict = judge(question="Where?", gold_answer="Lisbon", answer=" ")
 
-    assert lm.engine.prompts == []
+    assert verdict.correct is False
+    assert prompts_to(lm) == []
 
 
-def test_a_judge_asks_its_own_model_outside_the_trace(scripted: Any) -> None:
-    """A trace lists the calls of the program that is optimized; optimizers learn from it.
+def test_a_judge_asks_its_own_model_outside_the_trace(model_that_replies: Any) -> None:
+    """DSPy's trace lists the calls of the program that is optimized, and optimizers learn from it.
 
     The calls of a judge do not belong to the program.
     """
-    task_lm = scripted(lambda *call: {})
-    judge_lm = scripted(lambda *call: {"reasoning": "The same city.", "verdict": "CORRECT"})
+    program_lm = model_that_replies({})
+    judge_lm = model_that_replies({"reasoning": "The same city.", "verdict": "CORRECT"})
+    judge = Judge(judge_lm, adapter())
 
-    with dspy.context(lm=task_lm, trace=[]):
-        Judge(judge_lm, adapter())("Where?", "Lisbon", "In Lisbon")
+    with dspy.context(lm=program_lm, trace=[]):
+        judge(question="Where?", gold_answer="Lisbon", answer="In Lisbon")
         trace = dspy.settings.trace
 
     assert trace == []
-    assert len(task_lm.engine.prompts) == 0
-    assert len(judge_lm.engine.prompts) == 1
+    assert prompts_to(program_lm) == []
+    assert len(prompts_to(judge_lm)) == 1
 
 
-@pytest.mark.parametrize(("label", "correct"), [("CORRECT", True), ("WRONG", False)])
-def test_the_generous_judge_reads_its_label(scripted: Any, label: str, correct: bool) -> None:
-    """This judge asks its model for a label, as the judges of some papers do."""
-    lm = scripted(lambda *call: {"label": label})
-    judge = GenerousJudge(lm, adapter())
-    assert judge("Where?", "Lisbon", "By the sea").correct is correct
+@pytest.mark.parametrize(("label", "is_correct"), [("CORRECT", True), ("WRONG", False)])
+def test_the_generous_judge_reads_its_label(
+    model_that_replies: Any, label: str, is_correct: bool
+) -> None:
+    """This judge has the prompt of some papers, which asks for a label and not for a verdict."""
+    judge = GenerousJudge(model_that_replies({"label": label}), adapter())
+
+    verdict = judge(question="Where?", gold_answer="Lisbon", answer="By the sea")
+
+    assert verdict.correct is is_correct
 
 
 ABSENT = ReferenceVerdict(present=False, reason="r")
 IMPLICIT = ReferenceVerdict(present=True, reason="r")
 EXPLICIT = ReferenceVerdict(present=True, explicit=True, reason="r")
 
+# A judge is asked which of these references a recalled entry about a knee tells.
+KNEE_AND_NIGHT = ["Bad knee", "Works at night"]
+ENTRY_ABOUT_KNEE = "[f0] my knee"
 
 KNEE_YES = {"number": 1, "reason": "r", "verdict": "Yes"}
 NIGHT_NO = {"number": 2, "reason": "r", "verdict": "No"}
@@ -112,19 +127,13 @@ NIGHT_NO = {"number": 2, "reason": "r", "verdict": "No"}
         pytest.param([{**KNEE_YES, "number": 7}, {**NIGHT_NO, "number": 7}], id="misnumbered"),
     ],
 )
-def test_each_reference_gets_its_own_verdict(scripted: Any, reply: list[Any]) -> None:
-    """A judge is shown numbered references, and says of each whether a memory acknowledges it.
+def test_each_reference_gets_its_own_verdict(model_that_replies: Any, reply: list[Any]) -> None:
+    """The judge's model says Yes to reference 1, a knee, and No to reference 2, work at night."""
+    judge = AcknowledgementJudge(model_that_replies({"acknowledgements": reply}), adapter())
 
-    The memory is about the knee and not about the work at night.
-    """
-    lm = scripted(lambda *call: {"acknowledgements": reply})
-    judge = AcknowledgementJudge(lm, adapter())
-
-    verdicts = judge("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
+    verdicts = judge("Plan my week", references=KNEE_AND_NIGHT, context=ENTRY_ABOUT_KNEE)
 
     assert verdicts == (IMPLICIT, ABSENT)
-    (_, prompt) = lm.engine.prompts[0]
-    assert "1. Bad knee\n2. Works at night" in prompt
 
 
 @pytest.mark.parametrize(
@@ -132,80 +141,60 @@ def test_each_reference_gets_its_own_verdict(scripted: Any, reply: list[Any]) ->
 )
 @pytest.mark.parametrize("is_knee_first", [True, False])
 def test_the_strict_judge_says_how_a_reference_is_acknowledged(
-    scripted: Any, word: str, expected: ReferenceVerdict, is_knee_first: bool
+    model_that_replies: Any, word: str, expected: ReferenceVerdict, is_knee_first: bool
 ) -> None:
-    """Its model says "implicitly", "explicitly" or "not" of each reference, in any order."""
+    """The model of this judge may speak of the references in any order."""
     about_knee = {"number": 1, "reason": "r", "found": word}
     about_night = {"number": 2, "reason": "r", "found": "not"}
     reply = [about_knee, about_night] if is_knee_first else [about_night, about_knee]
-    lm = scripted(lambda *call: {"acknowledgements": reply})
-    judge = StrictAcknowledgementJudge(lm, adapter())
+    judge = StrictAcknowledgementJudge(model_that_replies({"acknowledgements": reply}), adapter())
 
-    verdicts = judge("Plan", ["Bad knee", "Works at night"], "[f0] my knee")
+    verdicts = judge("Plan my week", references=KNEE_AND_NIGHT, context=ENTRY_ABOUT_KNEE)
 
     assert verdicts == (expected, ABSENT)
 
 
-def test_the_strict_judge_ignores_numbers_that_name_no_reference(scripted: Any) -> None:
-    """Then the order of the list counts."""
-    about_knee = {"number": 7, "reason": "r", "found": "explicitly"}
-    about_night = {"number": 7, "reason": "r", "found": "not"}
-    lm = scripted(lambda *call: {"acknowledgements": [about_knee, about_night]})
-    judge = StrictAcknowledgementJudge(lm, adapter())
-
-    verdicts = judge("Plan", ["Bad knee", "Works at night"], "[f0] my knee")
-
-    assert verdicts == (EXPLICIT, ABSENT)
-
-
-def acknowledgement_judge(scripted: Any, count: int) -> AcknowledgementJudge:
-    """Return a judge whose model says yes to that many references, however many there are."""
-    acknowledgements = [
-        {"number": number, "reason": "r", "verdict": "yes"} for number in range(1, count + 1)
-    ]
-    lm = scripted(lambda *call: {"acknowledgements": acknowledgements})
-    return AcknowledgementJudge(lm, adapter())
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_reply_about_another_number_of_references_is_unreadable(
-    scripted: Any, count: int
+    model_that_replies: Any, count: int
 ) -> None:
     """The judge is asked about two references, and its model speaks of one or of three."""
-    judge = acknowledgement_judge(scripted, count)
+    reply = [{"number": number, "reason": "r", "verdict": "Yes"} for number in range(1, count + 1)]
+    judge = AcknowledgementJudge(model_that_replies({"acknowledgements": reply}), adapter())
+
     problem = f"2 references, but the judge speaks of {count}"
     with pytest.raises(AdapterParseError, match=problem):
-        judge("Plan", ["A", "B"], "context")
+        judge("Plan my week", references=KNEE_AND_NIGHT, context=ENTRY_ABOUT_KNEE)
 
 
-def test_an_empty_context_acknowledges_nothing_without_a_call(scripted: Any) -> None:
-    """The model would say yes to both references."""
-    judge = acknowledgement_judge(scripted, count=2)
+def test_an_empty_context_acknowledges_nothing_without_a_call(model_that_replies: Any) -> None:
+    lm = model_that_replies({"acknowledgements": [KNEE_YES, NIGHT_NO]})
+    judge = AcknowledgementJudge(lm, adapter())
 
-    verdicts = judge("Plan", ["A", "B"], " ")
+    verdicts = judge("Plan my week", references=KNEE_AND_NIGHT, context=" ")
 
     assert [verdict.present for verdict in verdicts] == [False, False]
-    assert judge.lm.engine.prompts == []
+    assert prompts_to(lm) == []
 
 
-class SideJudge:
-    """A judge of pairs that gives its sides in turn, and records the pairs."""
+class ScriptedPairJudge:
+    """A judge of pairs that says "first", "second" or "tie" as scripted, and records the pairs."""
 
-    def __init__(self, *sides: str) -> None:
-        self.sides = sides
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
         self.pairs: list[tuple[str, str]] = []
 
     def __call__(self, example: dspy.Example, first: str, second: str) -> Any:
         self.pairs.append((first, second))
-        return self.sides[len(self.pairs) - 1]
+        return self.choices[len(self.pairs) - 1]
 
 
 def test_a_preference_is_the_mean_of_both_orders() -> None:
     """Judges favour what they see first, so each pair is judged a second time the other way round.
 
-    Here A wins as the first one, and ties as the second one.
+    Here A wins when it is shown first, and ties when it is shown second.
     """
-    judge: Any = SideJudge("first", "tie")
+    judge: Any = ScriptedPairJudge("first", "tie")
 
     result = preference(judge, EXAMPLE, "A", "B")
 
@@ -214,8 +203,8 @@ def test_a_preference_is_the_mean_of_both_orders() -> None:
 
 
 def test_equal_responses_tie_without_a_call() -> None:
-    """The responses differ in one blank. This judge has no answer, so it must not be asked."""
-    judge: Any = SideJudge()
+    """The responses differ in one space at the end only."""
+    judge: Any = ScriptedPairJudge()
 
     result = preference(judge, EXAMPLE, "Rest.", "Rest. ")
 
@@ -226,74 +215,101 @@ def test_equal_responses_tie_without_a_call() -> None:
 @pytest.mark.parametrize(
     ("choice", "side"), [("w3k8", "first"), ("t5n1", "second"), ("tie", "tie")]
 )
-def test_the_judge_of_pairs_sees_neutral_labels(scripted: Any, choice: str, side: str) -> None:
-    """The responses are called w3k8 and t5n1, because "A" or "1" might look better."""
-    lm = scripted(lambda *call: {"reasoning": "Better.", "choice": choice})
+def test_the_judge_of_pairs_sees_neutral_labels(
+    model_that_replies: Any, choice: str, side: str
+) -> None:
+    """The responses are called w3k8 and t5n1: a model might prefer what is called "A" or "1"."""
+    lm = model_that_replies({"reasoning": "Better.", "choice": choice})
+    judge = PreferenceJudge(lm, adapter())
 
-    assert PreferenceJudge(lm, adapter())(EXAMPLE, "Swim.", "Run.") == side
+    assert judge(EXAMPLE, first="Swim.", second="Run.") == side
 
-    (_, prompt) = lm.engine.prompts[0]
+    [prompt] = prompts_to(lm)
     positions = [prompt.index(text) for text in ("w3k8", "Swim.", "t5n1", "Run.")]
     assert positions == sorted(positions)
 
 
-def reference_of(example: dspy.Example) -> str:
-    """Return what a good response to an example takes into account, as lines."""
-    return str(example.get("reference") or example.answer)
+def example_of_first_user(benchmark_name: str) -> dspy.Example:
+    """Return a question of a sample's first user, with all that is known of the user as `facts`."""
+    loaded = load_benchmark(benchmark_name)
+    examples = with_user_facts(loaded.examples, loaded.group)
+    first_user = loaded.group(examples[0])
+    user_examples = [example for example in examples if loaded.group(example) == first_user]
+    # Facts that are told after a question are not among those of the question.
+    return max(user_examples, key=lambda example: len(example.facts))
 
 
 @pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
-def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
-    """A response may use any fact about the user, so the judge gets those of all their questions.
+def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(
+    model_that_replies: Any, name: str
+) -> None:
+    """A good response may use any fact about the user, so the judge is shown all of them.
 
-    The user is the first one of a benchmark's sample, who has several questions. The question with
-    the most facts is judged.
+    The question itself needs some of the facts, its references.
     """
-    benchmark = load_benchmark(name)
-    examples = with_user_facts(benchmark.examples, benchmark.group)
-    first_user = benchmark.group(examples[0])
-    user_examples = [example for example in examples if benchmark.group(example) == first_user]
-    example = max(user_examples, key=lambda candidate: len(candidate.facts))
-    lm = scripted(lambda *call: {"reasoning": "Better.", "choice": "tie"})
+    example = example_of_first_user(name)
+    references = example.get("reference") or example.answer
+    lm = model_that_replies({"reasoning": "Better.", "choice": "tie"})
+    judge = PreferenceJudge(lm, adapter())
 
-    PreferenceJudge(lm, adapter())(example, "Swim.", "Run.")
+    judge(example, first="Swim.", second="Run.")
 
-    (_, prompt) = lm.engine.prompts[0]
+    [prompt] = prompts_to(lm)
     assert f"[[ ## facts ## ]]\n{example.facts}\n" in prompt
-    assert f"[[ ## references ## ]]\n{reference_of(example)}\n" in prompt
+    assert f"[[ ## references ## ]]\n{references}\n" in prompt
 
-    # The facts are references of the user's questions, each once.
-    user_references: set[str] = set()
-    for user_example in user_examples:
-        user_references.update(reference_of(user_example).splitlines())
+
+@pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
+def test_the_facts_about_a_user_are_the_references_of_all_their_questions_each_once(
+    name: str,
+) -> None:
+    loaded = load_benchmark(name)
+    references_by_user: dict[str, set[str]] = {}
+    for example in loaded.examples:
+        references = str(example.get("reference") or example.answer).splitlines()
+        references_by_user.setdefault(loaded.group(example), set()).update(references)
+
+    example = example_of_first_user(name)
+
     facts = example.facts.splitlines()
     assert len(facts) > 1
     assert len(facts) == len(set(facts))
-    assert set(facts) <= user_references
+    assert set(facts) <= references_by_user[loaded.group(example)]
 
 
-def test_the_hash_of_a_judge_changes_with_every_part_of_its_prompt() -> None:
-    """Scores can be compared only if their judges had the same prompts, which the hash tells."""
+class AcknowledgementAtLength(Acknowledgement):
+    """The verdict on one reference."""
 
-    class ChangedAcknowledgement(Acknowledgement):
-        reason: str = Field(default="", description="at length")
+    reason: str = Field(default="", description="at length")
 
-    # Only the description of a field differs, not the name of the class.
-    ChangedAcknowledgement.__name__ = Acknowledgement.__name__
-    ChangedAcknowledgement.__qualname__ = Acknowledgement.__qualname__
-    other_instructions = JudgeAcknowledgement.instructions + " Be kind."
-    prompts = [
-        JudgeAcknowledgement,
-        JudgeAcknowledgement.with_updated_fields(
-            "acknowledgements", type_=list[ChangedAcknowledgement]
+
+# A prompt shows the name of the class. Only the description of a field is to differ.
+AcknowledgementAtLength.__name__ = Acknowledgement.__name__
+AcknowledgementAtLength.__qualname__ = Acknowledgement.__qualname__
+
+
+@pytest.mark.parametrize(
+    "changed_prompt",
+    [
+        pytest.param(
+            JudgeAcknowledgement.with_instructions(JudgeAcknowledgement.instructions + " Be kind."),
+            id="instructions",
         ),
-        JudgeAcknowledgement.with_instructions(other_instructions),
-        JudgeAcknowledgement.with_updated_fields("context", desc="what was said"),
-    ]
-
-    hashes = {judge_hash(prompt) for prompt in prompts}
-
-    assert len(hashes) == len(prompts)
+        pytest.param(
+            JudgeAcknowledgement.with_updated_fields("context", desc="what was said"),
+            id="description of a field",
+        ),
+        pytest.param(
+            JudgeAcknowledgement.with_updated_fields(
+                "acknowledgements", type_=list[AcknowledgementAtLength]
+            ),
+            id="description inside the type of a field",
+        ),
+    ],
+)
+def test_the_hash_of_a_judge_changes_with_every_part_of_its_prompt(changed_prompt: Any) -> None:
+    """Scores can be compared only if their judges had the same prompt. The hash shows that."""
+    assert judge_hash(changed_prompt) != judge_hash(JudgeAcknowledgement)
 
 
 class RefusedError(Exception):
@@ -301,31 +317,41 @@ class RefusedError(Exception):
 
 
 def test_many_replies_stand_in_the_order_of_the_questions() -> None:
-    """`ask_all` asks many questions at once, in threads."""
+    """`ask_all` asks many questions at once, in threads. The first question is answered last."""
 
     def ask(number: int) -> int:
-        # The first question is answered last.
         time.sleep(0.01 * (4 - number))
         return 10 * number
 
     assert ask_all(ask, [1, 2, 3], threads=3) == [10, 20, 30]
 
 
+def number_of_raised_error(ask: Callable[[int], None], count: int) -> int:
+    """Ask the questions 0, 1, ... at once, and return the number of the one whose error is raised.
+
+    `ask` raises a `RefusedError` with the number of its question.
+    """
+    with pytest.raises(RefusedError) as failure:
+        ask_all(ask, range(count), threads=count)
+    (number,) = failure.value.args
+    return number
+
+
 # Threads end in another order each time, so the test is repeated.
 @pytest.mark.parametrize("repetition", range(20))
 def test_if_many_questions_fail_the_error_of_the_first_one_is_raised(repetition: int) -> None:
-    """Eight questions are asked at once, and all of them fail."""
+    """The questions 0 to 7 are asked at once, and all of them fail."""
     all_running = threading.Barrier(8)
 
     def ask(number: int) -> None:
         all_running.wait(timeout=10)
         raise RefusedError(number)
 
-    assert failure_of(ask, count=8) == 0
+    assert number_of_raised_error(ask, count=8) == 0
 
 
 def test_the_error_of_the_first_question_is_raised_even_if_it_comes_later() -> None:
-    """Of two questions that are asked at once, the first one fails last."""
+    """The questions 0 and 1 are asked at once. Question 0 fails after question 1."""
     second_failed = threading.Event()
 
     def ask(number: int) -> None:
@@ -336,18 +362,11 @@ def test_the_error_of_the_first_question_is_raised_even_if_it_comes_later() -> N
             second_failed.set()
         raise RefusedError(number)
 
-    assert failure_of(ask, count=2) == 0
-
-
-def failure_of(ask: Callable[[int], None], count: int) -> int:
-    """Ask that many questions at once, and return the number of the one whose error is raised."""
-    with pytest.raises(RefusedError) as failure:
-        ask_all(ask, range(count), threads=count)
-    (number,) = failure.value.args
-    return number
+    assert number_of_raised_error(ask, count=2) == 0
 
 
 def test_after_a_failure_no_further_call_begins() -> None:
+    """The third of a hundred calls fails. A few may have begun before that was noticed."""
     begun: list[int] = []
 
     def ask(number: int) -> None:
@@ -359,6 +378,5 @@ def test_after_a_failure_no_further_call_begins() -> None:
     with pytest.raises(RefusedError):
         ask_all(ask, range(100), threads=1)
 
-    # Of a hundred questions a few may have begun before the failure was noticed.
     assert begun[:3] == [0, 1, 2]
     assert len(begun) < 10

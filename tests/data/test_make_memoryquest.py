@@ -27,7 +27,7 @@ from mempiler.data.synthesis.memoryquest.profiles import read_profiles
 from mempiler.data.synthesis.runner import Runner
 from mempiler.errors import DataError, UserError
 
-from .conftest import DOMAIN_SUMMARIES
+from ..scripted_engine import Reply
 from .scripted_memoryquest import RequestEmbedder, dialogue, events, flawless_model, request
 from .scripted_palset import prompt_field
 
@@ -62,19 +62,41 @@ def make_quest(tmp_path: Path, scripted: Any, profiles: Path) -> Callable[..., M
 
 
 def test_profiles_are_read_in_the_order_of_their_numbers(profiles: Path) -> None:
-    """The folder has a profile of user 10 and one of user 2, in two layouts."""
+    """The folder has the files user10/profile.json and user2_profile.json."""
     assert [profile.user_id for profile in read_profiles(profiles)] == ["user2", "user10"]
 
 
-def test_a_profile_has_demographics_and_summaries_of_domains(profiles: Path) -> None:
-    profile = read_profiles(profiles)[0]
+def write_profile(folder: Path, **fields: Any) -> None:
+    """Write the profile of user 1 with these fields."""
+    profile = {"demographics": {"user_id": "user1"}, **fields}
+    (folder / "user1_profile.json").write_text(json.dumps(profile))
 
-    # The religion is "N/A" in the file, so nothing is known of it.
-    assert profile.demographics == {"age": "2 years old"}
-    # Books are summarized in the file, so only the affinities for music add a summary.
+
+def test_demographics_that_are_not_available_are_left_out(tmp_path: Path) -> None:
+    write_profile(
+        tmp_path,
+        demographics={"user_id": "user1", "age": "40 years old", "religion": "N/A"},
+        interactions={"Books": "Reads science fiction."},
+    )
+
+    [profile] = read_profiles(tmp_path)
+
+    assert profile.demographics == {"age": "40 years old"}
+
+
+def test_affinities_describe_the_domains_that_have_no_summary(tmp_path: Path) -> None:
+    """The field "interactions" summarizes domains; "affinities" lists what a user likes in them."""
+    write_profile(
+        tmp_path,
+        interactions={"Books": "Reads science fiction."},
+        affinities={"Books": {"Genre": ["history"]}, "Music": {"Genre": ["jazz", "soul"]}},
+    )
+
+    [profile] = read_profiles(tmp_path)
+
     assert profile.domain_summaries == {
-        **DOMAIN_SUMMARIES,
-        "Music": "Genre: jazz, soul; Format: vinyl",
+        "Books": "Reads science fiction.",
+        "Music": "Genre: jazz, soul",
     }
 
 
@@ -99,87 +121,99 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_user_file_has_sessions_in_the_order_of_their_dates(make_quest: Any) -> None:
-    """The model writes two requests in each of three rounds.
+    """The model is asked for requests in three rounds, and writes two requests in each.
 
-    Every request gets a plan of five events, and every event a dialogue, which is a session.
+    It plans five events for every request. Every event becomes a dialogue, that is, a session.
     """
     quest = make_quest(flawless_model)
 
     assert quest.report.rejections == []
-    assert quest.calls == {"queries": 3, "events": 3 * 2, "turns": 3 * 2 * 5}
     [user] = quest.users
-    assert user["user_id"] == "user2"
     session_ids = [session["session_id"] for session in user["sessions"]]
+    assert len(session_ids) == 3 * 2 * 5
     assert session_ids == [f"s{number}" for number in range(1, 31)]
     dates = [session["date"] for session in user["sessions"]]
     assert dates == sorted(dates)
 
 
 def test_the_benchmark_reads_a_user_file(make_quest: Any, tmp_path: Path) -> None:
-    """The model writes six requests; each is a question of the benchmark."""
+    """Each request that the model wrote is a question of the benchmark MemoryQuest."""
     [user] = make_quest(flawless_model).users
 
     examples = MemoryQuest.load(tmp_path / "quest").examples
 
-    assert len(examples) == 6
     questions = [example.question for example in examples]
     assert questions == [query["query"] for query in user["queries"]]
     for example in examples:
         assert example.evidence_ids
 
 
-def test_only_the_fifteen_requests_least_like_their_references_are_kept(make_quest: Any) -> None:
-    """A request must not be answerable by a search for its words, so its cosine has to be low.
-
-    The cosine compares a request with its references. The step "gate" leaves high ones out.
-    """
-    # Three rounds of eight requests. Of the cosines, 20 are below the threshold of 0.3: 0.29, 0.28
-    # and so on down to 0.10. Four are above it.
-    cosines = [hundredths / 100 for hundredths in range(29, 9, -1)]
-    cosines += [0.31, 0.9, 0.9, 0.9]
-    requests = [request(number, cosine) for number, cosine in enumerate(cosines)]
+def write_in_rounds(requests: list[dict[str, Any]]) -> Reply:
+    """Return a model that writes the next eight of these requests in each of the three rounds."""
 
     def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
         if kind == "queries":
             return {"queries": requests[8 * (number - 1) : 8 * number]}
         return flawless_model(kind, prompt, number)
 
-    quest = make_quest(reply)
+    return reply
+
+
+def problems_at(step: str, quest: MadeQuest) -> list[str]:
+    """Return the problems of each answer that was refused or left out at a step."""
+    return [
+        "\n".join(rejection.problems)
+        for rejection in quest.report.rejections
+        if rejection.step == step
+    ]
+
+
+def test_a_request_that_is_too_much_like_its_references_is_left_out(make_quest: Any) -> None:
+    """A request must not be answerable by a search for its words.
+
+    The embedder finds cosines of 0.29 and 0.31 between requests and references. 0.3 is the limit.
+    """
+    requests = [request(0, cosine=0.29), request(1, cosine=0.31)]
+
+    quest = make_quest(write_in_rounds(requests))
 
     [user] = quest.users
-    kept_cosines = [float(query["query"].split("near=")[1]) for query in user["queries"]]
-    assert len(kept_cosines) == 15
-    assert kept_cosines == sorted(kept_cosines)
-    gate_problems = Counter(
-        rejection.problems[0] for rejection in quest.report.rejections if rejection.step == "gate"
-    )
-    assert gate_problems == {
-        "mean cosine 0.310 is over 0.3": 1,
-        "mean cosine 0.900 is over 0.3": 3,
-        "15 others are lower": 5,
-    }
+    assert [query["query"] for query in user["queries"]] == [requests[0]["query"]]
+    assert "mean cosine 0.310 is over 0.3" in problems_at("gate", quest)
+
+
+def test_at_most_the_fifteen_requests_least_like_their_references_are_kept(
+    make_quest: Any,
+) -> None:
+    """Sixteen requests have cosines of 0.10, 0.11, ... to 0.25 to their references."""
+    cosines = [hundredths / 100 for hundredths in range(10, 26)]
+    requests = [request(number, cosine) for number, cosine in enumerate(cosines)]
+
+    quest = make_quest(write_in_rounds(requests))
+
+    [user] = quest.users
+    kept_texts = [query["query"] for query in user["queries"]]
+    assert kept_texts == [lowest["query"] for lowest in requests[:15]]
+    assert "15 others are lower" in problems_at("gate", quest)
 
 
 def test_a_request_without_all_its_dialogues_is_left_out(make_quest: Any) -> None:
-    """The first request rests on three lanterns. The model never tells of the blue one."""
+    """The first request rests on three lanterns. The model never tells of the blue one.
 
-    def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
+    So none of its dialogues is kept, not even those about the other two lanterns.
+    """
+
+    def never_tell_of_blue_lantern(kind: str, prompt: str, number: int) -> dict[str, Any]:
         if kind == "turns" and "lantern0blue" in prompt:
             return {"turns": dialogue("nothing of that kind")}
         return flawless_model(kind, prompt, number)
 
-    quest = make_quest(reply)
+    quest = make_quest(never_tell_of_blue_lantern)
 
-    # Of the six requests five are left.
     [user] = quest.users
-    assert len(user["queries"]) == 5
-    # None of its five dialogues is kept, not even those of its other references.
-    assert len(user["sessions"]) == 25
+    assert user["queries"]
     assert "lantern0" not in json.dumps(user)
-    problems = [
-        rejection.problems for rejection in quest.report.rejections if rejection.step == "query"
-    ]
-    assert problems == [("left out: no dialogue for 2024-04-10",)]
+    assert problems_at("query", quest) == ["left out: no dialogue for 2024-04-10"]
 
 
 def test_a_user_without_requests_gets_no_file(make_quest: Any) -> None:
@@ -238,55 +272,44 @@ def test_the_model_is_asked_again_with_the_rule_that_it_broke(
 ) -> None:
     """The model's first answers of one kind break a rule each; all later ones are right.
 
-    For example, its first request is of the day "June 1st", which is no date of the right form.
+    For example, it writes a request of the day "June 1st". The next prompt holds the complaint
+    "'June 1st' is no day".
     """
     refused_answers = [answer for answer, _ in REFUSED_ANSWERS[refused_kind]]
+    expected_problems = [problem for _, problem in REFUSED_ANSWERS[refused_kind]]
     complaints: list[str] = []
 
-    def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
+    def break_rules_first(kind: str, prompt: str, number: int) -> dict[str, Any]:
         complaints.append(str(prompt_field(prompt, "complaints")))
         if kind == refused_kind and number <= len(refused_answers):
             return {kind: refused_answers[number - 1]}
         return flawless_model(kind, prompt, number)
 
-    quest = make_quest(reply, attempts=12, threads=1)
+    quest = make_quest(break_rules_first, attempts=12, threads=1)
 
-    rejections = [
-        rejection
-        for rejection in quest.report.rejections
-        if rejection.step == STEP_NAMES[refused_kind]
-    ]
-    assert len(rejections) == len(refused_answers)
-    for (_, problem), rejection in zip(REFUSED_ANSWERS[refused_kind], rejections, strict=True):
-        assert problem in "\n".join(rejection.problems)
+    reported_problems = problems_at(STEP_NAMES[refused_kind], quest)
+    for reported_problem, problem in zip(reported_problems, expected_problems, strict=True):
+        assert problem in reported_problem
         assert problem in "\n".join(complaints)
 
 
 def test_a_request_that_exists_already_is_left_out(make_quest: Any) -> None:
     """The model's first answer has the same request twice."""
 
-    def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
+    def repeat_request(kind: str, prompt: str, number: int) -> dict[str, Any]:
         if kind == "queries" and number == 1:
             return {"queries": [request(0), request(0)]}
         return flawless_model(kind, prompt, number)
 
-    report = make_quest(reply, threads=1).report
+    report = make_quest(repeat_request, threads=1).report
 
     assert report.count("queries", "left out") == 1
     [rejection] = report.rejections
     assert "exists already" in rejection.problems[0]
 
 
-@pytest.mark.parametrize(
-    ("fact", "is_told"),
-    [
-        ("I like lakes", False),
-        # The words of the fact may stand in any order.
-        ("lantern0red, which I bought, is a present for my grandmother", True),
-    ],
-)
-def test_a_dialogue_has_to_tell_its_reference(make_quest: Any, fact: str, is_told: bool) -> None:
-    """The reference is "Bought lantern0red for grandmother". The dialogue tells `fact` instead."""
+def tell_instead_of_red_lantern(fact: str) -> Reply:
+    """Return a model that tells another fact in its first dialogue about the red lantern."""
     is_first_answer = True
 
     def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
@@ -297,30 +320,40 @@ def test_a_dialogue_has_to_tell_its_reference(make_quest: Any, fact: str, is_tol
             return {"turns": dialogue(fact)}
         return flawless_model(kind, prompt, number)
 
-    report = make_quest(reply, threads=1).report
+    return reply
 
-    if is_told:
-        assert report.rejections == []
-    else:
-        [rejection] = report.rejections
-        assert rejection.step == "dialogue"
-        assert "does not tell this: Bought lantern0red" in rejection.problems[0]
+
+def test_a_dialogue_that_does_not_tell_its_reference_is_refused(make_quest: Any) -> None:
+    """The reference is "Bought lantern0red for grandmother"."""
+    model = tell_instead_of_red_lantern("I like lakes")
+
+    [rejection] = make_quest(model, threads=1).report.rejections
+
+    assert rejection.step == "dialogue"
+    assert "does not tell this: Bought lantern0red" in rejection.problems[0]
+
+
+def test_a_dialogue_may_tell_its_reference_in_another_order_of_words(make_quest: Any) -> None:
+    """The reference is "Bought lantern0red for grandmother"."""
+    model = tell_instead_of_red_lantern(
+        "lantern0red, which I bought, is a present for my grandmother"
+    )
+    assert make_quest(model, threads=1).report.rejections == []
 
 
 def test_if_the_endpoint_refuses_a_prompt_it_is_reported_and_sent_again(make_quest: Any) -> None:
-    """The endpoint serves the model. Its content filter refuses the first prompt for a plan."""
+    """The content filter of the model's endpoint refuses the first prompt for a plan of events."""
 
-    def reply(kind: str, prompt: str, number: int) -> dict[str, Any]:
+    def refuse_first_plan(kind: str, prompt: str, number: int) -> dict[str, Any]:
         if kind == "events" and number == 1:
             raise InvalidRequestError("flagged by the content filter")
         return flawless_model(kind, prompt, number)
 
-    quest = make_quest(reply, threads=1)
+    quest = make_quest(refuse_first_plan, threads=1)
 
+    # One plan for each request, and the one that was refused.
     [user] = quest.users
-    assert len(user["queries"]) == 6
-    # A plan for each of the six requests, and the one that was refused.
-    assert quest.calls["events"] == 6 + 1
+    assert quest.calls["events"] == len(user["queries"]) + 1
     [rejection] = quest.report.rejections
     assert rejection.step == "timeline"
     assert rejection.outcome == "retried"

@@ -9,7 +9,7 @@ which a small model is trained. A poor teacher makes mistakes on purpose.
 """
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import dspy
@@ -25,6 +25,8 @@ from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.programs.tasks.lookup import MemoryLookup
 from mempiler.programs.writing import write_items
 from mempiler.signatures.memory_r2 import Fact, NewFact, StoredMemory
+
+from ..scripted_engine import Reply
 
 SETTINGS: dict[str, Any] = dict(MemoryR2.preset("memory-env"))
 """The settings with which Memory-R2 is trained on this benchmark."""
@@ -60,7 +62,7 @@ def answers_by_question(conversation: Conversation, sessions: int) -> dict[str, 
 def test_the_right_answer_is_what_was_said_last(env: MemoryEnv, sessions: int) -> None:
     """After some sessions there is a question for each fact that was mentioned until then.
 
-    `answers_by_question` reads from the turns what was said last: such as "dog", or "none".
+    `answers_by_question` reads from the turns what was said last of each fact, such as "dog".
     """
     for conversation in env.talks.values():
         examples = env.questions_after(conversation.history, sessions)
@@ -72,7 +74,7 @@ def test_the_right_answer_is_what_was_said_last(env: MemoryEnv, sessions: int) -
 
 
 def test_the_category_is_what_was_done_last_to_a_fact(env: MemoryEnv) -> None:
-    """A fact was stated, changed, stated again, or retracted; then nothing is the answer."""
+    """A fact was stated, changed, stated again, or retracted. Then "none" is the answer."""
     categories = {example.category for example in env.examples}
     assert categories == {"state", "change", "restate", "retract"}
     for example in env.examples:
@@ -90,21 +92,14 @@ def test_evidence_ends_with_the_turn_that_decides(env: MemoryEnv) -> None:
             assert example.answer in turns[-1].text.split()
 
 
-def test_the_same_seed_gives_the_same_users(env: MemoryEnv) -> None:
-    """The digest was recorded once, and must be the same on every machine."""
-    assert MemoryEnv.load(users=20, sessions=8).source == env.source
-    assert env.source.sha256 == "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
+def test_the_seed_decides_the_users() -> None:
+    """The digest for the seed 0 was recorded once, and must be the same on every machine."""
+    seed_0 = MemoryEnv.load(users=20, sessions=8, seed=0)
+    seed_1 = MemoryEnv.load(users=20, sessions=8, seed=1)
 
-
-def test_options_may_be_texts(env: MemoryEnv) -> None:
-    """Options of the command line are texts. `env` has 20 users with 8 sessions each."""
-    assert MemoryEnv.load(users="20", sessions="8").source == env.source
-
-
-def test_another_seed_gives_other_users(env: MemoryEnv) -> None:
-    """The fixture `env` has the seed 0."""
-    other_env = MemoryEnv.load(users=20, sessions=8, seed=1)
-    assert other_env.source.sha256 != env.source.sha256
+    recorded_digest = "ff3774bdf5cc8f3a485ab584edb0422e9ae0b8b3cc7e7ad08fc16dd4740cf114"
+    assert seed_0.source.sha256 == recorded_digest
+    assert seed_1.source.sha256 != recorded_digest
 
 
 def new_fact(text: str) -> NewFact:
@@ -131,7 +126,10 @@ def stored_fact(memory_id: str, text: str) -> StoredMemory:
 def test_a_good_teacher_does_what_the_fact_calls_for(
     stored_pet: str | None, fact: str, operation_name: str, target: str | None
 ) -> None:
-    """The memory holds Ada's city as m2 and, if `stored_pet` is given, her pet as m1."""
+    """A teacher says by rules what to do with a new fact; a small model is trained on that.
+
+    The memory holds "Ada city Rome" as m2 and, if there is a stored pet, the pet as m1.
+    """
     memories = [stored_fact("m2", "Ada city Rome")]
     if stored_pet is not None:
         memories.append(stored_fact("m1", stored_pet))
@@ -143,14 +141,18 @@ def test_a_good_teacher_does_what_the_fact_calls_for(
 
 
 def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
-    """The pet has changed, so UPDATE is right. In half of all changes the teacher inserts."""
+    """A poor teacher makes mistakes on purpose, here in half of the cases in which a fact changes.
+
+    Ada's pet was a dog and is a cat, so UPDATE is right. The mistake is to insert another entry.
+    """
     rng = random.Random(1)
     memories = [stored_fact("m1", "Ada pet dog"), stored_fact("m2", "Ada city Rome")]
-    mistakes = {"change": 0.5}
 
     operations: list[str] = []
     for _ in range(400):
-        [operation] = teach_operations(memories, [new_fact("Ada pet cat")], rng, mistakes)
+        [operation] = teach_operations(
+            memories, [new_fact("Ada pet cat")], rng, error_rates={"change": 0.5}
+        )
         operations.append(operation.op)
 
     assert set(operations) == {"UPDATE", "INSERT"}
@@ -159,7 +161,7 @@ def test_a_poor_teacher_errs_as_often_as_it_should() -> None:
 
 @pytest.mark.parametrize("number", range(20))
 def test_the_teacher_notes_every_fact_and_no_chatter(number: int) -> None:
-    """The events of a conversation are its facts; other sentences are chatter."""
+    """A conversation states facts among chatter. `events` lists the facts, each with its turn."""
     conversation = Conversation.make(seed=3, number=number, sessions=8)
     lines: list[str] = []
     for item in conversation.history.items:
@@ -221,25 +223,32 @@ def operation_for(event: Event, old_id: str | None) -> str:
     return "INSERT" if old_id is None else "UPDATE"
 
 
-def test_a_perfect_writer_is_shown_the_entry_to_change_and_its_memory_answers_every_question(
-    env: MemoryEnv,
+@pytest.mark.parametrize("number", range(6))
+def test_the_entry_to_change_is_among_those_that_a_writer_is_shown(
+    env: MemoryEnv, number: int
 ) -> None:
-    """`write_perfectly` changes the memory by the true events, in place of a model.
+    """A model that writes a memory sees only the entries that are related to a new fact.
 
-    A model is shown only the entries that are related to a new fact. The entry to change has to be
-    among them.
+    Here the true events of a conversation change the memory, in place of a model.
     """
-    program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
-    for conversation in list(env.talks.values())[:6]:
-        written = write_perfectly(env, conversation.history.id)
+    user = list(env.talks)[number]
+    written = write_perfectly(env, user)
+    assert written.was_related
+    assert all(written.was_related)
 
-        assert written.was_related
-        assert all(written.was_related)
-        for example in conversation.questions():
-            query = Query(text=example.question, speakers=example.history.speakers)
-            context = program.method.reader.recall(written.memory, query)
-            answer = program.task(context=context, query=query)
-            assert env.score(example, answer).value == 1
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_memory_without_mistakes_answers_every_question(env: MemoryEnv, number: int) -> None:
+    """The true events of a conversation change the memory, in place of a model."""
+    program = build("memory-r2", env.task, embedder(), adapter="compact", **SETTINGS)
+    user = list(env.talks)[number]
+    memory = write_perfectly(env, user).memory
+
+    for example in env.talks[user].questions():
+        query = Query(text=example.question, speakers=example.history.speakers)
+        context = program.method.reader.recall(memory, query)
+        prediction = program.task(context=context, query=query)
+        assert env.score(example, prediction).value == 1
 
 
 @pytest.mark.parametrize(
@@ -271,26 +280,32 @@ def test_the_oldest_matching_entry_answers(hits: list[Hit], answer: str) -> None
     assert prediction.answer == answer
 
 
-def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
-    """A demonstration is a prompt with its right answer.
-
-    A model that answers by the demonstrations alone can write the memory of their user to the end.
-    """
-    method = MemoryR2(MemoryR2Settings(**SETTINGS))
-    demonstrations = demonstrate(method, CompactAdapter(), conversations=1, sessions=8, seed=0)
+def answer_by(demonstrations: Sequence[Any]) -> Reply:
+    """Return a model that knows only demonstrations. Another prompt fails the test."""
     answers_by_prompt = {messages[-1]["content"]: answer for messages, answer in demonstrations}
 
     def reply(kind: str, prompt: str, number: int) -> str:
-        """Answer by the demonstrations; a prompt that is in none of them is an error."""
         for known_prompt, answer in answers_by_prompt.items():
             if known_prompt in prompt:
                 return answer
         raise AssertionError(f"no demonstration has the prompt {prompt}")
 
-    # The demonstrations were made of this user.
+    return reply
+
+
+def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
+    """A demonstration is a prompt with its right answer, made from one conversation here.
+
+    A model that knows the demonstrations alone can write the memory of that conversation.
+    """
+    method = MemoryR2(MemoryR2Settings(**SETTINGS))
+    demonstrations = demonstrate(method, CompactAdapter(), conversations=1, sessions=8, seed=0)
+    # The conversation of which the demonstrations were made.
     conversation = Conversation.make(seed=SEED_OFFSET + 0, number=0, sessions=8)
+
     memory = method.writer.Memory()
-    with dspy.context(lm=scripted(reply), adapter=CompactAdapter()):
+    lm = scripted(answer_by(demonstrations))
+    with dspy.context(lm=lm, adapter=CompactAdapter()):
         for item in conversation.history.items:
             memory = write_items(method.writer, memory, [item])
 

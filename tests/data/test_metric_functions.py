@@ -17,7 +17,7 @@ PREDICTION = dspy.Prediction(answer="In Lisbon")
 STEP = OptimizerStep(trace=["whole"], pred_name="task.answer", pred_trace=["part"])
 """What an optimizer tells a metric: the calls of the program, and a predictor with its own calls.
 
-The calls are stand-ins, which the feedback of the metrics below repeats.
+The texts "whole" and "part" stand for calls. The metrics below repeat them in their feedback.
 """
 
 
@@ -47,7 +47,10 @@ class ScoreWithFeedback(dspy.Prediction):
 def test_a_score_without_feedback_is_explained_by_the_gold_answer(
     result: Any, value: float
 ) -> None:
-    """Optimizers read feedback, so a score gets one that names the gold answer, Lisbon."""
+    """A function may return a value alone. Optimizers read feedback, so one is made up.
+
+    The gold answer is "Lisbon".
+    """
     score = score_of(result)
 
     assert score.value == value
@@ -97,6 +100,7 @@ def test_a_score_with_feedback_is_read_in_every_form(result: Any, value: float) 
     ids=repr,
 )
 def test_an_invalid_score_is_refused_with_the_value_the_question_and_the_fix(result: Any) -> None:
+    """A function of the user scored the question q1, and returned `result`."""
     with pytest.raises(UserError) as refusal:
         score_of(result)
 
@@ -145,54 +149,73 @@ class ModuleMetric(dspy.Module):
         return dspy_metric(gold, pred, trace)
 
 
-def metric_of_any_arguments(*args: Any) -> Any:
-    assert len(args) == 2
-    return 0.5, "two"
+def feedback_in_an_optimizer(function: Any) -> str:
+    """Return the feedback of a metric that an optimizer asks about a step, `STEP`."""
+    return FunctionScorer(function).score_step(EXAMPLE, PREDICTION, STEP).feedback
+
+
+def feedback_otherwise(function: Any) -> str:
+    """Return the feedback of a metric that is asked outside of an optimizer."""
+    return FunctionScorer(function).score(EXAMPLE, PREDICTION).feedback
 
 
 @pytest.mark.parametrize(
-    ("function", "feedback_in_a_step", "feedback_otherwise"),
+    "function",
     [
-        (dspy_metric, "['whole']", "None"),
-        (gepa_metric, "['whole'] task.answer ['part']", "None None None"),
-        (gepa_metric_with_other_names, "['whole'] task.answer ['part']", "None None None"),
-        (metric_with_keywords, "task.answer ['part']", "None None"),
-        (metric_with_a_setting, "['whole']", "None"),
-        (CallableMetric(), "['whole']", "None"),
-        (ModuleMetric(), "['whole']", "None"),
-        (functools.partial(metric_with_a_setting, least=0.5), "['whole']", "None"),
-        (metric_of_any_arguments, "two", "two"),
+        dspy_metric,
+        metric_with_a_setting,
+        functools.partial(metric_with_a_setting, least=0.5),
+        CallableMetric(),
+        ModuleMetric(),
     ],
 )
-def test_a_function_gets_the_arguments_that_it_takes(
-    function: Any, feedback_in_a_step: str, feedback_otherwise: str
-) -> None:
-    """An optimizer tells more than example and prediction: traces, and the name of a predictor.
+def test_a_metric_of_dspy_gets_the_trace_in_an_optimizer(function: Any) -> None:
+    """A metric of DSPy takes `gold`, `pred` and `trace`. Its feedback here is the trace."""
+    assert feedback_in_an_optimizer(function) == "['whole']"
+    assert feedback_otherwise(function) == "None"
 
-    A function gets as much of it as it takes. Each function here repeats as its feedback what it
-    got. Outside of an optimizer there is none of it.
-    """
-    step = OptimizerStep(trace=["whole"], pred_name="task.answer", pred_trace=["part"])
-    scorer = FunctionScorer(function)
 
-    score_in_a_step = scorer.score_step(EXAMPLE, PREDICTION, step)
-    score = scorer.score(EXAMPLE, PREDICTION)
+@pytest.mark.parametrize("function", [gepa_metric, gepa_metric_with_other_names])
+def test_a_metric_of_gepa_is_told_of_a_predictor_too(function: Any) -> None:
+    """GEPA, an optimizer, names a predictor, and gives its own trace beside that of the program."""
+    assert feedback_in_an_optimizer(function) == "['whole'] task.answer ['part']"
+    assert feedback_otherwise(function) == "None None None"
 
-    assert score_in_a_step.feedback == feedback_in_a_step
-    assert score.feedback == feedback_otherwise
+
+def test_a_metric_with_keywords_gets_what_they_are_named_for() -> None:
+    """This metric has no argument `trace`, and its keywords stand in another order than GEPA's."""
+    assert feedback_in_an_optimizer(metric_with_keywords) == "task.answer ['part']"
+    assert feedback_otherwise(metric_with_keywords) == "None None"
+
+
+def test_a_metric_of_any_arguments_gets_the_example_and_the_prediction() -> None:
+    """It does not say that it wants more, such as a trace."""
+
+    def count_arguments(*args: Any) -> Any:
+        return 0.5, f"{len(args)} arguments"
+
+    assert feedback_in_an_optimizer(count_arguments) == "2 arguments"
+    assert feedback_otherwise(count_arguments) == "2 arguments"
 
 
 def test_a_function_is_combined_with_other_metrics() -> None:
-    """The value and the feedback are those of the function, and the other metrics are parts."""
+    """The value is that of the function. Other metrics, here exact match, are further parts."""
     scorer = Combined(FunctionScorer(dspy_metric), ExactMatch())
 
     score = scorer.score(EXAMPLE, PREDICTION)
-    score_in_a_step = scorer.score_step(EXAMPLE, PREDICTION, STEP)
 
     assert score.value == 0.5
     assert score.parts == {"dspy_metric": 0.5, "exact": 0.0}
-    assert score_in_a_step.value == 0.5
-    assert score_in_a_step.feedback == "['whole']"
+
+
+def test_a_combined_function_is_told_of_a_step_of_an_optimizer() -> None:
+    """The function repeats in its feedback what the optimizer tells: a trace, here ["whole"]."""
+    scorer = Combined(FunctionScorer(dspy_metric), ExactMatch())
+
+    score = scorer.score_step(EXAMPLE, PREDICTION, STEP)
+
+    assert score.value == 0.5
+    assert score.feedback == "['whole']"
 
 
 def test_feedback_is_about_one_predictor_if_the_function_takes_its_name() -> None:
@@ -231,17 +254,6 @@ def test_feedback_is_about_the_whole_program_if_the_function_takes_no_predictor(
 def test_a_metric_is_called_by_its_module_and_name(function: Any, name: str) -> None:
     """Reports show the title of a metric."""
     assert FunctionScorer(function).title == f"{__name__}:{name}"
-
-
-def test_the_part_of_a_score_is_called_by_the_name_of_the_function() -> None:
-    """A score has parts beside its value, one for each metric."""
-
-    def names_the_city(gold: Any, pred: Any) -> float:
-        return 0.5
-
-    score = FunctionScorer(names_the_city).score(EXAMPLE, PREDICTION)
-
-    assert score.parts == {"names_the_city": 0.5}
 
 
 async def coroutine_metric(gold: Any, pred: Any) -> float:

@@ -14,7 +14,6 @@ import copy
 import json
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,10 +40,9 @@ from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
-from mempiler.records import Logs, Session
 from mempiler.signatures.pal import USER_ACTIONS
 
-from .conftest import ASSISTANT_ACTIONS_AFTER
+from .conftest import ASSISTANT_ACTIONS_AFTER, prompts_to
 from .forms import EXAMPLE_FILES, load, write_files
 
 PARTS = ("restate", "generate", "select", "dialogue")
@@ -58,7 +56,7 @@ def load_part(folder: Path, part: str, **options: Any) -> Any:
 
 
 def texts_of_turns(history: Any) -> list[str]:
-    """Return the texts_of_turns of all turns."""
+    """Return the texts of all turns."""
     all_texts: list[str] = []
     for item in history:
         all_texts.extend(turn.text for turn in item.turns)
@@ -69,50 +67,35 @@ def texts_of_turns(history: Any) -> list[str]:
 def test_the_dialogue_that_a_question_is_about_is_in_the_history_of_later_questions_only(
     tmp_path: Path, part: str
 ) -> None:
-    """A session has two logs, and a dialogue of four turns.
+    """A session has logs and then a dialogue. The questions are about the sessions 2 and 3.
 
-    The sessions 0 and 1 are history; one question is about session 2, and the next one about 3.
+    The logs of session 2 are in the history of both, and its dialogue only in the later one.
     """
-    first, second = (example.history for example in load_part(tmp_path, part).examples)
+    first_question, second_question = load_part(tmp_path, part).examples
 
-    sessions_0_and_1 = [
-        *("log 0a", "log 0b", "help 0?", "why 0?", "yes 0", "so 0"),
-        *("log 1a", "log 1b", "help 1?", "why 1?", "yes 1", "so 1"),
-    ]
+    session_0 = ["log 0a", "log 0b", "help 0?", "why 0?", "yes 0", "so 0"]
+    session_1 = ["log 1a", "log 1b", "help 1?", "why 1?", "yes 1", "so 1"]
     logs_2 = ["log 2a", "log 2b"]
+    assert texts_of_turns(first_question.history) == [*session_0, *session_1, *logs_2]
+
     dialogue_2 = ["help 2?", "why 2?", "yes 2", "so 2"]
     logs_3 = ["log 3a", "log 3b"]
-    assert texts_of_turns(first) == [*sessions_0_and_1, *logs_2]
-    assert texts_of_turns(second) == [*sessions_0_and_1, *logs_2, *dialogue_2, *logs_3]
+    earlier_texts = texts_of_turns(first_question.history)
+    assert texts_of_turns(second_question.history) == [*earlier_texts, *dialogue_2, *logs_3]
 
 
 def test_later_histories_begin_with_earlier_ones(tmp_path: Path) -> None:
-    """A memory of the first history is written on to one of the second; prefixes show that."""
+    """The memory of the second question is made by going on with the memory of the first.
+
+    `prefixes` has a digest of each beginning of a history.
+    """
     first, second = (example.history for example in load_part(tmp_path, "restate").examples)
 
     assert second.prefixes[: len(first)] == first.prefixes
 
 
-def test_logs_precede_the_dialogue_of_their_session(tmp_path: Path) -> None:
-    """The last question is about the fourth session, whose dialogue is not in the history."""
-    history = load_part(tmp_path, "restate").examples[-1].history
-
-    assert [type(item) for item in history] == [Logs, Session, Logs, Session, Logs, Session, Logs]
-
-
-def test_in_a_dialogue_user_and_assistant_speak_in_turn(tmp_path: Path) -> None:
-    _, first_dialogue, *_ = load_part(tmp_path, "restate").examples[0].history
-
-    assert [turn.line() for turn in first_dialogue.turns] == [
-        "[D1:1] user: help 0?",
-        "[D1:2] assistant: why 0?",
-        "[D1:3] user: yes 0",
-        "[D1:4] assistant: so 0",
-    ]
-
-
 def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
-    """The dialogue of the session is at 20:00."""
+    """The dialogue of the session is on 20 March, 20:00. A log is a minute later."""
 
     def add_log_after_its_dialogue(users: Any) -> None:
         late_log = {"timestamp": "2024-03-20 20:01", "content": "later"}
@@ -120,21 +103,17 @@ def test_a_log_after_its_dialogue_is_in_no_history(tmp_path: Path) -> None:
 
     loaded = load(tmp_path, "palbench.restate", add_log_after_its_dialogue)
 
-    history = loaded.examples[-1].history
-
-    assert "later" not in texts_of_turns(history)
-    times = [item.time for item in history]
-    assert None not in times
-    assert times == sorted(times)
+    for example in loaded.examples:
+        assert "later" not in texts_of_turns(example.history)
 
 
 def test_the_option_show_logs_shows_the_logs_of_the_current_session_with_a_selection(
     tmp_path: Path,
 ) -> None:
-    """The first question is about the third session, whose logs are the item L3."""
+    """The first question is about the third session. Its logs are the item L3 of the history."""
     example = load_part(tmp_path, "select", show_logs=True).examples[0]
-    (recent_item,) = example.inputs()["recent"]
-    assert recent_item.id == "L3"
+    [shown_item] = example.inputs()["recent"]
+    assert shown_item.id == "L3"
 
 
 @pytest.mark.parametrize(
@@ -164,12 +143,12 @@ def test_the_language_chooses_from_a_folder_of_both(
 
 
 def test_a_long_run_of_one_character_is_cut_into_words_at_once() -> None:
+    """The library jieba, which finds the words of Chinese texts, would take twelve seconds."""
     words("火")  # jieba reads its dictionary
     started = time.process_time()
 
     assert "".join(words("火" * 60_000)) == "火" * 60_000
 
-    # It took 12 seconds once, since jieba needs the square of the length.
     assert time.process_time() - started < 3
 
 
@@ -182,25 +161,24 @@ FAILED_ROW: Any = SimpleNamespace(parts={}, failure="any")
 
 
 def test_the_s_score_is_a_mean_over_all_topics_in_which_failures_count_as_zero() -> None:
-    """The S-score says how well the selected solutions suit the user.
+    """The S-score, in percent, says how well the selected solutions suit the user.
 
     A selection that is not valid counts as 0, and so does a question that failed.
     """
     rows = [
         scored_row(s_score=1.0, valid=1.0),
-        scored_row(s_score=-0.5, valid=1.0),
         scored_row(s_score=0.0, valid=0.0),
+        FAILED_ROW,
         FAILED_ROW,
     ]
 
     figures = benchmark("palbench.select").scorer.aggregate(rows)
 
-    # The mean of 1.0, -0.5, 0 and 0, in percent.
-    assert figures == {"S-score": 12.5, "invalid selections": 1}
+    assert figures == {"S-score": 100 * (1.0 + 0 + 0 + 0) / 4, "invalid selections": 1}
 
 
 def test_a_judge_that_gives_impossible_points_is_asked_again(scripted: Any) -> None:
-    """In the paper an answer gets 0 to 2 points for each need."""
+    """A judge gives 0 to 2 points for how well a need of the user was understood."""
 
     def give_impossible_points_first(kind: str, prompt: str, number: int) -> Any:
         return {"score": {"points": 7.5 if number == 1 else 1}}
@@ -209,51 +187,44 @@ def test_a_judge_that_gives_impossible_points_is_asked_again(scripted: Any) -> N
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
 
-    points = judge(topic, "a need")[0]
+    verdict = judge(topic, "a need")
 
-    assert points == 1.0
-    assert len(lm.engine.prompts) == 2
+    assert verdict.points == 1.0
+    assert len(prompts_to(lm)) == 2
 
 
-def test_an_empty_restatement_gets_no_points_without_a_call(scripted: Any) -> None:
-    """A restatement is the answer in the part that asks what the user needs. Here it is blank."""
-    lm = scripted(lambda *call: {"score": {"points": 1}})
+def test_an_empty_restatement_gets_no_points_without_a_call(model_that_replies: Any) -> None:
+    """A restatement says what the user needs. Here it is blank."""
+    lm = model_that_replies({"score": {"points": 1}})
     judge = NeedsJudge(lm, adapter())
     topic = benchmark("palbench.restate").examples[0].asked.topic
 
-    points = judge(topic, " ")[0]
+    verdict = judge(topic, " ")
 
-    assert points == 0.0
-    assert lm.engine.prompts == []
+    assert verdict.points == 0.0
+    assert prompts_to(lm) == []
 
 
-# A plan says for each turn of a dialogue what user and assistant do.
 DRAWN_PLANS = [drawn_plan(f"topic {number}") for number in range(200)]
+"""A plan says for each turn of a dialogue what user and assistant do; it is drawn at random."""
 
 
-def test_drawn_plans_follow_the_transitions() -> None:
-    """A transition says which action of the assistant may follow an action of the user."""
+def test_in_a_drawn_plan_the_assistant_acts_as_the_paper_allows() -> None:
+    """`ASSISTANT_ACTIONS_AFTER` lists what the assistant may do after each action of the user."""
     for plan in DRAWN_PLANS:
         for turn in plan:
             assert turn.assistant in ASSISTANT_ACTIONS_AFTER[turn.user]
-        assert [turn.user for turn in plan[:3]] == [
-            "topic inquiry",
-            "requirement confirmation",
-            "requirement confirmation",
-        ]
-        assert plan[-1] == ("solution feedback", "feedback response")
 
 
-def test_drawn_plans_have_two_guesses_and_two_proposals() -> None:
-    """A guess at what the user needs is called "requirement prediction"."""
+def test_a_drawn_plan_has_two_guesses_at_what_the_user_needs_and_then_two_proposals() -> None:
+    """A guess is called "requirement prediction". The user asks first, and gives feedback last."""
     for plan in DRAWN_PLANS:
-        replies = Counter(turn.assistant for turn in plan)
-        assert replies["requirement prediction"] == 2
-        assert replies["solution proposal"] == 2
-
-
-def test_the_same_topic_gets_the_same_plan() -> None:
-    assert drawn_plan("topic 1") == drawn_plan("topic 1")
+        assistant_actions = [turn.assistant for turn in plan]
+        assert assistant_actions[:2] == ["requirement prediction", "requirement prediction"]
+        assert assistant_actions.count("requirement prediction") == 2
+        assert assistant_actions.count("solution proposal") == 2
+        assert plan[0].user == "topic inquiry"
+        assert plan[-1].user == "solution feedback"
 
 
 def test_another_seed_draws_other_plans() -> None:
@@ -298,24 +269,20 @@ def write_released_plan(folder: Path, topic: str) -> Path:
     return path
 
 
-def test_plans_below_the_folder_of_the_data_are_read(palset_folder: Path) -> None:
-    """`interaction.plans` holds the plan of each topic that stands in a file."""
-    topic = benchmark("palbench.dialogue", palset_folder).examples[0].asked.id
-    write_released_plan(palset_folder / "dialogue_evaluation", topic)
-
-    loaded = benchmark("palbench.dialogue", palset_folder)
-
-    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == PLANNED_TURNS
+def test_a_released_plan_is_read_in_the_order_of_its_turns(tmp_path: Path) -> None:
+    """The file names actions in Chinese, and has turn 10 before turn 3."""
+    path = write_released_plan(tmp_path / "plans", topic="topic-1")
+    plan = read_plans(path)["topic-1"]
+    assert [tuple(turn) for turn in plan] == PLANNED_TURNS
 
 
 def test_a_file_of_plans_may_be_named(palset_folder: Path, tmp_path: Path) -> None:
-    """`interaction.plans` holds the plan of each topic that stands in a file."""
     topic = benchmark("palbench.dialogue", palset_folder).examples[0].asked.id
     path = write_released_plan(tmp_path / "elsewhere", topic)
 
     loaded = benchmark("palbench.dialogue", palset_folder, plans=str(path))
 
-    assert [tuple(turn) for turn in loaded.interaction.plans[topic]] == PLANNED_TURNS
+    assert list(loaded.interaction.plans) == [topic]
 
 
 class RecordingAssistant:
@@ -341,30 +308,34 @@ def silent_rival(**query: Any) -> dspy.Prediction:
     return dspy.Prediction(answer="-")
 
 
-def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(
-    palset_folder: Path,
-) -> None:
-    """A file has a released plan of the first topic. The second topic is in no file."""
-    planned_topic = benchmark("palbench.dialogue", palset_folder).examples[0].asked.id
-    write_released_plan(palset_folder / "dialogue_evaluation", planned_topic)
-    loaded = benchmark("palbench.dialogue", palset_folder)
-    first, second = loaded.examples[:2]
+def actions_in_dialogue(loaded: Any, example: dspy.Example) -> list[str]:
+    """Hold a dialogue, with the offline model as user, and return what the assistant had to do."""
     lm = language_model(meter=Meter())
     interaction = loaded.interaction.with_simulated_user(lm, adapter(), silent_rival)
+    assistant = RecordingAssistant()
+    interaction.converse(assistant, example)
+    return assistant.actions
 
-    assistant_of_first = RecordingAssistant()
-    interaction.converse(assistant_of_first, first)
-    assistant_of_second = RecordingAssistant()
-    interaction.converse(assistant_of_second, second)
 
-    assert assistant_of_first.actions == [
+def test_a_dialogue_follows_the_released_plan_of_its_topic(palset_folder: Path) -> None:
+    topic = benchmark("palbench.dialogue", palset_folder).examples[0].asked.id
+    write_released_plan(palset_folder / "dialogue_evaluation", topic)
+    loaded = benchmark("palbench.dialogue", palset_folder)
+
+    assert actions_in_dialogue(loaded, loaded.examples[0]) == [
         "requirement prediction",
         "solution proposal",
         "solution discussion",
         "feedback response",
     ]
-    drawn_actions = [turn.assistant for turn in drawn_plan(second.asked.id)]
-    assert assistant_of_second.actions == drawn_actions
+
+
+def test_a_dialogue_without_a_released_plan_follows_a_drawn_one() -> None:
+    loaded = benchmark("palbench.dialogue")
+    example = loaded.examples[0]
+
+    drawn_actions = [turn.assistant for turn in drawn_plan(example.asked.id)]
+    assert actions_in_dialogue(loaded, example) == drawn_actions
 
 
 @pytest.mark.parametrize(
@@ -380,7 +351,10 @@ def test_a_dialogue_follows_the_released_plan_of_its_topic_or_a_drawn_one(
     ],
 )
 def test_plans_of_another_form_are_refused(tmp_path: Path, plans: Any, problem: str) -> None:
-    """Only an assistant proposes a solution ("<方案提议>"), never the user."""
+    """A plan says what user and assistant do in each turn.
+
+    The action "<方案提议>", to propose a solution, is never the user's.
+    """
     path = tmp_path / PLANS_FILE
     path.write_text(json.dumps(plans))
     with pytest.raises(DataError, match=problem):
@@ -455,35 +429,37 @@ def test_the_assistant_is_shown_the_dialogue_so_far_and_its_next_action(scripted
     ],
 )
 def test_the_user_knows_preferences_only_once_solutions_are_discussed(
-    scripted: Any, user_action: str, shown: str, hidden: str
+    model_that_replies: Any, user_action: str, shown: str, hidden: str
 ) -> None:
-    """Before that, the model that plays the user is shown the user's needs.
+    """A model plays the user. It is shown needs at first, and later preferences among solutions.
 
-    The persona of these tests has the needs "NEEDS" and the preferences "PREFERENCES".
+    The user has the needs "NEEDS" and the preferences "PREFERENCES" here.
     """
-    lm = scripted(lambda *call: {"utterance": "words"})
+    lm = model_that_replies({"utterance": "words"})
 
     hold_dialogue(lm, RecordingAssistant(), plan=[(user_action, "solution proposal")])
 
-    ((_, prompt),) = lm.engine.prompts
+    [prompt] = prompts_to(lm)
     assert shown in prompt
     assert hidden not in prompt
 
 
 @pytest.mark.parametrize("user_action", USER_ACTIONS)
-def test_the_user_is_told_what_each_action_means(scripted: Any, user_action: str) -> None:
-    """`USER_ACTIONS` describes each action in words, for the model that plays the user."""
-    lm = scripted(lambda *call: {"utterance": "words"})
+def test_the_user_is_told_what_each_action_means(model_that_replies: Any, user_action: str) -> None:
+    """A model plays the user. `USER_ACTIONS` describes each action of a plan in words."""
+    lm = model_that_replies({"utterance": "words"})
 
     hold_dialogue(lm, RecordingAssistant(), plan=[(user_action, "solution proposal")])
 
-    ((_, prompt),) = lm.engine.prompts
+    [prompt] = prompts_to(lm)
     assert USER_ACTIONS[user_action] in prompt
 
 
-def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any) -> None:
+def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(
+    model_that_replies: Any,
+) -> None:
     """A prompt shows the dialogue with one line for each turn."""
-    lm = scripted(lambda *call: {"utterance": "words"})
+    lm = model_that_replies({"utterance": "words"})
 
     def reply_in_two_lines(**query: Any) -> dspy.Prediction:
         return dspy.Prediction(answer="reply\nmore")
@@ -494,6 +470,15 @@ def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any
     assert conversation.utterances[1].text == "reply more"
 
 
+FIRST_DIALOGUE_IS_BETTER = {
+    "analysis_1": "a",
+    "analysis_2": "b",
+    "comparison": "c",
+    "scores": {"assistant_1": 8, "assistant_2": 3},
+}
+"""The reply of a model that is asked to compare two dialogues."""
+
+
 @pytest.mark.parametrize(
     ("judge_class", "shown", "hidden"),
     [
@@ -501,41 +486,40 @@ def test_a_line_break_of_the_assistant_does_not_break_the_dialogue(scripted: Any
         (PreferenceUnderstandingJudge, "PREFERENCES", "NEEDS"),
     ],
 )
-def test_each_judge_of_dialogues_sees_its_own_part_of_the_persona_and_is_asked_six_times(
-    scripted: Any, judge_class: Any, shown: str, hidden: str
+def test_each_judge_of_dialogues_sees_its_own_part_of_the_persona(
+    model_that_replies: Any, judge_class: Any, shown: str, hidden: str
 ) -> None:
     """One judge scores how well the user's needs were understood, the other one the preferences.
 
-    Each of them must see only the part of the persona that it judges by.
+    The user has the needs "NEEDS" and the preferences "PREFERENCES" here.
     """
-    answer = {
-        "analysis_1": "a",
-        "analysis_2": "b",
-        "comparison": "c",
-        "scores": {"assistant_1": 8, "assistant_2": 3},
-    }
-    lm = scripted(lambda *call: answer, cache=True)
+    lm = model_that_replies(FIRST_DIALOGUE_IS_BETTER)
 
-    result = compare(judge_class(lm, adapter()), PERSONA, "mine", "theirs")
+    compare(judge_class(lm, adapter()), PERSONA, own="mine", other="theirs")
 
-    # The judge gives 8 to the dialogue that it is shown first, and 3 to the other one. Three
-    # judgements show "mine" first, three show it second.
-    assert result.own == (8 + 3) / 2
-    # They are samples of their own, although the cache is on.
-    assert len(lm.engine.prompts) == 6
-    for _, prompt in lm.engine.prompts:
+    for prompt in prompts_to(lm):
         assert shown in prompt
         assert hidden not in prompt
 
 
-def test_equal_dialogues_tie_without_a_call(scripted: Any) -> None:
-    """The model has no answer, so it must not be asked."""
-    lm = scripted(lambda *call: {})
+def test_a_judge_of_dialogues_is_asked_six_times_even_if_a_cache_knows_the_answer(
+    scripted: Any,
+) -> None:
+    """Each order of the dialogues is judged three times, as the released code does."""
+    lm = scripted(lambda *call: FIRST_DIALOGUE_IS_BETTER, cache=True)
+
+    compare(NeedUnderstandingJudge(lm, adapter()), PERSONA, own="mine", other="theirs")
+
+    assert len(prompts_to(lm)) == 6
+
+
+def test_equal_dialogues_tie_without_a_call(model_that_replies: Any) -> None:
+    lm = model_that_replies(FIRST_DIALOGUE_IS_BETTER)
     judge = NeedUnderstandingJudge(lm, adapter())
 
-    assert compare(judge, PERSONA, "same", "same").outcome == "tie"
+    assert compare(judge, PERSONA, own="same", other="same").outcome == "tie"
 
-    assert lm.engine.prompts == []
+    assert prompts_to(lm) == []
 
 
 def load_dialogue(rival: Callable[..., dspy.Prediction], **options: Any) -> Any:
@@ -545,38 +529,54 @@ def load_dialogue(rival: Callable[..., dspy.Prediction], **options: Any) -> Any:
     return loaded.with_judges(lambda judge_class: judge_class(lm, adapter()))
 
 
-@pytest.mark.parametrize("against_logs", [False, True])
-def test_the_rival_sees_current_logs_if_the_option_says_so(against_logs: bool) -> None:
-    """The rival is the assistant to compare with; logs say what the user just did."""
+def test_by_default_nobody_sees_the_logs_of_the_current_session() -> None:
+    """Logs say what the user just did. A query would have them in its field "recent"."""
     assistant = RecordingAssistant()
     rival = RecordingAssistant()
-    loaded = load_dialogue(rival, against_logs=against_logs)
+    loaded = load_dialogue(rival)
 
     loaded.answer(assistant, loaded.examples[0])
 
-    # The logs of the current session are the field "recent" of a query.
+    assert assistant.queries
+    assert rival.queries
+    for query in [*assistant.queries, *rival.queries]:
+        assert not query.get("recent")
+
+
+def test_with_against_logs_the_rival_alone_sees_the_logs_of_the_current_session() -> None:
+    """Logs say what the user just did. A query has them in its field "recent"."""
+    assistant = RecordingAssistant()
+    rival = RecordingAssistant()
+    loaded = load_dialogue(rival, against_logs=True)
+
+    loaded.answer(assistant, loaded.examples[0])
+
     assert assistant.queries
     for query in assistant.queries:
-        assert "recent" not in query
+        assert not query.get("recent")
     assert rival.queries
     for query in rival.queries:
-        number_of_recent_items = len(query.get("recent", ()))
-        assert number_of_recent_items == (1 if against_logs else 0)
+        assert len(query["recent"]) == 1
 
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True)])
 def test_an_option_that_is_a_text_is_read_as_true_or_false(text: Any, value: bool) -> None:
-    """Options of the command line are texts_of_turns."""
+    """Options of the command line are texts."""
     assert PalDialogue.load(against_logs=text).interaction.against_logs is value
 
 
+WIN, TIE, DEFEAT = 1.0, 0.5, 0.0
+
+
 def test_wins_ties_and_defeats_are_counted() -> None:
-    """Two measures are counted: needs (requirement) and preferences. A failed row is left out."""
-    # A win is 1, a tie 0.5, a defeat 0.
+    """Two dialogues are compared by how well needs (requirement) and preferences were understood.
+
+    A failed question is left out.
+    """
     rows = [
-        scored_row(requirement=1.0, preference=0.0),
-        scored_row(requirement=1.0, preference=0.5),
-        scored_row(requirement=0.0, preference=0.5),
+        scored_row(requirement=WIN, preference=DEFEAT),
+        scored_row(requirement=WIN, preference=TIE),
+        scored_row(requirement=DEFEAT, preference=TIE),
         FAILED_ROW,
     ]
 
@@ -590,12 +590,6 @@ def test_wins_ties_and_defeats_are_counted() -> None:
         "preference TIE": 2,
         "preference LOSE": 1,
     }
-
-
-def test_without_a_user_and_a_rival_no_dialogue_is_held() -> None:
-    loaded = benchmark("palbench.dialogue")
-    with pytest.raises(UserError, match="play the user and a rival"):
-        loaded.answer(silent_rival, loaded.examples[0])
 
 
 def test_without_a_rival_no_dialogue_is_held() -> None:
@@ -619,15 +613,16 @@ def test_a_dialogue_is_not_scored_without_the_dialogue_of_a_rival() -> None:
 
 
 def test_the_hash_of_the_judges_is_known_before_there_is_a_model() -> None:
-    """Scores can be compared only if their judges had the same prompts, which the hash tells."""
-    unbound = benchmark("palbench.dialogue")
-    bound = load_dialogue(silent_rival)
-    assert bound.scorer.judge_hash == unbound.scorer.judge_hash
+    """Scores can be compared only if their judges had the same prompts, that is, the same hash."""
+    without_model = benchmark("palbench.dialogue")
+    with_model = load_dialogue(silent_rival)
+    assert with_model.scorer.judge_hash == without_model.scorer.judge_hash
 
 
 @pytest.mark.parametrize("changed_class", [NeedUnderstandingJudge, PreferenceUnderstandingJudge])
 def test_the_hash_of_the_judges_covers_both_prompts(changed_class: Any) -> None:
     """Dialogues have two judges, one for needs and one for preferences. One of them is changed."""
+    lm = language_model(meter=Meter())
 
     class ChangedJudge(changed_class):
         """The judge with other instructions."""
@@ -635,7 +630,6 @@ def test_the_hash_of_the_judges_covers_both_prompts(changed_class: Any) -> None:
         signature = changed_class.signature.with_instructions("Judge.")
 
     def make_judge(judge_class: Any) -> Any:
-        lm = language_model(meter=Meter())
         return ChangedJudge(lm) if judge_class is changed_class else judge_class(lm)
 
     loaded = benchmark("palbench.dialogue")

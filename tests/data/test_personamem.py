@@ -15,7 +15,7 @@ from mempiler import DataError, UnknownNameError, UserError, build
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
-from mempiler.data.personamem import SKILLS, PersonaMem
+from mempiler.data.personamem import PersonaMem
 from mempiler.runs.scoring import score_questions
 
 from .forms import EXAMPLE_FILES, load, write_files
@@ -40,25 +40,31 @@ def write_contexts(folder: Path, *contexts: Any) -> Path:
     return write_files(folder, {**FILES, CONTEXTS_FILE: list(contexts)})
 
 
-def test_longer_histories_share_the_sessions_of_shorter_ones(tmp_path: Path) -> None:
-    """Each question names the number of messages of a shared context that it knows, here 4 or 6."""
-    loaded = load_questions(
-        tmp_path,
-        {"end_index_in_shared_context": "4"},
-        {"end_index_in_shared_context": "6"},
-        {"end_index_in_shared_context": "6"},
-    )
+def histories_with_messages(folder: Path, *counts: int) -> list[Any]:
+    """Return the histories of questions that are asked after so many messages of a context."""
+    changes = [{"end_index_in_shared_context": str(count)} for count in counts]
+    return [example.history for example in load_questions(folder, *changes).examples]
 
-    short, long, same = (example.history for example in loaded.examples)
 
-    assert list(short.turns) == ["D1:1", "D1:2", "D1:3", "D2:1"]
+def test_a_history_ends_with_the_message_that_its_question_names(tmp_path: Path) -> None:
+    """A context is a list of messages that many questions share. D1 is its first session."""
+    [history] = histories_with_messages(tmp_path, 4)
+    assert list(history.turns) == ["D1:1", "D1:2", "D1:3", "D2:1"]
+
+
+def test_histories_of_one_context_share_their_sessions(tmp_path: Path) -> None:
+    """The memory of a longer history is made by going on with the memory of a shorter one."""
+    short, long, same = histories_with_messages(tmp_path, 4, 6, 6)
     assert same is long
-    assert long.prefixes[:1] == short.prefixes[:1]
     assert long.items[0] is short.items[0]
+    assert long.prefixes[:1] == short.prefixes[:1]
 
 
 def test_only_the_contexts_that_are_needed_are_parsed(tmp_path: Path) -> None:
-    """The file of contexts is large, and a line of it begins with the id of its context."""
+    """The file of contexts is large. A line of it begins with the id of its context.
+
+    The question needs the second line. The first one is cut short, and the third is no JSON.
+    """
     unneeded_context = '{"other": [{"role"'
     path = write_contexts(tmp_path, unneeded_context, CONTEXT, "not even JSON")
     assert benchmark("personamem", path).examples
@@ -76,7 +82,7 @@ def test_only_the_contexts_that_are_needed_are_parsed(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_context_is_refused(tmp_path: Path, context: Any, problem: str) -> None:
-    """A context is a list of messages that questions share. It stands in the second file."""
+    """A context is a list of messages that many questions share, in a file of its own."""
     with pytest.raises(DataError, match=problem):
         benchmark("personamem", write_contexts(tmp_path, context))
 
@@ -89,43 +95,35 @@ def test_a_missing_file_of_contexts_is_refused(tmp_path: Path) -> None:
         PersonaMem.load(path)
 
 
-RECALL_FACTS = {"question_type": "recalling_facts_mentioned_by_the_user"}
-
-
 def test_categories_choose_skills(tmp_path: Path) -> None:
-    """The first question is about new ideas, the second one about recalled facts."""
-    loaded = load_questions(tmp_path, {}, RECALL_FACTS, categories="recall_user_shared_facts")
-    assert [example.id for example in loaded.examples] == ["q1"]
+    loaded = load_questions(
+        tmp_path,
+        {"question_type": "suggest_new_ideas"},
+        {"question_type": "recall_user_shared_facts"},
+        categories="recall_user_shared_facts",
+    )
+    assert [example.category for example in loaded.examples] == ["recall_user_shared_facts"]
 
 
-def test_a_check_counts_skills_without_questions_as_zero(tmp_path: Path) -> None:
-    """The question of the example file is about new ideas; a second one is about recalled facts."""
-    load_questions(tmp_path, {}, RECALL_FACTS)
-
-    counts = check("personamem", tmp_path / QUESTIONS_FILE).counts
-
-    for skill in SKILLS:
-        is_asked = skill in ("suggest_new_ideas", "recall_user_shared_facts")
-        assert counts[f"category {skill}"] == (1 if is_asked else 0)
+def test_a_skill_is_known_by_the_other_name_that_files_have_for_it(tmp_path: Path) -> None:
+    loaded = load_questions(tmp_path, {"question_type": "recalling_facts_mentioned_by_the_user"})
+    assert [example.category for example in loaded.examples] == ["recall_user_shared_facts"]
 
 
 @pytest.fixture
-def folder_of_lengths(tmp_path: Path) -> Path:
-    """A folder with the files of two lengths, 32k and 128k."""
+def folder_of_32k_and_128k(tmp_path: Path) -> Path:
+    """A folder with the files of two lengths, 32k and 128k tokens."""
     for length in ("32k", "128k"):
         files = {name.replace("32k", length): content for name, content in FILES.items()}
         write_files(tmp_path, files)
     return tmp_path
 
 
-def test_the_length_chooses_the_file_of_a_folder(folder_of_lengths: Path) -> None:
-    """`length` decides even if the user names the file of another length."""
-    from_folder = PersonaMem.load(folder_of_lengths, length="128k")
-    from_other_file = PersonaMem.load(folder_of_lengths / QUESTIONS_FILE, length="128k")
-
-    assert from_folder.source.name == "questions_128k.csv"
-    assert from_other_file.source.name == "questions_128k.csv"
-    assert check("personamem", folder_of_lengths, length="128k").ok
+@pytest.mark.parametrize("name", ["", "questions_32k.csv"], ids=["a folder", "another file"])
+def test_the_length_chooses_the_file(folder_of_32k_and_128k: Path, name: str) -> None:
+    """The length decides even if the user names the file of another length."""
+    loaded = PersonaMem.load(folder_of_32k_and_128k / name, length="128k")
+    assert loaded.source.name == "questions_128k.csv"
 
 
 def test_a_check_refuses_the_option_of_another_benchmark(tmp_path: Path) -> None:
@@ -142,17 +140,18 @@ def test_a_check_refuses_the_option_of_another_benchmark(tmp_path: Path) -> None
     ],
 )
 def test_a_missing_or_unknown_length_is_refused(
-    folder_of_lengths: Path, options: dict[str, str], error: type[Exception], problem: str
+    folder_of_32k_and_128k: Path, options: dict[str, str], error: type[Exception], problem: str
 ) -> None:
+    """Where a folder has files of several lengths, the user has to choose one of them."""
     with pytest.raises(error, match=problem):
-        PersonaMem.load(folder_of_lengths, **options)
+        PersonaMem.load(folder_of_32k_and_128k, **options)
 
 
-def test_a_skill_without_a_question_is_listed_without_figures(scripted: Any) -> None:
+def test_a_skill_without_a_question_is_listed_without_figures(model_that_replies: Any) -> None:
     """One question of one skill is scored; the table has a row for each of the seven skills."""
     loaded = PersonaMem.load(categories="suggest_new_ideas")
     program = build("no-memory", task=loaded.task)
-    lm = scripted(lambda *call: {"answer": "(a)"})
+    lm = model_that_replies({"answer": "(a)"})
 
     with dspy.context(lm=lm):
         evaluation = score_questions(program, loaded, loaded.examples[:1], lm.meter)
@@ -164,19 +163,6 @@ def test_a_skill_without_a_question_is_listed_without_figures(scripted: Any) -> 
     assert absent_skill["n"] == 0
     assert absent_skill["score"] is None
     assert absent_skill["context_tokens"] is None
-
-
-@pytest.mark.parametrize(
-    ("answer", "value"), [("(b)", 1.0), ("(a)", 0.0), ("", 0.0), ("I do not know", 0.0)]
-)
-def test_a_score_is_1_for_the_right_option(tmp_path: Path, answer: str, value: float) -> None:
-    """The right option of the example is (b)."""
-    loaded = load(tmp_path, "personamem")
-
-    score = loaded.score(loaded.examples[0], dspy.Prediction(answer=answer))
-
-    assert score.value == value
-    assert score.parts == {"accuracy": value}
 
 
 def test_the_feedback_on_a_wrong_answer_names_the_right_option(tmp_path: Path) -> None:

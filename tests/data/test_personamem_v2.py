@@ -18,7 +18,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.personamem_v2 import PersonaMemV2
 
-from .conftest import reference_judge
+from .conftest import judge_of_references
 from .forms import EXAMPLE_FILES, encode_file, load, write_files
 
 QUESTIONS_FILE = "benchmark/text/benchmark.csv"
@@ -46,7 +46,7 @@ TENT_QUESTION = "Where should I stay? It's late."
     ],
 )
 def test_the_cell_of_a_question_is_read_in_every_form(tmp_path: Path, cell: str) -> None:
-    """In the released CSV file the cell has a Python dict, written as a text."""
+    """In the released CSV file the cell of a question has a Python dict, written as a text."""
     [example] = load_questions(tmp_path, {"user_query": cell}).examples
     assert example.question == TENT_QUESTION
 
@@ -62,15 +62,18 @@ def test_the_cell_of_a_question_is_read_in_every_form(tmp_path: Path, cell: str)
 def test_without_a_preference_the_snippet_or_the_right_reply_is_the_reference(
     tmp_path: Path, change: dict[str, str], reference: str
 ) -> None:
-    """The reference is what a memory has to recall."""
+    """The reference is what a memory has to recall. Some rows lack the user's preference."""
     [example] = load_questions(tmp_path, change).examples
     assert example.reference == reference
 
 
-def test_rows_that_are_left_out_are_reported(tmp_path: Path) -> None:
-    """As in the paper on PGR, requests to forget something and sensitive rows are left out."""
+def test_requests_to_forget_and_sensitive_rows_are_left_out_and_reported(tmp_path: Path) -> None:
+    """So does the paper on PGR, a method that is compared on this benchmark."""
     loaded = load_questions(
-        tmp_path, {}, {"pref_type": "ask_to_forget"}, {"sensitive_info": "True"}
+        tmp_path,
+        {"pref_type": "neutral_pref"},
+        {"pref_type": "ask_to_forget"},
+        {"sensitive_info": "True"},
     )
     assert len(loaded.examples) == 1
 
@@ -97,9 +100,11 @@ def test_a_history_that_cannot_be_read_is_a_fatal_finding(
 
 
 def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
-    """Data from a stranger must not make the program read another file of this machine."""
-    # The folder is so deep that the search for histories in the folders above does not reach
-    # the file outside.
+    """Data from a stranger must not make the program read another file of this machine.
+
+    A row names the file data/talk.json, which is a link to a secret file here.
+    """
+    # Histories are also looked for in the folders above, but not so far up.
     folder = tmp_path / "a/b/c/d"
     path = write_files(folder, FILES)
     outside = tmp_path / "secret.json"
@@ -124,94 +129,93 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path: Path) 
     assert PersonaMemV2.load(snapshot / QUESTIONS_FILE).examples
 
 
-@pytest.mark.parametrize(
-    ("metric", "level", "value", "parts"),
-    [
-        ("recall", "implicitly", 1.0, {"recall": 1.0}),
-        ("recall", "not", 0.0, {"recall": 0.0}),
-        ("recall_strict", "explicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 1.0}),
-        ("recall_strict", "implicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 0.0}),
-        ("recall_strict", "not", 0.0, {"recall_strict": 0.0, "recall_explicit": 0.0}),
-    ],
-)
-def test_the_judge_sees_the_recalled_entries_and_the_preference(
-    tmp_path: Path, metric: str, level: str, value: float, parts: dict[str, float]
-) -> None:
-    """It sees no summary and not the answer. It says at which `level` the preference is recalled.
+def prediction_with_recalled_tent(answer: str) -> dspy.Prediction:
+    """Return an answer for which an entry about a tent was recalled, and a summary."""
+    entry = Hit(id="D1:2", text="user: I sleep best in a tent.")
+    context = Context(hits=(entry,), notes={"summary": "Summaries are not judged."})
+    return dspy.Prediction(answer=answer, context=context)
 
-    The strict metric tells besides whether it stands there explicitly.
-    """
-    judge = reference_judge(level)
+
+@pytest.mark.parametrize("metric", ["recall", "recall_strict"])
+def test_the_judge_sees_the_recalled_entries_and_the_preference_but_no_answer(
+    tmp_path: Path, metric: str
+) -> None:
+    judge = judge_of_references("implicit")
     loaded = load(tmp_path, "personamem-v2", metric=metric).with_judges(lambda judge_class: judge)
     [example] = loaded.examples
-    context = Context(
-        hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),),
-        notes={"summary": "Summaries are not judged."},
-    )
 
-    score = loaded.score(example, dspy.Prediction(answer="In a hotel.", context=context))
+    loaded.score(example, prediction_with_recalled_tent(answer="In a hotel."))
 
-    assert score.value == value
-    assert score.parts == parts
-    assert "Prefers tents (the judge: why not)" in score.feedback
     entries = "[D1:2] user: I sleep best in a tent."
     assert judge.calls == [(example.question, ["Prefers tents"], entries)]
 
 
-def test_a_request_is_answered_with_a_response_to_the_user(tmp_path: Path) -> None:
-    """The task decides how the model is asked to answer.
+@pytest.mark.parametrize("metric", ["recall", "recall_strict"])
+@pytest.mark.parametrize(
+    ("verdict", "recall"), [("absent", 0.0), ("implicit", 1.0), ("explicit", 1.0)]
+)
+def test_the_score_says_whether_the_judge_finds_the_preference_in_the_recalled_entries(
+    tmp_path: Path, metric: str, verdict: str, recall: float
+) -> None:
+    """The user prefers tents, and the judge gives the reason "why not" for its verdict."""
+    judge = judge_of_references(verdict)
+    loaded = load(tmp_path, "personamem-v2", metric=metric).with_judges(lambda judge_class: judge)
 
-    "personal-response" asks for advice to this user, other tasks ask for a short answer.
-    """
-    assert load(tmp_path, "personamem-v2").task == "personal-response"
+    score = loaded.score(loaded.examples[0], prediction_with_recalled_tent(answer="In a hotel."))
+
+    assert score.value == recall
+    assert score.parts[metric] == recall
+    assert "Prefers tents (the judge: why not)" in score.feedback
 
 
 def test_multiple_choice_needs_no_judge(tmp_path: Path) -> None:
     """With the metric "mcq" the program chooses among four replies."""
-    loaded = load_questions(tmp_path, {}, metric="mcq")
+    loaded = load(tmp_path, "personamem-v2", metric="mcq")
     assert loaded.task == "multiple-choice"
     assert loaded.scorer.title == "accuracy"
     assert not loaded.scorer.required_judges
 
 
 def test_the_options_of_multiple_choice_are_all_replies(tmp_path: Path) -> None:
-    [example] = load_questions(tmp_path, {}, metric="mcq").examples
+    """An option has a letter in brackets before the reply. The order is drawn at random."""
+    [example] = load(tmp_path, "personamem-v2", metric="mcq").examples
 
-    assert set(example.inputs().keys()) == {"history", "question", "options", "evidence_ids"}
-    # An option is a letter in brackets, a space, and a reply.
-    replies = [option[4:] for option in example.options]
+    assert "options" in example.inputs()
+    replies = [option.partition(") ")[2] for option in example.options]
     assert sorted(replies) == ["At home.", "In a castle.", "In a hotel.", "On the camp site."]
 
 
-def test_the_right_option_of_multiple_choice_stands_at_any_place(tmp_path: Path) -> None:
-    """The order of the options is drawn for each row. The right reply is `correct_answer`."""
+def load_thirty_choices(folder: Path) -> tuple[dspy.Example, ...]:
+    """Load thirty questions whose right replies are "Reply 0.", "Reply 1." and so on."""
     changes = [{"correct_answer": f"Reply {number}."} for number in range(30)]
+    return load_questions(folder, *changes, metric="mcq").examples
 
-    examples = load_questions(tmp_path, *changes, metric="mcq").examples
+
+def test_the_right_option_of_multiple_choice_stands_at_a_fixed_random_place(
+    tmp_path: Path,
+) -> None:
+    """The place is drawn for each question, and is the same whenever the file is read."""
+    examples = load_thirty_choices(tmp_path)
+    examples_again = load_thirty_choices(tmp_path)
 
     for number, example in enumerate(examples):
         assert f"{example.answer} Reply {number}." in example.options
     assert {example.answer for example in examples} == {"(a)", "(b)", "(c)", "(d)"}
+    answers_again = [example.answer for example in examples_again]
+    assert answers_again == [example.answer for example in examples]
 
 
-def test_the_options_of_multiple_choice_have_the_same_order_each_time(tmp_path: Path) -> None:
-    changes = [{"correct_answer": f"Reply {number}."} for number in range(30)]
+def test_the_length_chooses_the_file_with_the_history(tmp_path: Path) -> None:
+    """A row links to a chat of each length. That of 128k tokens is in data/long.json."""
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    path = write_files(tmp_path, {**FILES, "data/long.json": messages})
 
-    first = load_questions(tmp_path, *changes, metric="mcq")
-    second = load_questions(tmp_path, *changes, metric="mcq")
+    [example] = PersonaMemV2.load(path, length="128k").examples
 
-    first_options = [example.options for example in first.examples]
-    assert [example.options for example in second.examples] == first_options
+    assert [turn.text for turn, _ in example.history.turns.values()] == ["Hi.", "Hello."]
 
 
-def test_the_length_chooses_the_link(tmp_path: Path) -> None:
-    """A row links to a history of each length. The link for 128k is data/long.json."""
+def test_a_history_of_the_wanted_length_has_to_be_there(tmp_path: Path) -> None:
+    """The example has the file of 32k tokens only."""
     with pytest.raises(DataError, match=r"chat_history_128k_link.*'data/long\.json'"):
         load(tmp_path, "personamem-v2", length="128k")
-
-    long_history = FILES[HISTORY_FILE]["chat_history"] * 2
-    write_files(tmp_path, {"data/long.json": long_history})
-
-    # The long history is the short one of three turns, twice.
-    [example] = load(tmp_path, "personamem-v2", length="128k").examples
-    assert len(example.history.turns) == 6

@@ -75,7 +75,7 @@ def test_a_list_read_in_pieces_of_any_size_has_all_its_entries(
 def test_a_broken_list_is_refused_after_the_entries_before_the_fault(
     tmp_path: Path, content: bytes, entry_count: int, problem: str
 ) -> None:
-    """The file is read twelve characters at a time; entries come out before the fault is met."""
+    """The file is read twelve characters at a time, so entries come out before the fault is met."""
     path = tmp_path / "list.json"
     path.write_bytes(content)
 
@@ -87,24 +87,27 @@ def test_a_broken_list_is_refused_after_the_entries_before_the_fault(
 
 
 @pytest.mark.parametrize(
-    ("second_entry", "fault"),
+    ("entry", "fault"),
     [
-        pytest.param(f'"{"b" * 200}"', "Unterminated string", id="an entry that is too long"),
-        pytest.param(f'{{"b": 1,}}, "{"b" * 200}"', "property name", id="a broken entry before it"),
+        pytest.param(f'"{"b" * 200}"', "Unterminated string", id="too long"),
+        pytest.param(f'{{"b": 1,}}, "{"b" * 200}"', "property name", id="broken before a long one"),
     ],
 )
-def test_an_entry_is_read_up_to_the_length_that_is_allowed(
-    tmp_path: Path, second_entry: str, fault: str
+def test_an_entry_is_not_read_beyond_the_length_that_is_allowed(
+    tmp_path: Path, entry: str, fault: str
 ) -> None:
-    """At most 100 characters are read of an entry; the first one has 98."""
+    """Without a limit, a missing quote would let the reader take the rest of a large file.
+
+    The limit is 100 characters here. The first entry has 98, with its quotes.
+    """
     path = tmp_path / "list.json"
-    path.write_text(f'["{"a" * 96}", {second_entry}]')
+    path.write_text(f'["{"a" * 96}", {entry}]')
+
+    entries: list[Any] = []
     problem = (
         f"entry 2: not valid JSON .*{fault}.*, and it has more than 100 characters;"
         " is a closing quote missing"
     )
-
-    entries: list[Any] = []
     with pytest.raises(DataError, match=problem):
         entries.extend(stream_list(path, piece=12, longest=100))
 
@@ -137,7 +140,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def test_a_small_file_that_unpacks_to_gigabytes_takes_a_bounded_amount_of_memory(
     tmp_path: Path, name: str, beginning: str, problem: str
 ) -> None:
-    # The parts of a gzip file follow one another: together they unpack to 3 GiB of one letter.
+    """The file unpacks to the beginning of a row, and then 3 GiB of one letter.
+
+    A process of its own loads it and prints the error, and the most memory that it took.
+    """
+    # The parts of a gzip file follow one another.
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(beginning.encode()) + gzip.compress(b"a" * 2**26) * 48)
 

@@ -23,6 +23,7 @@ from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.errors import BudgetError
 from mempiler.runs.run_store import RunStore
 
+from ..scripted_engine import Reply
 from . import scripted_memoryquest, scripted_palset
 from .scripted_memoryquest import RequestEmbedder
 
@@ -45,27 +46,34 @@ def python_interrupt_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, earlier_handler)
 
 
-@pytest.mark.usefixtures("python_interrupt_handler")
-def test_after_an_interrupt_only_the_calls_in_flight_are_finished(scripted: Any) -> None:
-    """Two of three jobs run, whose answers are refused again and again, up to six times each.
-
-    The first call interrupts the program, as the user does with Ctrl-C. After that only the calls
-    that have begun already are finished.
-    """
+def interrupt_with_first_call() -> Reply:
+    """Return a model whose first call interrupts the program, as the user does with Ctrl-C."""
     is_interrupted = threading.Event()
     main_thread = threading.get_ident()
 
-    def interrupt_and_answer(kind: str, prompt: str, number: int) -> dict[str, str]:
+    def reply(kind: str, prompt: str, number: int) -> dict[str, str]:
         if not is_interrupted.is_set():
             is_interrupted.set()
             signal.pthread_kill(main_thread, signal.SIGINT)
         time.sleep(0.3)
         return {"text": "a text that is refused"}
 
-    def refuse(answer: dspy.Prediction) -> CheckResult[str]:
-        return CheckResult(None, ["bad"])
+    return reply
 
-    lm = scripted(interrupt_and_answer)
+
+def refuse(answer: dspy.Prediction) -> CheckResult[str]:
+    """Check an answer, and find it bad."""
+    return CheckResult(None, ["bad"])
+
+
+@pytest.mark.usefixtures("python_interrupt_handler")
+def test_after_an_interrupt_only_the_calls_in_flight_are_finished(scripted: Any) -> None:
+    """Two of three jobs run at a time. Every answer is refused, so each job would ask six times.
+
+    The first call interrupts the program. By then each of the two threads has begun a call, at
+    most.
+    """
+    lm = scripted(interrupt_with_first_call())
     runner = Runner(attempts=6, threads=2)
 
     def job(topic: str) -> Any:
@@ -74,7 +82,6 @@ def test_after_an_interrupt_only_the_calls_in_flight_are_finished(scripted: Any)
     with dspy.context(lm=lm), pytest.raises(KeyboardInterrupt):
         runner.map(job, ["a", "b", "c"])
 
-    # One call of each thread, at most.
     assert lm.engine.calls.total() <= 2
     assert runner.report.accepted == {}
 
@@ -101,28 +108,27 @@ def make_pal(profiles: Path, folder: Path, runner: Runner) -> list[Path]:
 def test_a_run_after_a_spent_budget_gets_the_earlier_answers_again(
     profiles: Path, scripted: Any, tmp_path: Path, make: Any, flawless_model: Any
 ) -> None:
-    """A run that ends at its limit of calls has paid for answers. The next run gets them again."""
-    store = RunStore(tmp_path / "answers.sqlite")
+    """A run ends at its limit of twelve calls, which are paid for. The next run has no limit.
+
+    It takes the twelve answers from a store, and asks the model only for the others.
+    """
+    answers = RunStore(tmp_path / "answers.sqlite").answers
     prompts: list[str] = []
 
     def reply(kind: str, prompt: str, number: int) -> Any:
         prompts.append(prompt)
         return flawless_model(kind, prompt, number)
 
-    def make_within(limits: Limits, runner: Runner) -> list[Path]:
-        lm = scripted(reply, guard=BudgetGuard(limits), answers=store.answers, cache=True)
-        with dspy.context(lm=lm):
-            return make(profiles, tmp_path / "out", runner)
-
-    with pytest.raises(BudgetError):
-        make_within(Limits(max_calls=12), Runner(threads=2))
+    limited_guard = BudgetGuard(Limits(max_calls=12))
+    limited_lm = scripted(reply, guard=limited_guard, answers=answers, cache=True)
+    with dspy.context(lm=limited_lm), pytest.raises(BudgetError):
+        make(profiles, tmp_path / "out", Runner(threads=2))
     assert len(prompts) == 12
 
-    # The second run has no limit. It asks only what was not answered yet.
-    second_runner = Runner(threads=2)
-    paths = make_within(Limits(), second_runner)
+    runner = Runner(threads=2)
+    with dspy.context(lm=scripted(reply, answers=answers, cache=True)):
+        paths = make(profiles, tmp_path / "out", runner)
 
     assert json.loads(paths[0].read_text())
-    assert len(prompts) > 12
-    # Every answer is accepted, so no prompt was sent to the model in both runs.
-    assert len(prompts) == sum(second_runner.report.accepted.values())
+    # The second run accepts every answer. The model gave each of them once, in the two runs.
+    assert len(prompts) == sum(runner.report.accepted.values())

@@ -43,7 +43,7 @@ def read_one(**fields: Any) -> dspy.Example:
 
 
 def test_a_zero_is_an_id_a_user_and_a_category() -> None:
-    """A zero is false in Python, and is easily taken for a missing value."""
+    """A zero is false in Python, so code such as `if id` would take it for a missing value."""
     read_example = read_one(id=0, user=0, category=0)
     assert read_example.id == "0"
     assert read_example.history.id == "0"
@@ -69,7 +69,7 @@ EMPTY_CELLS = pytest.mark.parametrize(
 
 @EMPTY_CELLS
 def test_an_empty_cell_of_a_data_frame_is_a_missing_field(empty: object) -> None:
-    """A missing user gets an id from the content of the history, and a missing id is made of it."""
+    """A user without an id is named by the content of the history, and the question by the user."""
     read_example = read_one(id=empty, user=empty, category=empty, evidence=empty)
     assert read_example.history.id == read_example.history.digest[:12]
     assert read_example.id == f"{read_example.history.id}:0"
@@ -87,13 +87,6 @@ def test_an_answer_that_is_an_empty_cell_is_refused(empty: object) -> None:
 def test_evidence_in_one_text_is_refused(name: str) -> None:
     with pytest.raises(DataError, match=rf"{name} is 'D1:1'; give a list of turn ids"):
         Benchmark.from_examples([make_example(**{name: "D1:1"})])
-
-
-def test_evidence_may_have_the_name_that_benchmarks_use() -> None:
-    """Users may write `evidence` or `evidence_ids`."""
-    read_example = read_one(evidence_ids=["D1:1"])
-    assert read_example.evidence_ids == ("D1:1",)
-    assert read_example.evidence == ("D1:1",)
 
 
 TWO_TURNS = [
@@ -144,62 +137,55 @@ def test_a_made_up_id_is_never_the_id_of_another_example() -> None:
     }
 
 
-def test_the_questions_of_a_benchmark_keep_their_evidence_as_examples() -> None:
-    locomo = mempiler.benchmark("locomo")
+def train_and_dev(*trainset: dspy.Example, seed: int = 0) -> tuple[Any, Any]:
+    """Divide examples into those to train on, and a third that is held out: dev.
 
-    benchmark = Benchmark.from_examples(locomo.examples)
-
-    evidence = [example.evidence_ids for example in benchmark.examples]
-    assert evidence == [example.evidence_ids for example in locomo.examples]
-
-
-# A testset is given, so the other examples are divided into train and dev only. A third is dev.
-TESTSET = [make_example(9)]
+    There is a testset beside them, so no test part is taken from them.
+    """
+    split = Benchmark.from_examples(list(trainset), testset=[make_example(9)], seed=seed).split()
+    return split.train, split.dev
 
 
 def test_one_example_is_not_enough_to_hold_a_third_out() -> None:
-    """A third of the examples is held out as dev, on which nothing is trained."""
+    """Without a valset, a third of the trainset is held out, and nothing is trained on it."""
     with pytest.raises(DataError, match="it has 1 example; add more, or give a valset"):
-        Benchmark.from_examples([make_example(1)], testset=TESTSET)
+        train_and_dev(make_example(1))
 
 
 def test_of_two_examples_one_is_held_out() -> None:
-    """The examples held out are dev, on which nothing is trained."""
-    examples = [make_example(1), make_example(2)]
-    split = Benchmark.from_examples(examples, testset=TESTSET).split()
-    assert len(split.train) == 1
-    assert len(split.dev) == 1
+    """Without a valset, a third of the trainset is held out, and nothing is trained on it."""
+    train, dev = train_and_dev(make_example(1), make_example(2))
+    assert len(train) == 1
+    assert len(dev) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_with_nearly_all_examples_is_divided_into_train_and_dev(seed: int) -> None:
-    """Held out are the examples of dev, which are not trained on."""
-    # The users 1 and 2 have an example each, the user 3 has 30.
-    examples = [make_example(1), make_example(2)]
-    examples += [make_example(3) for _ in range(30)]
+    """User 3 has 28 of the 30 examples. To hold out a third, 10, they have to be divided."""
+    examples_of_user_3 = [make_example(3) for _ in range(28)]
 
-    split = Benchmark.from_examples(examples, testset=TESTSET, seed=seed).split()
+    train, dev = train_and_dev(make_example(1), make_example(2), *examples_of_user_3, seed=seed)
 
-    # Of the 32 examples a third is held out, so those of user 3 are divided.
-    assert len(split.train) == 22
-    assert len(split.dev) == 10
+    assert len(train) == 20
+    assert len(dev) == 10
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_that_is_far_too_long_is_not_held_out_beside_short_ones(seed: int) -> None:
-    """Three users have four examples each, a fourth user has twenty."""
+    """The users 1 to 3 have four examples each, and user 4 has twenty.
+
+    A third of all is about ten examples. Two of the short conversations come near that.
+    """
     examples: list[dspy.Example] = []
     for short_user in (1, 2, 3):
         examples += [make_example(short_user) for _ in range(4)]
-    long_user = 4
-    examples += [make_example(long_user) for _ in range(20)]
+    examples += [make_example(4) for _ in range(20)]
 
-    split = Benchmark.from_examples(examples, testset=TESTSET, seed=seed).split()
+    train, dev = train_and_dev(*examples, seed=seed)
 
-    # Two of the three short conversations are held out as a whole.
-    assert len(split.dev) == 8
-    train_users = {example.history.id for example in split.train}
-    dev_users = {example.history.id for example in split.dev}
+    assert len(dev) == 8
+    train_users = {example.history.id for example in train}
+    dev_users = {example.history.id for example in dev}
     assert not train_users & dev_users
 
 
@@ -267,13 +253,19 @@ def is_country(answer: str) -> bool:
     ],
 )
 def test_another_label_of_any_kind_makes_another_digest(first: Any, second: Any) -> None:
-    """A label is any further field of an example. A resumed run has to notice a changed one."""
+    """A label is any further field of an example. The digest identifies the data of a run.
+
+    When the run is resumed, a changed label has to be noticed.
+    """
     assert digest_of(label=first) != digest_of(label=second)
     assert digest_of(label=first) == digest_of(label=first)
 
 
 def test_the_digest_depends_on_no_address() -> None:
-    """The digest identifies the data of a run. It must be the same when the run is resumed."""
+    """The digest identifies the data of a run, and must be the same when the run is resumed.
+
+    A `Note` shows only where it lies in memory: `<Note object at 0x7f3a...>`.
+    """
     # Both objects live at once, so their addresses differ.
     first_note = Note()
     second_note = Note()
@@ -281,7 +273,7 @@ def test_the_digest_depends_on_no_address() -> None:
 
 
 def test_the_digest_depends_on_no_order_of_fields_and_keys() -> None:
-    """The digest identifies the data of a run."""
+    """The digest identifies the data of a run, and must be the same when the run is resumed."""
     assert digest_of(label="tea", other="milk") == digest_of(other="milk", label="tea")
     assert digest_of(label={"a": 1, 2: "b"}) == digest_of(label={2: "b", "a": 1})
 
@@ -293,7 +285,10 @@ def digest_of_sets() -> str:
 
 
 def test_the_digest_of_sets_in_objects_is_the_same_in_every_process() -> None:
-    """The order of a set differs from process to process, unless Python gets a hash seed."""
+    """The order of a set of texts differs from process to process.
+
+    So the digest is computed here and in another process.
+    """
     program = "from tests.data.test_user_examples import digest_of_sets\nprint(digest_of_sets())"
     process = subprocess.run(
         [sys.executable, "-c", program],
@@ -324,9 +319,9 @@ CYCLE.append(CYCLE)
 def test_a_label_that_cannot_be_compared_is_refused_with_its_field(
     label: object, problem: str
 ) -> None:
-    """A label is any further field of an example. A resumed run has to notice a changed one.
+    """A label is any further field of an example. A resumed run has to notice a changed label.
 
-    These values do not show what they hold.
+    That is impossible for these values, since they do not show what they hold.
     """
     with pytest.raises(DataError, match=rf"example 'user-1:0': the field 'label' .*{problem}"):
         digest_of(label=label)

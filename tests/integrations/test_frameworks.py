@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 CHOSEN = os.environ.get("SYSTEMS", "").split()
 """Names of systems and frameworks to run; all of them, unless said."""
 Run = Callable[..., list[Any]]
-"""A framework, a heading and calls -> the value of each call; see the fixture `run`."""
+"""A framework, a heading and calls -> the value of each call: `run_in_new_process`."""
 
 
 def environment_of(framework: str) -> Environment:
@@ -81,7 +81,7 @@ def stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture
-def run(stub: StubServer, tmp_path: Path) -> Run:
+def run_in_new_process(stub: StubServer, tmp_path: Path) -> Run:
     """Runs calls behind the blocks of a heading, with a framework's environment and a program."""
     mempiler.save(mempiler.build("turn-rag"), tmp_path / "my-program")
     # The checkout may have any name, and an environment that is only looked into has no editable
@@ -124,16 +124,16 @@ SECTIONS = {
 
 @pytest.mark.parametrize(("framework", "heading"), SECTIONS.items(), ids=SECTIONS)
 def test_agent_remembers_in_another_process_and_tells_no_other_user(
-    run: Run, framework: str, heading: str
+    run_in_new_process: Run, framework: str, heading: str
 ) -> None:
     """The blocks on the page define `answer(user, text)`, which sends a text to a user's agent.
 
-    Each `run` is a process of its own.
+    The agent stores what a user says, with its answer, as one item.
     """
-    told = run(framework, heading, "answer('ada', 'I moved to Lisbon in spring.')")
+    told = run_in_new_process(framework, heading, "answer('ada', 'I moved to Lisbon in spring.')")
     assert told == ["Good to know."]
 
-    answer_to_ben, answer_to_ada, exchanges_of_ada, exchanges_of_ben = run(
+    answer_to_ben, answer_to_ada, items_of_ada, items_of_ben = run_in_new_process(
         framework,
         heading,
         "answer('ben', 'Where did I move to?')",
@@ -144,99 +144,133 @@ def test_agent_remembers_in_another_process_and_tells_no_other_user(
 
     assert answer_to_ben == "I do not know."
     assert answer_to_ada == "To Lisbon."
-    # What each user said is stored, with the answer.
-    assert exchanges_of_ada == 2
-    assert exchanges_of_ben == 1
+    assert items_of_ada == 2
+    assert items_of_ben == 1
 
 
 @pytest.mark.parametrize("framework", ["langgraph", "llamaindex", "openai-agents"])
 def test_agent_gets_the_newest_turns_if_nothing_is_found_even_when_it_is_asked_again(
-    run: Run, framework: str
+    run_in_new_process: Run, framework: str
 ) -> None:
     """The question shares no word with what Ada told, so the search finds nothing.
 
-    The agent then gets the newest turns. The repeated question must not take their place. Each
-    `run` is a process of its own.
+    The agent then gets the newest turns. The repeated question must not take their place.
     """
     heading = SECTIONS[framework]
-    run(framework, heading, "answer('ada', 'I moved to Lisbon in spring.')")
+    run_in_new_process(framework, heading, "answer('ada', 'I moved to Lisbon in spring.')")
 
     for _ in range(3):
-        answers = run(framework, heading, "answer('ada', 'Which town is my home?')")
+        answers = run_in_new_process(framework, heading, "answer('ada', 'Which town is my home?')")
         assert answers == ["To Lisbon."]
 
 
-def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
-    """LangGraph keeps values under a namespace and a key: `put`, `get`, `search`, `delete`.
+def put(user: str, key: str, value: dict[str, Any]) -> str:
+    """Return a call that puts a fact about a user into the page's store of LangGraph."""
+    return f"store.put(({user!r}, 'facts'), {key!r}, {value!r})"
 
-    The first process writes, and the second one reads. The page's own block puts "home".
-    """
-    facts = "('ada', 'facts')"
-    put = "store.put(('ada', 'facts'), {0!r}, {1!r})"
-    run(
+
+DOG = {"text": "Ada adopted a greyhound.", "kind": "pet", "year": 2024}
+TABBY = {"text": "Ada adopted a tabby.", "kind": "pet", "year": 2020}
+SIAMESE = {"text": "Ada adopted a Siamese cat.", "kind": "pet", "year": 2021}
+
+
+def test_store_of_langgraph_keeps_the_last_value_of_a_key_over_processes(
+    run_in_new_process: Run,
+) -> None:
+    """LangGraph keeps values under a namespace, here ("ada", "facts"), and a key."""
+    run_in_new_process(
         "langgraph",
         "LangGraph",
-        put.format("dog", {"text": "Ada adopted a greyhound.", "kind": "pet", "year": 2024}),
-        put.format("cat", {"text": "Ada adopted a tabby.", "kind": "pet", "year": 2020}),
-        put.format("cat", {"text": "Ada adopted a Siamese cat.", "kind": "pet", "year": 2021}),
-        put.format("old", {"text": "Ada had a canary."}),
-        f"store.delete({facts}, 'old')",
-        "store.put(('ben', 'facts'), 'dog', {'text': 'Ben has a greyhound.'})",
+        put("ada", "dog", DOG),
+        put("ada", "cat", TABBY),
+        put("ada", "cat", SIAMESE),
+        put("ada", "old", {"text": "Ada had a canary."}),
+        "store.delete(('ada', 'facts'), 'old')",
     )
-    of_2021 = "{'year': {'$gt': 2020, '$lte': 2021}}"
-    expected_values = {
-        f"store.get({facts}, 'cat').value": {
-            "text": "Ada adopted a Siamese cat.",
-            "kind": "pet",
-            "year": 2021,
-        },
-        f"store.get({facts}, 'old')": None,
-        f"[i.key for i in store.search({facts}, query='Which greyhound did Ada adopt?')][0]": "dog",
-        f"sorted(i.key for i in store.search({facts}))": ["cat", "dog", "home"],
-        f"[i.key for i in store.search({facts}, filter={of_2021})]": ["cat"],
-        f"[i.key for i in store.search({facts}, limit=1, offset=1)]": ["dog"],
-        "[i.value['text'] for i in store.search(('ben',), query='greyhound')]": [
-            "Ben has a greyhound."
-        ],
-        "sorted({i.namespace[0] for i in store.search((), query='greyhound')})": ["ada", "ben"],
-        "__import__('asyncio').run(store.aget(('ada', 'facts'), 'dog')).value['year']": 2024,
-        "sorted(map(list, store.list_namespaces(suffix=['facts'])))": [
-            ["ada", "facts"],
-            ["ben", "facts"],
-        ],
-        "list(map(list, store.list_namespaces(prefix=['*'], max_depth=1)))": [["ada"], ["ben"]],
-    }
 
-    values = run("langgraph", "LangGraph", *expected_values)
+    cat, deleted, year_of_dog = run_in_new_process(
+        "langgraph",
+        "LangGraph",
+        "store.get(('ada', 'facts'), 'cat').value",
+        "store.get(('ada', 'facts'), 'old')",
+        "__import__('asyncio').run(store.aget(('ada', 'facts'), 'dog')).value['year']",
+    )
 
-    assert dict(zip(expected_values, values, strict=True)) == expected_values
+    assert cat == SIAMESE
+    assert deleted is None
+    assert year_of_dog == 2024
 
 
-def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(run: Run) -> None:
-    """The put is stopped before its first statement, then before its second, and so on.
+def test_store_of_langgraph_is_searched_by_words_filters_and_places(
+    run_in_new_process: Run,
+) -> None:
+    """The page's own block has put "home" before; "dog" and "cat" are put here."""
+    search = "[item.key for item in store.search(('ada', 'facts'), {})]"
+
+    *_, by_words, all_keys, by_year, second = run_in_new_process(
+        "langgraph",
+        "LangGraph",
+        put("ada", "dog", DOG),
+        put("ada", "cat", SIAMESE),
+        search.format("query='Which greyhound did Ada adopt?'"),
+        search.format(""),
+        search.format("filter={'year': {'$gt': 2020, '$lte': 2021}}"),
+        search.format("limit=1, offset=1"),
+    )
+
+    assert by_words[0] == "dog"
+    assert sorted(all_keys) == ["cat", "dog", "home"]
+    assert by_year == ["cat"]
+    assert second == [all_keys[1]]
+
+
+def test_store_of_langgraph_is_searched_in_a_namespace_and_all_below_it(
+    run_in_new_process: Run,
+) -> None:
+    """The store has a greyhound under ("ada", "facts"), and one under ("ben", "facts")."""
+    *_, texts_of_ben, users, namespaces, first_names = run_in_new_process(
+        "langgraph",
+        "LangGraph",
+        put("ada", "dog", DOG),
+        put("ben", "dog", {"text": "Ben has a greyhound."}),
+        "[item.value['text'] for item in store.search(('ben',), query='greyhound')]",
+        "sorted({item.namespace[0] for item in store.search((), query='greyhound')})",
+        "sorted(map(list, store.list_namespaces(suffix=['facts'])))",
+        "list(map(list, store.list_namespaces(prefix=['*'], max_depth=1)))",
+    )
+
+    assert texts_of_ben == ["Ben has a greyhound."]
+    assert users == ["ada", "ben"]
+    assert namespaces == [["ada", "facts"], ["ben", "facts"]]
+    assert first_names == [["ada"], ["ben"]]
+
+
+def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(
+    run_in_new_process: Run,
+) -> None:
+    """A put sends many SQL statements. It is stopped before the first, then before the second, ...
 
     Up to some statement the old value is there, and from then on the new one.
     """
-    old = {"text": "Ada adopted a tabby."}
-    new = {"text": "Ada adopted a Siamese cat."}
-    put_old = f"store.put(('ada', 'facts'), 'cat', {old!r})"
     # The function of interrupted.py returns the value that is there after each stopped put.
-    put_new_with_stops = (
+    put_siamese_with_stops = (
         "__import__('interrupted').values_after_interrupted_puts"
-        f"(store, ('ada', 'facts'), 'cat', {new!r})"
+        f"(store, ('ada', 'facts'), 'cat', {SIAMESE!r})"
     )
 
-    _, values = run("langgraph", "LangGraph", put_old, put_new_with_stops)
+    _, values = run_in_new_process(
+        "langgraph", "LangGraph", put("ada", "cat", TABBY), put_siamese_with_stops
+    )
 
-    puts_without_effect = values.index(new)
+    puts_without_effect = values.index(SIAMESE)
     # A put has many statements before the one from which on the new value is there.
     assert puts_without_effect > 5
-    assert values[:puts_without_effect] == [old] * puts_without_effect
-    assert all(value == new for value in values[puts_without_effect:])
+    assert values[:puts_without_effect] == [TABBY] * puts_without_effect
+    assert all(value == SIAMESE for value in values[puts_without_effect:])
 
 
 def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(
-    run: Run,
+    run_in_new_process: Run,
 ) -> None:
     """LangGraph may run a node again, with a message of the same id.
 
@@ -248,7 +282,7 @@ def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_t
     list_stored_ids = "[item.id for item in memory_of('ada').items()]"
 
     # All calls run in one process, one after the other.
-    first_message, first_message_again, stored_ids = run(
+    first_message, first_message_again, stored_ids = run_in_new_process(
         "langgraph", "LangGraph", invoke_agent, invoke_agent, list_stored_ids
     )
 
@@ -257,7 +291,7 @@ def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_t
     assert stored_ids == ["m1"]
 
 
-def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
+def test_retriever_of_langchain_brings_text_time_and_sources(run_in_new_process: Run) -> None:
     """Ada's memory gets its first session, and is searched by the `retriever` of the page.
 
     LangChain calls what is found documents. D1:1 is the id of the first turn of the first session.
@@ -270,7 +304,9 @@ def test_retriever_of_langchain_brings_text_time_and_sources(run: Run) -> None:
     )
 
     # LangChain comes with LangGraph, so it has no environment of its own.
-    is_new_session, documents = run("langgraph", "LangChain", add_session, retrieve_documents)
+    is_new_session, documents = run_in_new_process(
+        "langgraph", "LangChain", add_session, retrieve_documents
+    )
 
     assert is_new_session is True
     assert documents == [["Ada: I moved to Lisbon.", "2024-03-05T00:00:00", ["D1:1"]]]
