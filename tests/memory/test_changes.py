@@ -171,28 +171,6 @@ def test_changes_of_a_sequence_name_removed_and_new_items(
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("abc", "abcd"),
-        ("abc", "adc"),
-        ("abcd", "bced"),
-        # "b" is replaced by a new "e", which also comes a second time at the end.
-        ("abcd", "aecde"),
-        ("ab", "ba"),
-        ("abc", ""),
-    ],
-)
-def test_changes_of_single_items_lead_to_the_next_sequence(before: str, after: str) -> None:
-    """A tree has a leaf for every letter, so the letters say which leaves come and go."""
-    tree_before = tree_with_leaves(before)
-    tree_after = tree_with_leaves(after)
-    # The changes name items. They do not replace the sequence as a value.
-    assert "items" in diff(tree_before, tree_after)["leaves"]
-
-    assert patched_document(tree_before, tree_after) == document_of(tree_after)
-
-
-@pytest.mark.parametrize(
     "tree", [Tree(), document_of(Tree())], ids=["of a version", "of a document"]
 )
 def test_change_of_an_unknown_kind_is_refused(tree: Any) -> None:

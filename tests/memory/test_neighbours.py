@@ -70,13 +70,3 @@ def test_smoothing_does_not_see_rows_that_change_after_it_was_created() -> None:
 
     assert earlier_scores.tolist() == [10.0, 5.0]
     assert later_scores.tolist() == [10.0, 0.0]
-
-
-def test_smoothing_does_not_see_rows_that_are_added_after_it_was_created() -> None:
-    rows = rows_of_dialogues("a")
-    earlier_smoothing = rows.smoothing()
-    rows.set_dialogue(1, "a")
-    later_smoothing = rows.smoothing()
-
-    assert earlier_smoothing.smoothed(np.array([10.0])).tolist() == [10.0]
-    assert later_smoothing.smoothed(np.array([10.0, 0.0])).tolist() == [10.0, 5.0]

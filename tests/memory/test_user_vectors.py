@@ -67,11 +67,13 @@ def start_process(open_store: Callable[[], Store], tmp_path: Path) -> StartProce
 def test_new_process_computes_vectors_of_queries_alone(
     start_process: StartProcess, method_name: str
 ) -> None:
+    """The first process stores the vectors of all texts, so the second one need not compute them.
+
+    This includes a text that still waits to be written into the memory.
+    """
     first_process = start_process(method_name)
     first_process.add("I moved to Lisbon with my dog Rex.")
     first_process.add("My sister Carla likes old boats.")
-    # The vectors are stored with the first search of a text, also of one that the memory has not
-    # taken in yet.
     first_process.add("The harbour is loud at night.", remember=False)
     first_answer = first_process.memory().ask("What is loud?").answer
     texts_of_first_process = first_process.computed_texts
@@ -154,10 +156,7 @@ VECTOR = bytes(4)
 def test_work_that_began_before_a_forgetting_stores_no_vector(
     store_of_ada_and_bob: Store, forgotten: str
 ) -> None:
-    """Work that computes vectors notes the forget count at its beginning.
-
-    It may be of a text that was forgotten meanwhile, so its vectors are refused.
-    """
+    """The vectors may be those of a text that was forgotten meanwhile, so they are refused."""
     count_before = store_of_ada_and_bob.forgetting.count()
     assert store_of_ada_and_bob.vectors.put(ADA, {b"early": VECTOR}, count_before)
 
@@ -190,7 +189,7 @@ def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
 
 
 def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_ada_and_bob: Store) -> None:
-    """The count is new, but there is no such user any more."""
+    """The work began after the forgetting, but there is no user any more."""
     forget_of_ada(store_of_ada_and_bob, "everything")
 
     count_after = store_of_ada_and_bob.forgetting.count()

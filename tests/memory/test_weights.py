@@ -13,7 +13,6 @@ import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import UserError
 from mempiler.memory.entry import DIALOGUE, Entry
-from mempiler.memory.memory import Memory
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.index_cache import IndexCache
 from mempiler.memory.search.weights import SignalWeights
@@ -212,26 +211,6 @@ def embedder_with(reranker: LongTextsFirst) -> TextEmbedder:
 
 
 @pytest.mark.parametrize(
-    ("weights", "best_id"),
-    [
-        pytest.param(SignalWeights(reranked_hits=0), "short", id="without reranker"),
-        pytest.param(SignalWeights(), "long", id="with reranker"),
-    ],
-)
-def test_reranker_changes_the_order_of_the_hits(weights: SignalWeights, best_id: str) -> None:
-    """A search by words prefers the shorter text about jazz, and the reranker the longer one."""
-    entries = [
-        Entry(id="short", text="jazz"),
-        Entry(id="long", text="jazz and more of it, again and again"),
-    ]
-
-    scores = search_scores(entries, "jazz", weights, embedder_with(LongTextsFirst()))
-
-    ids_best_first = list(scores)
-    assert ids_best_first[0] == best_id
-
-
-@pytest.mark.parametrize(
     ("weights", "expected_counts"),
     [
         # The four entries, and `OTHER_ENTRY`.
@@ -275,37 +254,6 @@ def test_only_the_reranker_counts_if_the_weight_of_similarity_is_0() -> None:
     scores = search_scores(entries, "jazz", weights, embedder_with(LongTextsFirst()))
 
     assert scores["jazz"] == scores["rock"]
-
-
-# The weights of a cache.
-
-
-class EntryMemory(Memory[Entry]):
-    """A memory that is nothing but its entries."""
-
-    stored_entries: tuple[Entry, ...] = ()
-
-    def entries(self) -> Sequence[Entry]:
-        return self.stored_entries
-
-
-@pytest.mark.parametrize(
-    ("weights", "best_id"),
-    [
-        pytest.param(SignalWeights(), "Bob", id="default"),
-        # Both turns score the same, so the first one comes first.
-        pytest.param(SignalWeights(speaker=0), "Ann", id="speaker 0"),
-    ],
-)
-def test_cache_searches_with_its_weights(weights: SignalWeights, best_id: str) -> None:
-    ann = Entry(id="Ann", text="We heard jazz", speaker="Ann")
-    bob = Entry(id="Bob", text="We heard jazz", speaker="Bob")
-    memory = EntryMemory(stored_entries=(ann, bob, OTHER_ENTRY))
-    cache = IndexCache(hybrid=True, weights=weights)
-
-    (hits,) = cache.search(memory, ["What jazz did Bob hear?"], 1)
-
-    assert hits[0].id == best_id
 
 
 # Weights that are refused.
