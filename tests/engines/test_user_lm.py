@@ -140,7 +140,7 @@ PLAIN_OR_WITH_HEADERS = [
 def test_callbacks_and_dspys_own_counters_are_told_of_every_call_once(
     stub: Any, settings: dict[str, Any]
 ) -> None:
-    """Though two models take part in a call: the user's, and the metered one over it."""
+    """Two models take part in a call: the user's, and the metered one over it."""
     server = stub()
     callback_of_model = CountingCallback()
     callback_of_settings = CountingCallback()
