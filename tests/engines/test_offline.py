@@ -406,22 +406,6 @@ def test_a_plain_question_is_answered_without_fields() -> None:
     assert completions == ["Ann: I moved to Rome."]
 
 
-class PredictAndAsk(dspy.Predict):
-    """A predictor that says a plain sentence to its model, without fields, after its own call."""
-
-    def forward(self, **inputs: Any) -> dspy.Prediction:
-        super().forward(**inputs)
-        return dspy.Prediction(plain_answers=dspy.settings.lm("Ann: I moved to Rome."))
-
-
-def test_a_plain_question_from_within_a_predictor_is_answered_without_fields() -> None:
-    """The fields of the predictor's signature are not those of the question."""
-    program = PredictAndAsk("context, question -> answer")
-    with dspy.context(lm=make_lm(), adapter=adapter()):
-        prediction = program(context=RUNNING_CONTEXT, question="Who ran?")
-    assert prediction.plain_answers == ["I moved to Rome."]
-
-
 # As an engine of DSPy.
 
 

@@ -18,7 +18,6 @@ from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model, metered_model
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import BudgetError, UserError
 from mempiler.programs.adapter import adapter
 
@@ -199,14 +198,6 @@ def test_metered_model_returns_a_metered_model_as_it_is() -> None:
     """`language_model` would return a copy of it."""
     lm = language_model("offline")
     assert metered_model(lm) is lm
-
-
-def test_metered_model_meters_a_name_or_a_model_of_the_users() -> None:
-    assert metered_model("offline").model == language_model("offline").model
-
-    user_lm = dspy.LM("any/thing", engine=OfflineEngine())
-    no_calls_so_far = {}
-    assert metered_model(user_lm).meter.read().calls == no_calls_so_far
 
 
 def test_a_copy_of_a_metered_model_knows_its_window() -> None:

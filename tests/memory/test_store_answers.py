@@ -318,15 +318,6 @@ def lines_with_feedback(store: Store) -> list[str]:
     return exported_lines(store)
 
 
-def test_an_import_has_the_answers_and_feedback_of_the_export(
-    lines_with_feedback: list[str], tmp_path: Path
-) -> None:
-    with Store(tmp_path / "other.sqlite") as other_store:
-        import_users(other_store, lines_with_feedback, "file")
-
-        assert exported_lines(other_store) == lines_with_feedback
-
-
 def test_further_answers_come_after_an_imported_one(
     lines_with_feedback: list[str], tmp_path: Path
 ) -> None:

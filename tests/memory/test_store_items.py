@@ -646,12 +646,6 @@ def test_two_spellings_of_an_id_in_unicode_are_one_session(store: Store) -> None
     assert second.new is False
 
 
-def test_two_spellings_of_an_id_in_unicode_are_one_open_session(store: Store) -> None:
-    store.open_sessions.append(ADA, DECOMPOSED, [turn_of_ada("one")])
-
-    assert store.open_sessions.end(ADA, COMPOSED) is not None
-
-
 def test_a_session_is_forgotten_by_either_spelling_of_its_id(store: Store) -> None:
     store.items.add(ADA, session("one", id=COMPOSED))
 

@@ -441,15 +441,6 @@ def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
     assert can_be_claimed(store)
 
 
-def test_a_claim_may_be_as_long_as_the_longest_lease(store: Store, database: Database) -> None:
-    """A claim that ends within `MAX_LEASE` counts, for no clock needs to be wrong."""
-    add_sessions(store)
-    claim_user(store)
-    shift_claims(database, MAX_LEASE / 2)
-
-    assert not can_be_claimed(store)
-
-
 def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> None:
     """Otherwise the claim would count for nothing, as one that a wrong clock has dated."""
     add_sessions(store)
@@ -542,17 +533,6 @@ def store_of_ada_and_bob(store: Store) -> Store:
     hello = Turn(id="", speaker="Bob", text="hello")
     store.open_sessions.append(BOB, "chat", [hello])
     return store
-
-
-def test_export_and_import_give_the_same_store(store_of_ada_and_bob: Store, tmp_path: Path) -> None:
-    assert export_users(store_of_ada_and_bob, io.StringIO()) == 2
-
-    with Store(tmp_path / "other.sqlite") as other_store:
-        assert import_users(other_store, exported_lines(store_of_ada_and_bob), "file") == 2
-
-        for owner in (ADA, BOB):
-            original = store_of_ada_and_bob.transfer.dump(owner)
-            assert other_store.transfer.dump(owner) == original
 
 
 def test_an_imported_session_is_not_new(store_of_ada_and_bob: Store, tmp_path: Path) -> None:
@@ -687,19 +667,6 @@ def test_metadata_find_the_turns_of_open_sessions_and_of_ended_ones(store: Store
     store.open_sessions.end(ADA, "ended")
 
     assert turns_where(store, ADA, n=1) == {"open:1", "ended:1"}
-
-
-def test_an_export_tells_metadata_of_items_and_of_open_sessions_apart(store: Store) -> None:
-    turns = session("tea").turns
-    store.open_sessions.append(ADA, "open", turns, metadata={"n": 1})
-    store.open_sessions.append(ADA, "ended", turns, metadata={"n": 2})
-    store.open_sessions.end(ADA, "ended")
-
-    dump = store.transfer.dump(ADA)
-
-    # The ended session is the item at position 1.
-    assert dump.metadata == {1: {"n": 2}}
-    assert dump.open_metadata == {"open": {"n": 1}}
 
 
 # Amendments.

@@ -242,15 +242,6 @@ def test_clearing_an_engine_drops_the_words_that_its_tokenizer_keeps(model: Any)
 # The engine counts how often each prompt has come, since that decides what is sampled.
 
 
-def test_repetitions_of_each_prompt_are_counted() -> None:
-    """`add` counts a prompt, given as token ids, and returns how often it has come so far."""
-    counts = PromptCounts()
-    assert counts.add([1, 2]) == 1
-    assert counts.add([1, 2]) == 2
-    assert counts.add([12]) == 1
-    assert counts.add([1, 2]) == 3
-
-
 def test_the_count_of_the_prompt_that_came_longest_ago_is_dropped_first() -> None:
     counts = PromptCounts(most=2)
     counts.add([12])

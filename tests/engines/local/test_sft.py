@@ -185,45 +185,47 @@ def test_finetune_gives_a_model_over_a_trained_copy(model: Any, tmp_path: Path) 
     assert model.fingerprint == fingerprint
 
 
+# A job of DSPy does not raise an error, but gives it as its result.
+
+
 @pytest.mark.parametrize(
-    ("rows", "data_format", "settings", "message"),
+    ("settings", "message"),
     [
-        pytest.param(
-            CHATS,
-            "chat",
-            {"lr": 1.0},
-            "no training setting 'lr'; it has: learning_rate, epochs",
-            id="an unknown setting",
-        ),
-        pytest.param(
-            CHATS,
-            "completion",
-            {},
-            "'completion'; the local engine fine-tunes on chat",
-            id="another format",
-        ),
-        pytest.param([], "chat", {}, "no example to learn from", id="no example"),
-        pytest.param([{"messages": []}], "chat", {}, "is no chat", id="an empty chat"),
-        pytest.param(
-            CHATS,
-            "chat",
-            {"learning_rate": float("nan")},
-            "training setting learning_rate = ",
-            id="a rate that is no number",
-        ),
-        pytest.param(CHATS, "chat", {"steps": 0}, "training setting steps = ", id="no step"),
+        ({"lr": 1.0}, "no training setting 'lr'; it has: learning_rate, epochs"),
+        ({"learning_rate": float("nan")}, "training setting learning_rate = "),
+        ({"steps": 0}, "training setting steps = "),
     ],
 )
-def test_the_result_of_a_fine_tuning_that_cannot_be_done_is_a_user_error(
-    model: Any,
-    rows: list[dict[str, Any]],
-    data_format: str,
-    settings: dict[str, Any],
-    message: str,
+def test_the_result_of_a_fine_tuning_with_a_wrong_setting_is_a_user_error(
+    model: Any, settings: dict[str, Any], message: str
 ) -> None:
-    result = local_lm(model).finetune(rows, data_format, settings).result()
+    result = local_lm(model).finetune(CHATS, "chat", settings).result()
+
     assert isinstance(result, UserError)
     assert message in str(result)
+
+
+@pytest.mark.parametrize(
+    ("chats", "message"),
+    [
+        pytest.param([], "no example to learn from", id="no chat"),
+        pytest.param([{"messages": []}], "is no chat", id="a chat without messages"),
+    ],
+)
+def test_the_result_of_a_fine_tuning_without_an_example_is_a_user_error(
+    model: Any, chats: list[dict[str, Any]], message: str
+) -> None:
+    result = local_lm(model).finetune(chats, "chat", {}).result()
+
+    assert isinstance(result, UserError)
+    assert message in str(result)
+
+
+def test_the_result_of_a_fine_tuning_on_another_format_is_a_user_error(model: Any) -> None:
+    result = local_lm(model).finetune(CHATS, "completion", {}).result()
+
+    assert isinstance(result, UserError)
+    assert "'completion'; the local engine fine-tunes on chat" in str(result)
 
 
 # By `compile --optimizer finetune`: a model that answers all questions with "Oslo in Norway", which

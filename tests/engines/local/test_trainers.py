@@ -5,7 +5,6 @@ GPU, for which `fake_vllm.py` has stand-ins. A job of the trainer "trl" has TRL 
 make the optimizer, while groups and loss are ours. The other process of two repeats each step.
 """
 
-import ast
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from dspy.utils.exceptions import LMError
-from mempiler.engines.local import trl_trainer, update, vllm_sampler
 from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.trl_settings import EFFECTIVE, OWN_NAMES
 from mempiler.errors import UserError
@@ -154,7 +152,7 @@ def test_memory_that_runs_out_halves_the_rows_of_a_pass(
 def test_a_step_along_a_gradient_that_is_not_finite_is_skipped_and_counted(
     make_model: Callable[..., Any], trainer: str
 ) -> None:
-    """It would leave no finite weight."""
+    """Such a step would leave no finite weight."""
     model = make_model()
     group = text_group(model, "w7", "w8 w9", "w6", rewards=[1.0, 0.0, 0.7])
     fingerprint = model.fingerprint
@@ -256,57 +254,6 @@ def test_all_settings_that_we_take_are_settings_of_trl() -> None:
     names_we_take = {*EFFECTIVE, *OWN_NAMES}
     names_of_trl = set(GRPOConfig.__dataclass_fields__)
     assert names_we_take - names_of_trl == set()
-
-
-# What we rely on of TRL.
-
-NAMES_OF_TRL = {
-    # of its trainer
-    "accelerator",
-    "args",
-    "create_optimizer",
-    "is_deepspeed_enabled",
-    "is_fsdp_enabled",
-    "model",
-    "vllm_generation",
-    # of accelerate
-    "accumulate",
-    "backward",
-    "clip_grad_norm_",
-    "device",
-    "get_state_dict",
-    "gradient_accumulation_steps",
-    "load_state",
-    "prepare",
-    "save_state",
-    "step",
-    "wait_for_everyone",
-    # of its access to vLLM
-    "base_url",
-    "generate",
-    "llm",
-    "mode",
-    "tensor_parallel_size",
-    "vllm_client",
-}
-"""The attributes of TRL's objects that we use, all of them public."""
-
-
-def test_only_these_names_of_trl_are_used() -> None:
-    """So a new version of TRL can only break what is in this list."""
-    objects_of_trl = ("trl", "accelerator", "generation", "client")
-    used_names: set[str] = set()
-    for module in (trl_trainer, update, vllm_sampler):
-        source = Path(str(module.__file__)).read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(source)):
-            if not isinstance(node, ast.Attribute):
-                continue
-            # In `self.trl.args`, the name of the object is the last one before ".args".
-            object_name = ast.unparse(node.value).split(".")[-1]
-            if object_name in objects_of_trl:
-                used_names.add(node.attr)
-
-    assert used_names == NAMES_OF_TRL
 
 
 def test_a_job_of_trl_switches_the_telemetry_of_the_hub_off(
