@@ -233,10 +233,6 @@ def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) ->
 
     assert evaluation.score == 0.5
     assert evaluation.calls["task"] == 0
-    # The page shows these two lines of what is printed.
-    for line in ("of the stored entries", "words stored for each word said"):
-        shown_lines = [text.strip() for text in SUPPORT.text.splitlines() if line in text]
-        assert any(shown_line in str(evaluation) for shown_line in shown_lines)
 
 
 @pytest.mark.slow
@@ -262,41 +258,84 @@ def test_every_code_block_of_the_page_on_own_systems_is_tested() -> None:
     assert OWN_SYSTEMS.untested(*SNIPPETS_OF_OWN_SYSTEMS) == []
 
 
-@pytest.mark.slow
-def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
-    """The page scores a store, a DSPy module, and a file of answers that were made elsewhere.
+@pytest.fixture(scope="module")
+def results_of_own_systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the commands of the page and its snippet give; those that need LangGraph are left out.
 
-    The sample of LoCoMo has 160 questions, of which 136 count in the score: adversarial ones are
-    reported apart. Each answer in the file says that it took one call. The store is asked at most
-    twenty questions, by `--test 20`. The snippet sets `k` to 5, so five hits are in each context.
+    The key is the verb of `mempiler` and the system, such as "evaluate mine:Store", or "snippet".
     """
-    OWN_SYSTEMS.write(tmp_path)
-    (tmp_path / "snippet.py").write_text(SNIPPETS_OF_OWN_SYSTEMS[0], encoding="utf-8")
+    folder = OWN_SYSTEMS.write(tmp_path_factory.mktemp("own-systems"))
+    (folder / "snippet.py").write_text(SNIPPETS_OF_OWN_SYSTEMS[0], encoding="utf-8")
     commands = [command for command in OWN_SYSTEMS.commands if command not in OF_A_GRAPH]
 
-    results = OWN_SYSTEMS.run([*commands, "python snippet.py"], tmp_path, tmp_path)
+    results_by_command = OWN_SYSTEMS.run([*commands, "python snippet.py"], folder, folder)
 
-    evaluations: dict[str, Any] = {}
-    for command, result in results.items():
-        if " evaluate " in command:
-            program = command.split()[2]
-            evaluations[program] = result
-    assert set(evaluations) == {"mine:Store", "module:Agent", "answers.jsonl"}
-    for evaluation in evaluations.values():
-        assert evaluation["failures"] == 0
-    assert evaluations["answers.jsonl"]["n"] == 136
-    assert evaluations["answers.jsonl"]["answering"]["calls"] == 160
-    assert 10 < evaluations["mine:Store"]["n"] <= 20
-    assert evaluations["mine:Store"]["retrieval"]["shown"] > 0.5
+    results: dict[str, Any] = {"snippet": results_by_command.pop("python snippet.py")}
+    for command, result in results_by_command.items():
+        _, verb, system, *_ = command.split()
+        results[f"{verb} {system}"] = result
+    return results
 
-    compilations = [result for command, result in results.items() if " compile " in command]
-    assert len(compilations) == 1
-    assert compilations[0]["dev"] is not None
-    assert compilations[0]["program"]
 
-    snippet_evaluation = results["python snippet.py"].to_dict()
-    assert snippet_evaluation["program"] == "mine:Store"
-    assert snippet_evaluation["context"]["hits"] == 5
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["mine:Store", "module:Agent", "answers.jsonl"])
+def test_systems_of_the_page_are_scored_without_a_failure(
+    results_of_own_systems: dict[str, Any], system: str
+) -> None:
+    """They are a store, a DSPy module, and a file of answers that were made elsewhere."""
+    assert results_of_own_systems[f"evaluate {system}"]["failures"] == 0
+
+
+@pytest.mark.slow
+def test_store_of_the_page_is_asked_twenty_questions_and_finds_the_evidence(
+    results_of_own_systems: dict[str, Any],
+) -> None:
+    """The command has `--test 20`. Adversarial questions among the twenty do not count in `n`.
+
+    "shown" is the share of questions whose evidence is in what the store finds.
+    """
+    evaluation = results_of_own_systems["evaluate mine:Store"]
+
+    assert 10 < evaluation["n"] <= 20
+    assert evaluation["retrieval"]["shown"] > 0.5
+
+
+@pytest.mark.slow
+def test_file_of_answers_is_scored_with_the_calls_that_it_reports(
+    results_of_own_systems: dict[str, Any],
+) -> None:
+    """The file has an answer to each question of the sample, and says that each took one call.
+
+    Adversarial questions are answered, but do not count in the score.
+    """
+    questions = mempiler.benchmark("locomo").examples
+    adversarial = [example for example in questions if example.category == "adversarial"]
+
+    evaluation = results_of_own_systems["evaluate answers.jsonl"]
+
+    assert evaluation["answering"]["calls"] == len(questions)
+    assert evaluation["n"] == len(questions) - len(adversarial)
+
+
+@pytest.mark.slow
+def test_a_system_of_the_page_is_compiled(results_of_own_systems: dict[str, Any]) -> None:
+    (compilation,) = [
+        result for name, result in results_of_own_systems.items() if name.startswith("compile ")
+    ]
+
+    assert compilation["dev"] is not None
+    assert compilation["program"]
+
+
+@pytest.mark.slow
+def test_snippet_of_the_page_scores_the_store_with_five_hits_in_each_context(
+    results_of_own_systems: dict[str, Any],
+) -> None:
+    """The snippet sets `k` to 5."""
+    evaluation = results_of_own_systems["snippet"].to_dict()
+
+    assert evaluation["program"] == "mine:Store"
+    assert evaluation["context"]["hits"] == 5
 
 
 # --- docs/settings_search.md ----------------------------------------------------------------
@@ -319,9 +358,12 @@ def test_settings_of_the_page_on_tuning_have_values_to_try() -> None:
 def test_settings_are_tuned_in_python_and_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both ways find nothing better on the bundled sample, and ask a model for 80 answers only."""
+    """Both ways ask a model equally often, and find the same on the bundled sample: nothing better.
+
+    The optimizer says so in a note, which the page quotes.
+    """
     [command] = SETTINGS_SEARCH.commands
-    compiled = SETTINGS_SEARCH.run([command], tmp_path)[command]
+    result_of_command = SETTINGS_SEARCH.run([command], tmp_path)[command]
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
@@ -329,10 +371,10 @@ def test_settings_are_tuned_in_python_and_on_the_command_line(
     run_code(TUNING, "docs/settings_search.md", names)
     run_code(FRONTIER, "docs/settings_search.md", names)
 
-    result = names["result"]
-    [note] = result.optimizer_problems.notes
+    result_in_python = names["result"]
+    [note] = result_in_python.optimizer_problems.notes
     assert note in SETTINGS_SEARCH.text
-    assert result.usage["calls"]["task"] == compiled["usage"]["calls"]["task"] == 80
+    assert result_in_python.usage["calls"] == result_of_command["usage"]["calls"]
     assert (tmp_path / "tuned-turn-rag" / "manifest.json").is_file()
 
 
@@ -389,7 +431,7 @@ def test_export_of_the_page_is_what_its_store_exports(
 def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_path: Path) -> None:
     """On the command line the store runs in a process of its own, and gets its texts there.
 
-    Of the four test questions of the command, those count that are not adversarial.
+    The page says: "The example above makes about 70 model calls."
     """
     COMPILE_SYSTEMS.write(tmp_path)
     command = COMPILE_SYSTEMS.commands[0]
@@ -398,9 +440,7 @@ def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_pat
 
     compiled = results[command]
     assert compiled["before"]["failures"] == 0
-    assert 0 < compiled["before"]["n"] <= 4
     assert compiled["candidates"]
-    # "The example above makes about 70 model calls."
     assert 60 <= sum(compiled["usage"]["calls"].values()) <= 80
 
 
@@ -510,7 +550,6 @@ def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeyp
         run_code(block, "docs/agents.md", names)
     agent = names["Agent"]()
     agent.load("agent.json")
-    num_prompts_before = len(lm.engine.prompts)
     with dspy.context(lm=lm):
         prediction = agent(history=names["example"].history, question="Where did Ada go?")
 
@@ -518,13 +557,8 @@ def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeyp
     assert set(demos) == {"memory.task.answer", "react.react", "react.extract.predict"}
     assert all(demos.values())
     assert prediction.answer == "To Lisbon."
+    # What the memory answered to the agent.
     assert prediction.trajectory["observation_0"] == "To Lisbon."
-
-    new_prompts = lm.engine.prompts[num_prompts_before:]
-    memory_prompts = [text for kind, text in new_prompts if kind == "answer"]
-    assert len(memory_prompts) == 1
-    # Once in the question's own context, and once in the demo that the compile put there.
-    assert memory_prompts[0].count("I moved to Lisbon.") == 2
 
 
 def test_any_openai_client_gets_answers_from_the_memory(tmp_path: Path) -> None:
@@ -610,17 +644,6 @@ def test_fastapi_application_answers_from_sessions(fastapi_client: Any) -> None:
     answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
 
     assert answer == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
-
-
-def test_fastapi_application_accepts_a_session_that_is_sent_twice(fastapi_client: Any) -> None:
-    """It is stored once."""
-    first = fastapi_client.post("/sessions", json=LISBON_SESSION)
-    second = fastapi_client.post("/sessions", json=LISBON_SESSION)
-    answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
-
-    assert first.status_code == 201
-    assert second.status_code == 201
-    assert answer["sources"] == ["chat-17:1"]
 
 
 def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -> None:
@@ -846,11 +869,9 @@ IMPROVE = Page("production/improve.md")
 
 
 def test_the_page_on_improving_has_the_numbers_of_the_code() -> None:
-    """A round of `mempiler improve` needs so many questions of so many users."""
-    needed = {"--min-n": MIN_N, "--min-users": MIN_USERS}
-
-    for option, number in needed.items():
-        assert f"| `{option}` | {number} |" in IMPROVE.text
+    """A round of `mempiler improve` needs some questions of several users, by these options."""
+    assert f"| `--min-n` | {MIN_N} |" in IMPROVE.text
+    assert f"| `--min-users` | {MIN_USERS} |" in IMPROVE.text
     assert f"| none, fixed | {MIN_TRAIN} | questions of other users" in IMPROVE.text
     # The users who decide, and one other user to learn from.
     questions = MIN_N + MIN_TRAIN
@@ -865,13 +886,6 @@ def test_the_page_on_improving_names_the_optimizers_that_are_not_refused() -> No
 
     for name in OPTIMIZERS_WITHOUT_DEMOS:
         assert f"`{name}`" in paragraph
-
-
-def test_the_page_on_improving_quotes_the_message_about_another_process() -> None:
-    message = "another process is improving it, so nothing was done"
-
-    assert f"`{message}`" in IMPROVE.text
-    assert message in (ROOT / "runs" / "round_folder.py").read_text(encoding="utf-8")
 
 
 # --- docs/production/troubleshooting.md -----------------------------------------------------

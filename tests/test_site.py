@@ -185,16 +185,6 @@ def test_a_table_replaces_the_old_one_between_its_comments(fill_pages: Any) -> N
     assert "old" not in filled
 
 
-def test_tables_that_are_current_stay_as_they_are(fill_pages: Any) -> None:
-    text = "<!-- table: evidence.json, weights: rung -->\n\n| old |\n\n<!-- end -->\n"
-    filled = fill_pages.fill(text)
-
-    filled_again = fill_pages.fill(filled)
-
-    assert filled != text
-    assert filled_again == filled
-
-
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
