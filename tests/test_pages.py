@@ -72,12 +72,6 @@ CHECK_SNIPPETS = [
 ENTRY_POINTS = EXTEND.blocks_of("toml")[0]
 
 
-def test_every_code_block_of_the_page_on_extending_is_tested() -> None:
-    """Blocks that are files or commands of the page are run by the tests below."""
-    assert EXTEND.blocks_of("toml") == [ENTRY_POINTS]
-    assert EXTEND.untested(*CATALOG_SNIPPETS, *CHECK_SNIPPETS, ENTRY_POINTS) == []
-
-
 @pytest.fixture(scope="module")
 def extension_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files of `docs/extend.md` and nothing else."""
@@ -90,20 +84,6 @@ def test_own_method_and_benchmark_keep_their_promises(code: str, extension_folde
     (extension_folder / "checks.py").write_text(code, encoding="utf-8")
 
     EXTEND.run(["python checks.py"], extension_folder, extension_folder)
-
-
-def test_own_method_is_short() -> None:
-    """The page promises that a method of the user's own takes little code."""
-    lines = [line for line in EXTEND.files["session_notes.py"].splitlines() if line]
-
-    assert len(lines) <= 45
-
-
-def test_own_benchmark_is_short() -> None:
-    """The page promises that a benchmark of the user's own takes little code."""
-    lines = [line for line in EXTEND.files["trivia.py"].splitlines() if line]
-
-    assert len(lines) <= 40
 
 
 @pytest.mark.slow
@@ -216,11 +196,6 @@ def test_questions_made_of_logs_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 SUPPORT = Page("support.md")
 
 
-def test_every_code_block_of_the_support_page_is_tested() -> None:
-    """All are files or commands of the page, which the tests below run."""
-    assert SUPPORT.untested() == []
-
-
 def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) -> None:
     """The metric `support` asks whether the words of the right answer are in the memory.
 
@@ -253,11 +228,6 @@ SNIPPETS_OF_OWN_SYSTEMS = [
 ]
 
 
-def test_every_code_block_of_the_page_on_own_systems_is_tested() -> None:
-    assert len(SNIPPETS_OF_OWN_SYSTEMS) == 1
-    assert OWN_SYSTEMS.untested(*SNIPPETS_OF_OWN_SYSTEMS) == []
-
-
 @pytest.fixture(scope="module")
 def results_of_own_systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the commands of the page and its snippet give; those that need LangGraph are left out.
@@ -265,7 +235,8 @@ def results_of_own_systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str
     The key is the verb of `mempiler` and the system, such as "evaluate mine:Store", or "snippet".
     """
     folder = OWN_SYSTEMS.write(tmp_path_factory.mktemp("own-systems"))
-    (folder / "snippet.py").write_text(SNIPPETS_OF_OWN_SYSTEMS[0], encoding="utf-8")
+    (snippet,) = SNIPPETS_OF_OWN_SYSTEMS
+    (folder / "snippet.py").write_text(snippet, encoding="utf-8")
     commands = [command for command in OWN_SYSTEMS.commands if command not in OF_A_GRAPH]
 
     results_by_command = OWN_SYSTEMS.run([*commands, "python snippet.py"], folder, folder)
@@ -392,13 +363,6 @@ def reply_of_obedient_model(kind: str, text: str, number: int) -> str:
     if "Answer in a few words" in text:
         return text
     return text if BETTER_RULES in text else "nothing"
-
-
-def test_every_code_block_of_the_page_on_compiling_systems_is_tested() -> None:
-    """All are files of the page, which the tests below run."""
-    python_blocks = set(COMPILE_SYSTEMS.blocks_of("python"))
-
-    assert python_blocks == set(COMPILE_SYSTEMS.files.values())
 
 
 @pytest.mark.parametrize("system", ["langmem", "mem0", "graphiti"])
@@ -612,11 +576,6 @@ FASTAPI = Page("production/fastapi.md")
 LISBON_SESSION = {"id": "chat-17", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
 
 
-def test_every_code_block_of_the_fastapi_page_is_tested() -> None:
-    """All are files of the page: its application, which the tests below ask."""
-    assert FASTAPI.untested() == []
-
-
 @pytest.fixture
 def fastapi_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """The page's application, with the offline engine as its model."""
@@ -756,11 +715,6 @@ def beside_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_code_block_of_the_page_on_a_second_memory_is_tested() -> None:
-    """All are files of the page, which the tests below run."""
-    assert BESIDE.untested() == []
-
-
 def test_a_second_memory_is_written_searched_and_compared(
     beside_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -832,8 +786,6 @@ def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path)
 
     Two commands export this as a question, and evaluate a program on it.
     """
-    assert FEEDBACK.untested(PRINTED_ROW) == []
-
     results = FEEDBACK.run(FEEDBACK.commands, FEEDBACK.write(tmp_path))
 
     _, export, evaluation = results.values()
@@ -923,3 +875,26 @@ def texts_of(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+# --- All pages ------------------------------------------------------------------------------
+
+EXPORTED_CODE = COMPILE_SYSTEMS.blocks_of("text")
+SNIPPETS_OF_EXTEND = [*CATALOG_SNIPPETS, *CHECK_SNIPPETS, ENTRY_POINTS]
+
+
+@pytest.mark.parametrize(
+    ("page", "snippets"),
+    [
+        pytest.param(EXTEND, SNIPPETS_OF_EXTEND, id="extend"),
+        pytest.param(SUPPORT, [], id="support"),
+        pytest.param(OWN_SYSTEMS, SNIPPETS_OF_OWN_SYSTEMS, id="own systems"),
+        pytest.param(COMPILE_SYSTEMS, EXPORTED_CODE, id="compile systems"),
+        pytest.param(FASTAPI, [], id="fastapi"),
+        pytest.param(BESIDE, [], id="beside"),
+        pytest.param(FEEDBACK, [PRINTED_ROW], id="feedback"),
+    ],
+)
+def test_every_code_block_of_a_page_is_tested(page: Page, snippets: list[str]) -> None:
+    """A code block is a file of the page, a command, or a snippet that one of the tests uses."""
+    assert page.untested(*snippets) == []

@@ -375,10 +375,6 @@ def test_wide_tokens_are_made_narrower_without_losing_their_angles() -> None:
     assert cosine(token @ projection, similar_token @ projection) > 0.9
 
 
-def test_tokens_that_are_narrow_enough_are_left_as_they_are() -> None:
-    assert np.array_equal(token_projection(TOKEN_WIDTH), np.eye(TOKEN_WIDTH))
-
-
 @pytest.mark.parametrize(
     ("name", "query", "words"),
     [

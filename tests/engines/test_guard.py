@@ -468,14 +468,6 @@ def test_a_pickled_meter_begins_at_0(scripted: Callable[..., Any]) -> None:
     assert unpickled_meter.read() == UsageReport()
 
 
-def test_several_candidates_of_one_call_are_several_calls(scripted: Callable[..., Any]) -> None:
-    """`n=3` asks for three answers to one prompt."""
-    lm = scripted(answer_at_once, temperature=1.0)
-    assert len(lm("hello", n=3)) == 3
-    assert len(lm.engine.prompts) == 3
-    assert lm.meter.read().calls["task"] == 3
-
-
 def test_a_failed_call_is_counted_as_failed_only(scripted: Callable[..., Any]) -> None:
     lm = scripted(raise_error(ServerError("is down")))
     with pytest.raises(LMServerError):

@@ -146,22 +146,6 @@ def test_a_demo_with_a_number_has_the_number_of_the_best_sentence_as_the_answer(
     assert prediction.answer == "2"
 
 
-def test_the_date_of_the_best_sentence_is_the_answer() -> None:
-    context = (
-        "[D1:3] (8 May 2023) Ann: I joined a pottery class yesterday [7 May 2023].\n"
-        "[D2:1] (25 May 2023) Bob: Tom ran a charity race last Saturday [20 May 2023]."
-    )
-
-    prediction = predict(
-        "context, question -> answer",
-        DEMOS_WITH_DATES,
-        context=context,
-        question="When did Tom run a charity race?",
-    )
-
-    assert prediction.answer == "20 May 2023"
-
-
 @pytest.mark.parametrize(
     ("context", "question"), [("", ""), ("", "Who?"), ("Ann: hi", ""), ("[]", "Who?")]
 )

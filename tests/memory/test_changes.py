@@ -179,17 +179,6 @@ def test_change_of_an_unknown_kind_is_refused(tree: Any) -> None:
         apply_changes(tree, {"leaves": {"sorted": []}})
 
 
-@pytest.mark.parametrize(
-    "tree", [Tree(), document_of(Tree())], ids=["of a version", "of a document"]
-)
-def test_removal_of_a_key_that_is_missing_is_refused(tree: Any) -> None:
-    # The mapping is empty, so there is no key "q" that could be removed ("gone").
-    removal = {"gone": ["q"], "put": {}, "in": {}}
-
-    with pytest.raises(KeyError):
-        apply_changes(tree, {"leaves_by_name": {"keys": removal}})
-
-
 BENCHMARKS_BY_METHOD = {
     **dict.fromkeys(METHODS, "locomo"),
     "pramem": "movielens",

@@ -166,12 +166,6 @@ def test_memory_with_a_new_search_index_is_equal() -> None:
     assert separate_memory.lineage is not memory.lineage
 
 
-def test_search_index_is_not_in_the_json_of_a_memory() -> None:
-    memory = NoteMemory(notes=("rye",))
-
-    assert "lineage" not in memory.model_dump_json()
-
-
 def test_memory_comes_back_from_a_pickle_without_its_search_index() -> None:
     memory = NoteMemory(notes=("rye",))
 

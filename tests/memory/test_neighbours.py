@@ -29,16 +29,6 @@ def test_turn_gets_a_share_of_the_score_of_the_turn_before_it() -> None:
     assert smoothed_scores.tolist() == [10.0, 0.0, 5.0, 0.0]
 
 
-def test_turn_gets_a_share_of_the_score_of_the_turn_after_it() -> None:
-    rows = Neighbours({-1: 0.2})
-    rows.set_dialogue(0, "a")
-    rows.set_dialogue(1, "a")
-
-    smoothed_scores = rows.smoothing().smoothed(np.array([0.0, 10.0]))
-
-    assert smoothed_scores.tolist() == [2.0, 10.0]
-
-
 def test_scores_of_some_rows_in_any_order_are_shared() -> None:
     """A search may smooth the scores of some rows alone."""
     rows = rows_of_dialogues("a", "b", "a")
@@ -47,15 +37,6 @@ def test_scores_of_some_rows_in_any_order_are_shared() -> None:
 
     # Row 2 scored 0, and gets half of the 10 that row 0 scored.
     assert smoothed_scores.tolist() == [5.0, 10.0]
-
-
-def test_shares_are_multiplied_by_a_factor() -> None:
-    rows = rows_of_dialogues("a", "a")
-
-    smoothed_scores = rows.smoothing().smoothed(np.array([10.0, 0.0]), factor=2.0)
-
-    # Two times half of 10.
-    assert smoothed_scores.tolist() == [10.0, 10.0]
 
 
 def test_smoothing_does_not_see_rows_that_change_after_it_was_created() -> None:

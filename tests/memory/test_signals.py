@@ -190,14 +190,6 @@ def test_reranker_learns_how_rare_words_are() -> None:
     assert weights["jazz"] > weights["fine"] > weights["of"] == 0
 
 
-def test_index_without_entries_asks_no_reranker() -> None:
-    reranker = LongestFirst()
-    index = Index(embedder_with(reranker), hybrid=True)
-
-    assert index.search(["jazz"], k=3) == [[]]
-    assert reranker.queries == []
-
-
 def test_index_that_is_not_hybrid_asks_no_reranker() -> None:
     reranker = LongestFirst()
     index = Index(embedder_with(reranker), hybrid=False)

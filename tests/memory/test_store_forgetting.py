@@ -416,17 +416,6 @@ def test_a_write_is_stored_though_another_session_is_forgotten_meanwhile(
     assert [user.owner for user in store.users.list_all()] == [ADA]
 
 
-@pytest.mark.parametrize("write", WRITES)
-def test_the_id_of_a_forgotten_session_may_be_used_again(store: Store, write: Write) -> None:
-    store.items.add(ADA, session("one", id="s"))
-    store.forgetting.forget_session(ADA, "s")
-    count_after_forgetting = store.forgetting.count()
-
-    write(store, ADA, session_id="s", forget_count=count_after_forgetting)
-
-    assert [user.owner for user in store.users.list_all()] == [ADA]
-
-
 def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(
     store: Store,
 ) -> None:

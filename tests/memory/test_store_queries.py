@@ -73,56 +73,6 @@ def test_no_two_statements_for_a_database_have_the_same_name() -> None:
         assert len(names) == len(set(names))
 
 
-def test_a_file_of_statements_is_read() -> None:
-    content = """
--- What the tables are for.
-
--- name: count_users
--- How many users
--- there are.
-SELECT count(*)
-
-FROM users
-
--- Items -----
--- name: now.sqlite
--- By the clock of this process.
-SELECT :now
-"""
-
-    statements = queries.parse_queries(content)
-
-    assert statements == [
-        queries.Query(
-            name="count_users",
-            database="",
-            comment="How many users there are.",
-            sql="SELECT count(*)\n\nFROM users",
-        ),
-        queries.Query(
-            name="now",
-            database="sqlite",
-            comment="By the clock of this process.",
-            sql="SELECT :now",
-        ),
-    ]
-
-
-def test_statements_for_sqlite_take_the_time_from_the_process() -> None:
-    statements = "".join(str(statement) for statement in queries.load_queries("sqlite").values())
-    # `:now` is a parameter, which Mempiler fills in.
-    assert ":now" in statements
-    assert "clock_timestamp()" not in statements
-
-
-def test_statements_for_postgresql_take_the_time_from_its_clock() -> None:
-    statements = "".join(
-        str(statement) for statement in queries.load_queries("postgresql").values()
-    )
-    assert "clock_timestamp()" in statements
-    assert ":now" not in statements
-
-
 def test_the_migrations_create_the_tables_that_the_code_describes(database: Database) -> None:
     """The migrations created the tables of `database`; `tables` is what the code expects."""
     with database.engine.connect() as connection:

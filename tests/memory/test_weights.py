@@ -162,23 +162,16 @@ def jazz_embedder() -> TextEmbedder:
     return TextEmbedder("jazz", jazz_vectors, 2)
 
 
-def test_turn_after_one_with_a_similar_vector_scores_higher() -> None:
-    # "jazzy" is another word than "jazz", but the embedder finds the letters in it.
+def test_turn_after_one_with_a_similar_vector_scores_higher_unless_its_weight_is_0() -> None:
+    """The embedder finds "jazz" in "jazzy", the turn 0. The turn 1 comes right after it."""
     turns = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
+    without_shares = SignalWeights(neighbour_cosines=0)
 
     scores = search_scores(turns, "jazz", SignalWeights(), jazz_embedder())
+    scores_without_shares = search_scores(turns, "jazz", without_shares, jazz_embedder())
 
-    # The turn right after "jazzy", and the last one, which is far from it.
     assert scores["1"] > scores["3"]
-
-
-def test_neighbours_share_no_cosines_if_their_weight_is_0() -> None:
-    turns = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
-    weights = SignalWeights(neighbour_cosines=0)
-
-    scores = search_scores(turns, "jazz", weights, jazz_embedder())
-
-    assert scores["1"] == scores["3"]
+    assert scores_without_shares["1"] == scores_without_shares["3"]
 
 
 # Rerankers.

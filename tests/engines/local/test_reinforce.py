@@ -359,11 +359,6 @@ def test_a_group_with_a_malformed_member_is_refused(
         make_job(model).step([group])
 
 
-def test_an_object_that_is_no_group_is_refused(model: Any) -> None:
-    with pytest.raises(DataError, match="not a group of completions with rewards"):
-        make_job(model).step([{}])
-
-
 def test_data_of_another_format_is_refused(model: Any) -> None:
     with pytest.raises(DataError, match="takes grpo_chat"):
         make_job(model).step([], "chat")

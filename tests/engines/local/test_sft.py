@@ -150,11 +150,6 @@ def test_examples_of_which_none_fits_the_context_are_refused(
         fit_with(make_model(context=12), [long_example])
 
 
-def test_an_empty_list_of_examples_is_refused(model: Any) -> None:
-    with pytest.raises(DataError, match="no example to learn from"):
-        fit_with(model, [])
-
-
 # By DSPy's protocol.
 
 CHATS = [
