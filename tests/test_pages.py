@@ -15,6 +15,7 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -525,30 +526,47 @@ def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeyp
     assert prediction.trajectory["observation_0"] == "To Lisbon."
 
 
+@contextmanager
+def lisbon_model() -> Iterator[Any]:
+    """A model that answers "To Lisbon." if the word is in the prompt, and "unknown" otherwise."""
+
+    def answer(body: dict[str, Any]) -> str:
+        return "To Lisbon." if "Lisbon" in body["messages"][-1]["content"] else "unknown"
+
+    with StubServer(answer=answer) as stub:
+        yield language_model(stub.model, api_base=stub.url, cache=False)
+
+
+def run_openai_client(address: str) -> dict[str, Any]:
+    """Run the page's code of a client, for a service at an address; return the names it defines.
+
+    These are the `client`, and `answer`, a function that sends a user's message.
+    """
+    code = blocks("Any OpenAI client")[1]
+    code = code.replace("http://127.0.0.1:8000", address)
+    code = code.replace("a token of the file", TOKENS["acme"])
+    code = code.replace('"mempiler-chat"', '"my-model-chat"')
+    names: dict[str, Any] = {}
+    run_code(code, "docs/agents.md", names)
+    return names
+
+
 def test_any_openai_client_gets_answers_from_the_memory(tmp_path: Path) -> None:
     """The service stands between an OpenAI client and the model, and adds what a user said.
 
     The stub model answers "To Lisbon." only if the prompt has the word, which Ada has said and Ben
     has not.
     """
-
-    def answer(body: dict[str, Any]) -> str:
-        return "To Lisbon." if "Lisbon" in body["messages"][-1]["content"] else "unknown"
-
-    code = blocks("Any OpenAI client")[1]
-    with StubServer(answer=answer) as stub, mempiler.Store(tmp_path / "memories.sqlite") as store:
-        lm = language_model(stub.model, api_base=stub.url, cache=False)
-        with serving(service_over(store, tmp_path, lm)) as api:
-            code = code.replace("http://127.0.0.1:8000", api.address)
-            code = code.replace("a token of the file", TOKENS["acme"])
-            code = code.replace('"mempiler-chat"', '"my-model-chat"')
-            names: dict[str, Any] = {}
-            run_code(code, "docs/agents.md", names)
-
-            with names["client"]:
-                names["answer"]("ada", "I moved to Lisbon.")
-                answer_to_ben = names["answer"]("ben", "Where did I move?")
-                answer_to_ada = names["answer"]("ada", "Where did I move?")
+    with (
+        mempiler.Store(tmp_path / "memories.sqlite") as store,
+        lisbon_model() as lm,
+        serving(service_over(store, tmp_path, lm)) as api,
+    ):
+        names = run_openai_client(api.address)
+        with names["client"]:
+            names["answer"]("ada", "I moved to Lisbon.")
+            answer_to_ben = names["answer"]("ben", "Where did I move?")
+            answer_to_ada = names["answer"]("ada", "Where did I move?")
 
     assert answer_to_ben == "unknown"
     assert answer_to_ada == "To Lisbon."

@@ -97,7 +97,7 @@ def test_benchmark_that_keeps_all_promises_passes() -> None:
 
 
 def test_benchmark_of_whole_conversations_may_have_a_scorer_without_a_judge() -> None:
-    """Such a benchmark simulates a user; `interaction` says how, and any object does here."""
+    """A benchmark with an `interaction` simulates a user; the check looks at no more of it."""
     benchmark = make_benchmark()
     benchmark.interaction = object()
 

@@ -47,7 +47,7 @@ def test_a_deadline_passes_no_later_than_the_one_around_it() -> None:
 
 
 def test_usage_counts_in_the_innermost_block_alone() -> None:
-    """So the sum over all blocks counts nothing twice."""
+    """The sum over all blocks then counts nothing twice."""
     with measure_usage() as outer:
         record_usage(Usage(calls=1))
         with measure_usage() as inner:

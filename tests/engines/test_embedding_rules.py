@@ -245,14 +245,16 @@ WORK: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(params=WORK.values(), ids=list(WORK))
-def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+def embed_or_rerank(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Any]:
     """A function that embeds or reranks in this process, for each of the ways in `WORK`."""
     use_fastembed_with_two_models(monkeypatch)
     return request.param
 
 
 def test_work_in_this_process_waits_for_a_slot_until_its_deadline(
-    work: Callable[[], Any],
+    embed_or_rerank: Callable[[], Any],
 ) -> None:
     slots = FairSemaphore(1)
 
@@ -261,17 +263,19 @@ def test_work_in_this_process_waits_for_a_slot_until_its_deadline(
         call_context(slots=slots, deadline=Deadline(0.2)),
         pytest.raises(AbandonedCallError),
     ):
-        work()
+        embed_or_rerank()
 
     # With a free slot the same work is done.
     assert slots.free == 1
     with call_context(slots=slots):
-        work()
+        embed_or_rerank()
 
 
-def test_work_in_this_process_does_not_begin_after_its_deadline(work: Callable[[], Any]) -> None:
+def test_work_in_this_process_does_not_begin_after_its_deadline(
+    embed_or_rerank: Callable[[], Any],
+) -> None:
     with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
-        work()
+        embed_or_rerank()
 
 
 def test_a_few_texts_are_embedded_offline_without_a_slot_but_within_their_deadline() -> None:

@@ -459,7 +459,7 @@ def test_calls_of_copies_in_many_threads_are_counted_by_one_meter(
 
 
 def test_a_pickled_meter_begins_at_0(scripted: Callable[..., Any]) -> None:
-    """What was counted belongs to this process."""
+    """A pickled meter goes to another process, in which nothing was counted yet."""
     lm = scripted(answer_at_once)
     lm("hello")
 
@@ -562,7 +562,7 @@ def test_prompt_tokens_in_the_cache_of_the_server_are_counted(
 def test_a_prompt_of_whose_cached_tokens_nothing_is_reported_is_not_among_the_reported_ones(
     scripted: Callable[..., Any],
 ) -> None:
-    """Otherwise the share of cached tokens would look smaller than it is."""
+    """The share of cached tokens is taken of the reported ones alone."""
     lm = scripted(answer_at_once)
 
     lm.count(prompt_tokens=100, answer_tokens=1, usage={})

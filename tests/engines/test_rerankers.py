@@ -194,7 +194,7 @@ def count_query(query: str, passages: Sequence[str]) -> Generator[float]:
 
 
 @pytest.fixture
-def fastembed(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_fastembed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fastembed with the models `m/vectors`, `m/broken`, `m/late` and `m/cross`."""
     use_fake_fastembed(
         monkeypatch,
@@ -208,14 +208,14 @@ def fastembed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_model_of_fastembed_embeds_texts(fastembed: None) -> None:
+def test_a_model_of_fastembed_embeds_texts(fake_fastembed: None) -> None:
     vector = embedder("fastembed:m/vectors").embed(["xyz"])[0]
     # Fastembed's vector is (1, 3), which has the length of the square root of 10.
     assert vector == pytest.approx(np.array([1, 3]) / 10**0.5)
 
 
 def test_a_cross_encoder_of_fastembed_scores_the_best_passage_of_each_text(
-    fastembed: None,
+    fake_fastembed: None,
 ) -> None:
     """The model m/cross counts how often the query, here "y", is in a passage."""
     passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
@@ -226,7 +226,7 @@ def test_a_cross_encoder_of_fastembed_scores_the_best_passage_of_each_text(
 
 
 def test_a_late_interaction_model_of_fastembed_scores_the_best_passage_of_each_text(
-    fastembed: None,
+    fake_fastembed: None,
 ) -> None:
     """The model m/late counts how often "x" and "y" are in a passage, whatever the query."""
     passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
@@ -236,12 +236,12 @@ def test_a_late_interaction_model_of_fastembed_scores_the_best_passage_of_each_t
     assert scores.tolist() == [3, 1, 2]
 
 
-def test_a_reranker_that_fastembed_does_not_know_is_refused(fastembed: None) -> None:
+def test_a_reranker_that_fastembed_does_not_know_is_refused(fake_fastembed: None) -> None:
     with pytest.raises(UserError, match="fastembed has no TextCrossEncoder 'm/none'"):
         FastEmbedReranker("m/none").scores("y", [["x"]], weights={})
 
 
-def test_a_model_that_fastembed_cannot_load_is_an_endpoint_error(fastembed: None) -> None:
+def test_a_model_that_fastembed_cannot_load_is_an_endpoint_error(fake_fastembed: None) -> None:
     with pytest.raises(EndpointError, match="fastembed cannot load m/broken: Could not load"):
         embedder("fastembed:m/broken").embed(["x"])
 
@@ -257,7 +257,7 @@ def test_without_fastembed_the_extra_to_install_is_named(monkeypatch: pytest.Mon
     [("fastembed:m/broken", None), ("minilm", "fastembed:m/late"), ("offline", None)],
 )
 def test_a_check_finds_the_model_in_fastembeds_lists_and_loads_nothing(
-    fastembed: None, tiny_minilm: Path, name: str, reranker: str | None
+    fake_fastembed: None, tiny_minilm: Path, name: str, reranker: str | None
 ) -> None:
     """To load "m/broken" would raise an error."""
     embedder(name, reranker=reranker).check()
@@ -271,7 +271,7 @@ def test_a_check_finds_the_model_in_fastembeds_lists_and_loads_nothing(
     ],
 )
 def test_a_check_refuses_a_model_of_the_wrong_kind(
-    fastembed: None, tiny_minilm: Path, name: str, reranker: str | None
+    fake_fastembed: None, tiny_minilm: Path, name: str, reranker: str | None
 ) -> None:
     with pytest.raises(UserError, match="fastembed has no Text"):
         embedder(name, reranker=reranker).check()

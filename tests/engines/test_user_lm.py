@@ -136,28 +136,36 @@ PLAIN_OR_WITH_HEADERS = [
 
 
 @pytest.mark.parametrize("settings", PLAIN_OR_WITH_HEADERS)
-def test_callbacks_and_dspys_own_counters_are_told_of_every_call_once(
+def test_callbacks_are_told_of_a_call_once(stub: Any, settings: dict[str, Any]) -> None:
+    """Two models take part in a call: the user's, and the metered one over it.
+
+    DSPy knows callbacks of a model and callbacks of all models.
+    """
+    server = stub()
+    callback_of_model = CountingCallback()
+    callback_of_all_models = CountingCallback()
+    options = {"api_base": server.url, "api_key": "k", "cache": False, **settings}
+    lm = dspy.LM(server.model, callbacks=[callback_of_model], **options)
+
+    with dspy.context(callbacks=[callback_of_all_models]):
+        ask(language_model(lm))
+
+    assert callback_of_model.calls == 1
+    assert callback_of_all_models.calls == 1
+
+
+@pytest.mark.parametrize("settings", PLAIN_OR_WITH_HEADERS)
+def test_history_and_usage_tracker_of_dspy_have_a_call_once(
     stub: Any, settings: dict[str, Any]
 ) -> None:
     """Two models take part in a call: the user's, and the metered one over it."""
     server = stub()
-    callback_of_model = CountingCallback()
-    callback_of_settings = CountingCallback()
-    lm = dspy.LM(
-        server.model,
-        api_base=server.url,
-        api_key="k",
-        cache=False,
-        callbacks=[callback_of_model],
-        **settings,
-    )
+    options = {"api_base": server.url, "api_key": "k", "cache": False, **settings}
+    metered_lm = language_model(dspy.LM(server.model, **options))
 
-    with dspy.context(callbacks=[callback_of_settings]), dspy.track_usage() as tracker:
-        metered_lm = language_model(lm)
+    with dspy.track_usage() as tracker:
         ask(metered_lm)
 
-    assert callback_of_model.calls == 1
-    assert callback_of_settings.calls == 1
     assert len(metered_lm.history) == 1
     (entries_of_model,) = tracker.usage_data.values()
     assert len(entries_of_model) == 1

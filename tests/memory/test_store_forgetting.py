@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -504,28 +505,24 @@ def test_forgetting_waits_for_the_first_write_of_a_new_user_and_deletes_it(
     open_store: Callable[..., Store],
 ) -> None:
     """Ada's first data are being written, and nobody else sees her before they are committed."""
-    writer = open_store()
-    other_process = open_store()
-    has_begun = threading.Event()
-    may_go_on = threading.Event()
+    first_process = open_store()
+    second_process = open_store()
+    has_written_ada = threading.Event()
+    may_commit = threading.Event()
 
     def users_to_restore() -> Iterator[Any]:
-        yield writer.transfer.dump(ADA)
-        has_begun.set()
-        may_go_on.wait(10)
+        yield first_process.transfer.dump(ADA)
+        has_written_ada.set()
+        may_commit.wait(10)
 
-    writing = threading.Thread(target=writer.transfer.restore, args=(users_to_restore(),))
-    writing.start()
-    assert has_begun.wait(10)
-    forgetting = threading.Thread(target=other_process.forgetting.forget_user, args=(ADA,))
-    forgetting.start()
-    # The forgetting has time to begin.
-    time.sleep(0.1)
-    may_go_on.set()
-    writing.join()
-    forgetting.join()
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(first_process.transfer.restore, users_to_restore())
+        assert has_written_ada.wait(10)
+        threads.submit(second_process.forgetting.forget_user, ADA)
+        time.sleep(0.1)  # the forgetting has time to begin
+        may_commit.set()
 
-    assert other_process.users.list_all() == []
+    assert second_process.users.list_all() == []
 
 
 # Memories as a log of changes.
@@ -670,7 +667,7 @@ def test_a_commit_writes_only_what_is_new(tmp_path: Path) -> None:
 
 
 def test_changes_that_become_too_long_are_replaced_by_the_whole_memory(tmp_path: Path) -> None:
-    """Otherwise a new process would have to read more and more changes."""
+    """A new process reads the whole memory and all changes since, so these must stay few."""
     path = tmp_path / "s.sqlite"
     memory = memory_in(path)
     total_lengths: list[int] = []

@@ -73,7 +73,7 @@ def test_sessions_keep_their_order(store: Store) -> None:
 
 
 def test_a_session_without_an_id_gets_one_that_is_not_taken(store: Store) -> None:
-    """It is "D" and the next number. Here D2 is a session, and D3 an open one."""
+    """The new id is "D" and a number. D2 and D3 are taken: by a session, and by an open one."""
     store.items.add(ADA, session("x", id="D2"))
     store.open_sessions.append(ADA, "D3", [turn_of_ada("y")])
 
@@ -143,7 +143,7 @@ def test_a_session_without_id_cannot_replace_another_one(store: Store) -> None:
 
 
 def test_a_session_that_cannot_be_stored_replaces_nothing(store: Store) -> None:
-    """Its turn has an id that another session has taken."""
+    """The new session "s" has a turn whose id is taken by the session "a"."""
     turn = turn_of_ada("one", turn_id="t1")
     store.items.add(ADA, Session(id="a", turns=(turn,)))
     store.items.add(ADA, session("two", id="s"))
@@ -431,7 +431,7 @@ def test_only_the_first_writer_waits_for_a_process_that_is_stopped(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.usefixtures("turn_lasts_two_seconds")
 def test_writers_take_turns_again_when_a_stopped_process_has_ended(tmp_path: Path) -> None:
-    """So the first writer waits again if another process is stopped later."""
+    """A writer that comes when another process is stopped waits for its turn again."""
     path = tmp_path / "s.sqlite"
     threads_before = set(threading.enumerate())
 
@@ -519,27 +519,35 @@ def test_a_store_that_cannot_be_opened_is_an_error_with_a_fix(
     assert "secret" not in str(raised.value)
 
 
+def insert_item(database: Database, position: int, json: str) -> None:
+    """Insert the row of an item of Ada, without any check."""
+    row = {
+        "tenant": "default",
+        "user": "ada",
+        "position": position,
+        "id": "s",
+        "digest": "",
+        "json": json,
+        "state": "queued",
+        "attempts": 0,
+        "error": "",
+        "added": 0.0,
+    }
+    with database.write_transaction() as transaction:
+        transaction.connection.execute(insert(tables.items).values(row))
+
+
 def test_an_error_of_the_database_does_not_show_the_values_of_a_row(
     store: Store, database: Database
 ) -> None:
-    """Errors go to logs, where nothing that a user said may stand."""
-    store.items.add(ADA, session("one"))
-    # The database refuses this row: Ada has an item at position 1 already.
-    insert_twice = insert(tables.items).values(
-        tenant="default",
-        user="ada",
-        position=1,
-        id="secret",
-        digest="",
-        json="secret",
-        state="queued",
-        attempts=0,
-        error="",
-        added=0.0,
-    )
+    """Errors go to logs, where nothing that a user said may stand.
 
-    with pytest.raises(StoreError) as raised, database.write_transaction() as transaction:
-        transaction.connection.execute(insert_twice)
+    The database refuses a second item at the same position.
+    """
+    store.items.add(ADA, session("one"))
+
+    with pytest.raises(StoreError) as raised:
+        insert_item(database, position=1, json="secret")
 
     assert "secret" not in str(raised.value)
     assert "ada" not in str(raised.value)

@@ -442,7 +442,7 @@ def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
 
 
 def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> None:
-    """Otherwise the claim would count for nothing, as one that a wrong clock has dated."""
+    """A longer claim would count for nothing, as if a wrong clock had dated it."""
     add_sessions(store)
     assert store.queue.claim("me", lease=10 * MAX_LEASE, stamp=WRITER)
 
@@ -469,7 +469,7 @@ def test_an_open_session_whose_last_turn_was_yesterday_is_idle(
 def test_an_open_session_whose_turns_a_wrong_clock_dated_tomorrow_is_idle(
     store: Store, database: Database
 ) -> None:
-    """Otherwise the session would stay open until tomorrow."""
+    """A session is ended when it is idle. By the age of its turns this one never would be."""
     assert is_idle_with_turns_dated(store, database, seconds_from_now=DAY)
 
 

@@ -83,7 +83,7 @@ def test_a_commit_does_not_mark_items_that_were_requeued_after_the_claim(
 
 
 def test_an_item_that_one_worker_gave_up_and_another_one_wrote_is_remembered(store: Store) -> None:
-    """Otherwise it would be written a second time when failed items are queued again."""
+    """If the item stayed "failed", it would be queued again, and be written a second time."""
     store.items.add(ADA, session("text", id="s1"))
     # This lease ends at once, so another worker may claim the user, too.
     (claim_of_slow_worker,) = store.queue.claim("slow", lease=0, stamp=WRITER)

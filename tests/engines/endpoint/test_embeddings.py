@@ -261,7 +261,10 @@ def test_an_endpoint_that_fails_several_times_in_a_row_is_not_asked_any_more(
 
 
 def test_refused_texts_are_no_failures_of_the_endpoint(server: EmbeddingServer) -> None:
-    """Otherwise a few bad texts would have the endpoint declared dead, which ends a run."""
+    """After several failures an endpoint is declared dead, which ends a run.
+
+    A few bad texts, which it refuses with status 400, must not do that.
+    """
     remote_embedder = embedder("m", server.url)
     guard = BudgetGuard()
     account_of(remote_embedder).open(Meter(), guard)

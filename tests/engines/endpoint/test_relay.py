@@ -64,7 +64,7 @@ def test_a_model_of_openai_has_an_upstream_that_shows_no_key(
 
 @pytest.mark.parametrize("name", ["groq/llama", "offline", "anthropic/claude-sonnet-4-5"])
 def test_other_models_have_no_upstream(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """One has no key, one runs in this process, and one speaks another protocol than OpenAI's."""
+    """Groq's model has no key, "offline" runs here, and Anthropic speaks another protocol."""
     monkeypatch.delenv("GROQ_API_KEY", raising=False)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-1")
     assert upstream_of(language_model(name)) is None

@@ -70,7 +70,7 @@ def test_an_error_hides_the_key_that_the_endpoint_repeats(
 def test_an_error_hides_the_key_that_the_endpoint_repeats_if_a_stream_was_asked_for(
     ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    """In a block of `record_pieces` models ask for streams."""
+    """Models ask for streams in a block of `record_pieces`."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with server_that_repeats_the_key(status) as server:
         lm = model_at(server)

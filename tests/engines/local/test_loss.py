@@ -43,7 +43,7 @@ def test_advantages_are_rewards_less_their_mean(
 
 
 def test_scaled_advantages_are_divided_by_the_deviation_of_the_rewards() -> None:
-    """This is the default. The deviation of 1 and 0 is .7071 (with n - 1)."""
+    """Scaling is the default. The rewards 1 and 0 have the mean 0.5 and the deviation 0.7071."""
     assert advantages([1.0, 0.0], Reinforcement()) == pytest.approx([0.7071, -0.7071], abs=1e-4)
 
 
@@ -171,6 +171,7 @@ def loss_of(*completions: Completion, size: BatchSize | None = None, **settings:
 
 
 def test_the_loss_is_a_mean_over_tokens() -> None:
+    """A token whose ratio is 1 adds minus the advantage of its completion."""
     good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
     bad_one = Completion(advantage=-4.0, ratios=[1.0])
 
@@ -180,7 +181,7 @@ def test_the_loss_is_a_mean_over_tokens() -> None:
 
 
 def test_the_loss_of_grpo_is_a_mean_over_completions() -> None:
-    """The first completion has the mean -1 over its two tokens."""
+    """The first completion adds -1, the mean of its two tokens, and the second one adds 4."""
     good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
     bad_one = Completion(advantage=-4.0, ratios=[1.0])
 
@@ -190,7 +191,7 @@ def test_the_loss_of_grpo_is_a_mean_over_completions() -> None:
 
 
 def test_the_loss_of_a_part_of_a_batch_is_divided_by_the_tokens_of_the_whole_batch() -> None:
-    """So the losses of the parts add up to that of the batch. The part has three tokens of six."""
+    """The part has three tokens of six. The losses of all parts add up to that of the batch."""
     good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
     bad_one = Completion(advantage=-4.0, ratios=[1.0])
 
@@ -200,7 +201,7 @@ def test_the_loss_of_a_part_of_a_batch_is_divided_by_the_tokens_of_the_whole_bat
 
 
 def test_the_loss_of_grpo_of_a_part_of_a_batch_is_divided_by_the_rows_of_the_whole_batch() -> None:
-    """So the losses of the parts add up to that of the batch. The part has two rows of four."""
+    """The part has two rows of four. The losses of all parts add up to that of the batch."""
     good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
     bad_one = Completion(advantage=-4.0, ratios=[1.0])
 

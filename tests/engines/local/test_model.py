@@ -391,7 +391,7 @@ def test_without_torch_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyP
 
 
 def test_no_module_of_the_local_engine_imports_torch_when_it_is_imported() -> None:
-    """It takes seconds, and torch may be missing. So it is imported within functions only."""
+    """To import torch takes seconds, and it may be missing, so only functions import it."""
     heavy_packages = ("torch", "transformers")
     for path in Path(loading.__file__).parent.glob("*.py"):
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:

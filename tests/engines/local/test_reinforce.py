@@ -175,8 +175,8 @@ def test_every_batch_of_every_epoch_is_an_update(model: Any) -> None:
 
     make_job(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
 
-    # Four completions are two batches. Every update makes a new version.
-    assert model.version == 2 * 3
+    # Four completions are two batches, and there are three epochs. An update makes a new version.
+    assert model.version == 6
 
 
 # Settings.
