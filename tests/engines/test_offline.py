@@ -207,12 +207,6 @@ def test_a_list_of_texts_gets_the_sentences_of_a_text() -> None:
     assert prediction.facts == ["Ann moved.", "Bob stayed."]
 
 
-def test_a_list_that_is_made_of_an_empty_list_is_empty() -> None:
-    prediction = predict("facts: list[str] -> kept: list[str]", facts=[])
-
-    assert prediction.kept == []
-
-
 def test_a_field_of_ids_gets_the_ids_of_the_best_turns() -> None:
     """The name of a field says whether it wants ids."""
     prediction = predict(

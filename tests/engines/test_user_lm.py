@@ -13,7 +13,6 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
-from dspy.utils.dummies import DummyLM
 from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model, metered_model
 from mempiler.engines.meter import Meter
@@ -101,16 +100,6 @@ def test_the_users_model_is_left_as_it_was(stub: Any) -> None:
 
     assert lm.kwargs == settings_before
     assert lm.history == []
-
-
-@WARNED_OF_BY_DSPY
-def test_a_dummy_model_of_dspy_works() -> None:
-    meter = Meter()
-    dummy_lm = DummyLM([{"answer": "blue"}])
-
-    assert ask(language_model(dummy_lm, meter=meter)) == "blue"
-
-    assert meter.read().calls["task"] == 1
 
 
 def test_the_timeout_of_the_users_model_wins_over_that_of_the_run() -> None:

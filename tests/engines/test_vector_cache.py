@@ -51,19 +51,6 @@ def test_a_damaged_file_is_repaired_and_gives_no_wrong_vector(
     assert texts_through_network == []
 
 
-def test_vectors_are_computed_again_if_a_folder_stands_in_the_place_of_the_file(
-    texts_through_network: list[str],
-) -> None:
-    """A new embedder stands for a new process: it has nothing in memory, but reads the file."""
-    vectors = embedder("minilm").embed(["Oslo"])
-    path = cache_folder() / "vectors.sqlite"
-    path.unlink()
-    path.mkdir()
-
-    assert np.array_equal(embedder("minilm").embed(["Oslo"]), vectors)
-    assert texts_through_network == ["Oslo", "Oslo"]
-
-
 def test_the_oldest_vectors_are_removed_first(tmp_path: Path) -> None:
     """The file has room for six numbers of four bytes: three vectors of two numbers."""
     vector_of_two_numbers = bytes(8)

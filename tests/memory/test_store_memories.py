@@ -543,16 +543,6 @@ def test_an_imported_session_is_not_new(store_of_ada_and_bob: Store, tmp_path: P
         assert not other_store.items.add(ADA, stored.item, stored.digest).new
 
 
-def test_users_who_are_in_the_store_are_imported_only_if_they_may_be_replaced(
-    store_of_ada_and_bob: Store,
-) -> None:
-    lines = exported_lines(store_of_ada_and_bob)
-
-    with pytest.raises(ConflictError, match="--replace"):
-        import_users(store_of_ada_and_bob, lines, "file")
-    assert import_users(store_of_ada_and_bob, lines, "file", replace_existing=True) == 2
-
-
 def test_a_file_of_memories_comes_out_as_it_went_in(store: Store) -> None:
     """The file has two users, with all that a store can hold of a user."""
     path = Path(__file__).with_name("exported.jsonl")
