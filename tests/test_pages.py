@@ -254,7 +254,7 @@ def results_of_own_systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str
 def test_systems_of_the_page_are_scored_without_a_failure(
     results_of_own_systems: dict[str, Any], system: str
 ) -> None:
-    """They are a store, a DSPy module, and a file of answers that were made elsewhere."""
+    """The page scores a store, a DSPy module, and a file of answers that were made elsewhere."""
     assert results_of_own_systems[f"evaluate {system}"]["failures"] == 0
 
 

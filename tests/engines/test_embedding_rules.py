@@ -256,10 +256,11 @@ def embed_or_rerank(
 def test_work_in_this_process_waits_for_a_slot_until_its_deadline(
     embed_or_rerank: Callable[[], Any],
 ) -> None:
+    """A slot is the permission to work in this process. The only one is taken here."""
     slots = FairSemaphore(1)
 
     with (
-        slots.slot(),  # the only one, so there is none for the work
+        slots.slot(),
         call_context(slots=slots, deadline=Deadline(0.2)),
         pytest.raises(AbandonedCallError),
     ):

@@ -311,9 +311,9 @@ def test_a_second_attempt_gets_the_answer_of_the_first(adapter_name: str) -> Non
 
     prediction = predict(
         "context, question -> answer, days: list[int]",
-        [complete_demo, incomplete_demo],
-        adapter(adapter_name),
-        make_lm(engine),
+        demos=[complete_demo, incomplete_demo],
+        adapter=adapter(adapter_name),
+        lm=make_lm(engine),
         context="[D1:3] (8 May 2023) Ann: I joined a pottery class yesterday [7 May 2023].",
         question="When did Ann join a pottery class?",
     )
@@ -526,6 +526,7 @@ def test_an_output_field_of_any_type_gets_a_valid_value(
 def test_a_value_for_which_there_is_no_rule_is_the_first_option_or_the_least_value(
     output_type: Any, expected_value: Any, make_adapter: Any
 ) -> None:
+    """The offline engine fills fields by rules, such as one for dates and one for ids."""
     assert predict_value(output_type, make_adapter()) == expected_value
 
 

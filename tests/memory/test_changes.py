@@ -9,7 +9,7 @@ dictionaries and lists.
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import pytest
@@ -146,28 +146,48 @@ def test_value_of_another_kind_replaces_the_one_before(before: Any, after: Any) 
     assert diff(Box(value=before), Box(value=after)) == {"value": {"value": after}}
 
 
+class Splice(NamedTuple):
+    """A change of a sequence at one position."""
+
+    position: int
+    removed: int
+    """How many items are removed."""
+    inserted: str
+    """A letter for each leaf that is inserted."""
+
+
+def splices_between(before: str, after: str) -> list[Splice]:
+    """Return the changes between two sequences of leaves, with a letter for each leaf."""
+    changes = diff(tree_with_leaves(before), tree_with_leaves(after))
+    splices: list[Splice] = []
+    for position, removed, new_leaves in changes["leaves"]["items"]:
+        letters = [leaf["text"] for leaf in new_leaves]
+        splices.append(Splice(position, removed, "".join(letters)))
+    return splices
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "expected_changes"),
-    # Each change is a position, how many items are removed there, and the new items.
+    ("before", "after", "expected_splices"),
     [
-        ("abc", "abcd", [[3, 0, ["d"]]]),
-        ("abc", "adc", [[1, 1, ["d"]]]),
-        ("abcd", "bced", [[0, 1, []], [3, 0, ["e"]]]),
-        ("ab", "ba", [[0, 2, ["b", "a"]]]),
-        ("abc", "", [[0, 3, []]]),
+        ("abc", "abcd", [Splice(position=3, removed=0, inserted="d")]),
+        ("abc", "adc", [Splice(position=1, removed=1, inserted="d")]),
+        ("abc", "", [Splice(position=0, removed=3, inserted="")]),
+        ("ab", "ba", [Splice(position=0, removed=2, inserted="ba")]),
+        (
+            "abcd",
+            "bced",
+            [
+                Splice(position=0, removed=1, inserted=""),
+                Splice(position=3, removed=0, inserted="e"),
+            ],
+        ),
     ],
 )
 def test_changes_of_a_sequence_name_removed_and_new_items(
-    before: str, after: str, expected_changes: list[Any]
+    before: str, after: str, expected_splices: list[Splice]
 ) -> None:
-    """A letter stands for a leaf: from "abc" to "abcd" the leaf "d" is inserted at position 3."""
-    changes = diff(tree_with_leaves(before), tree_with_leaves(after))
-
-    changes_with_letters: list[Any] = []
-    for position, removed_count, new_leaves in changes["leaves"]["items"]:
-        letters = [leaf["text"] for leaf in new_leaves]
-        changes_with_letters.append([position, removed_count, letters])
-    assert changes_with_letters == expected_changes
+    """Each letter stands for an item of the sequence."""
+    assert splices_between(before, after) == expected_splices
 
 
 @pytest.mark.parametrize(

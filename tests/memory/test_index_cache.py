@@ -228,6 +228,7 @@ def test_caches_with_shared_indexes_search_with_their_own_weights() -> None:
     ],
 )
 def test_caches_whose_indexes_would_differ_keep_them_apart(other_cache: IndexCache) -> None:
+    """`share_indexes_with` has an effect only if both caches would make the same index."""
     cache = IndexCache()
     memory = notebook_of("rye", "milk")
     cache.search(memory, ["rye"], 1)

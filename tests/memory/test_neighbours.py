@@ -20,6 +20,7 @@ def rows_of_dialogues(*dialogues: str) -> Neighbours:
 
 
 def test_turn_gets_a_share_of_the_score_of_the_turn_before_it() -> None:
+    """The share is a half, and counts within a dialogue only."""
     rows = rows_of_dialogues("a", "b", "a", NO_DIALOGUE)
     scores = np.array([10.0, 0.0, 0.0, 0.0])
 

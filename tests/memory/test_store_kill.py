@@ -104,9 +104,9 @@ ROWS_OF_VERSION = [f"('{SCHEMA_VERSION}',)"]
 def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
     url_without_tables: str,
 ) -> None:
-    """The first process is killed before its first statement, the second before its second ...
+    """A process is killed before its first statement, the next one before its second, and so on.
 
-    ... until one has fewer statements than that. It is not killed, and creates the tables.
+    The last process has fewer statements than that. It is not killed, and creates the tables.
     """
     statement_number = 0
     exit_code: int | None = -signal.SIGKILL
@@ -372,9 +372,10 @@ def check_replaced_session(url: str) -> str:
 def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(
     url: str,
 ) -> None:
-    """The first process is killed before its first statement, the second before its second ...
+    """A process is killed before its first statement, the next one before its second, and so on.
 
-    ... until one has fewer statements than that. The session says "old" and then "new".
+    The last process has fewer statements than that, and is not killed. The session says "old" at
+    first, and "new" when it has been replaced.
     """
     texts_after_kills: list[str] = []
     exit_code: int | None = -signal.SIGKILL

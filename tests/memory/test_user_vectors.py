@@ -156,15 +156,18 @@ VECTOR = bytes(4)
 def test_work_that_began_before_a_forgetting_stores_no_vector(
     store_of_ada_and_bob: Store, forgotten: str
 ) -> None:
-    """The vectors may be those of a text that was forgotten meanwhile, so they are refused."""
+    """The vectors may be those of a text that was forgotten meanwhile, so they are refused.
+
+    What is forgotten is everything of Ada, or one of her two sessions.
+    """
     count_before = store_of_ada_and_bob.forgetting.count()
-    assert store_of_ada_and_bob.vectors.put(ADA, {b"early": VECTOR}, count_before)
+    assert store_of_ada_and_bob.vectors.put(ADA, {b"early text": VECTOR}, count_before)
 
     forget_of_ada(store_of_ada_and_bob, forgotten)
-    late_was_stored = store_of_ada_and_bob.vectors.put(ADA, {b"late": VECTOR}, count_before)
+    late_was_stored = store_of_ada_and_bob.vectors.put(ADA, {b"late text": VECTOR}, count_before)
 
     assert not late_was_stored
-    assert store_of_ada_and_bob.vectors.get(ADA, [b"early", b"late"]) == {}
+    assert store_of_ada_and_bob.vectors.get(ADA, [b"early text", b"late text"]) == {}
 
 
 @pytest.mark.parametrize("forgotten", ["everything", "closed session", "open session"])
@@ -175,7 +178,7 @@ def test_forgetting_of_one_user_lets_work_for_another_go_on(
 
     forget_of_ada(store_of_ada_and_bob, forgotten)
 
-    assert store_of_ada_and_bob.vectors.put(BOB, {b"late": VECTOR}, count_before)
+    assert store_of_ada_and_bob.vectors.put(BOB, {b"late text": VECTOR}, count_before)
 
 
 @pytest.mark.parametrize("forgotten", ["closed session", "open session"])
@@ -185,7 +188,7 @@ def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
     forget_of_ada(store_of_ada_and_bob, forgotten)
 
     count_after = store_of_ada_and_bob.forgetting.count()
-    assert store_of_ada_and_bob.vectors.put(ADA, {b"new": VECTOR}, count_after)
+    assert store_of_ada_and_bob.vectors.put(ADA, {b"new text": VECTOR}, count_after)
 
 
 def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_ada_and_bob: Store) -> None:
@@ -193,4 +196,4 @@ def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_ada_and_bob: S
     forget_of_ada(store_of_ada_and_bob, "everything")
 
     count_after = store_of_ada_and_bob.forgetting.count()
-    assert not store_of_ada_and_bob.vectors.put(ADA, {b"new": VECTOR}, count_after)
+    assert not store_of_ada_and_bob.vectors.put(ADA, {b"new text": VECTOR}, count_after)

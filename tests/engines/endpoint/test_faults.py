@@ -95,7 +95,8 @@ def test_a_call_whose_answer_is_not_whole_at_its_deadline_fails(
 
 def test_a_call_of_a_server_that_is_silent_for_too_long_fails(ask: Callable[..., Any]) -> None:
     """The deadline of the call is far away, but the server may be silent for 0.4 seconds only."""
-    with StubServer(every("stall")) as server:
+    is_silent = every("stall")
+    with StubServer(is_silent) as server:
         error = error_of_call(ask, model_at(server, deadline=30, timeout=0.4))
 
         assert isinstance(error, LMTimeoutError)
@@ -106,7 +107,8 @@ def test_a_call_of_a_server_that_is_silent_for_too_long_fails(ask: Callable[...,
 def test_an_answer_that_does_not_end_is_an_error_and_not_asked_for_again(
     ask: Callable[..., Any],
 ) -> None:
-    with StubServer(every("endless")) as server:
+    sends_an_endless_answer = every("endless")
+    with StubServer(sends_an_endless_answer) as server:
         error = error_of_call(ask, model_at(server, retries=2))
 
         assert "larger than 4000000 bytes" in str(error)
@@ -125,7 +127,8 @@ def test_a_gzip_bomb_is_an_error_and_not_asked_for_again(ask: Callable[..., Any]
 
 
 def test_an_answer_that_cannot_be_unpacked_is_an_error(ask: Callable[..., Any]) -> None:
-    with server_that_sends(http_head("Content-Encoding: gzip") + b"no gzip") as server:
+    no_gzip_though_it_says_so = http_head("Content-Encoding: gzip") + b"no gzip"
+    with server_that_sends(no_gzip_though_it_says_so) as server:
         error = error_of_call(ask, model_at(server))
 
         assert isinstance(error, LMTransportError)
@@ -147,7 +150,8 @@ def test_an_answer_that_is_cut_off_is_asked_for_again(ask: Callable[..., Any]) -
 
 
 def test_a_server_that_has_died_is_not_asked_again(ask: Callable[..., Any]) -> None:
-    with StubServer(every("dead")) as server:
+    dies_at_the_first_request = every("dead")
+    with StubServer(dies_at_the_first_request) as server:
         error = error_of_call(ask, model_at(server, retries=1))
 
     assert isinstance(error, LMTransportError)
@@ -158,7 +162,8 @@ def test_a_server_that_has_died_is_not_asked_again(ask: Callable[..., Any]) -> N
 def test_a_server_that_asks_for_a_wait_of_an_hour_is_not_asked_again(
     ask: Callable[..., Any],
 ) -> None:
-    with StubServer(every("wait")) as server:
+    asks_for_a_wait_of_an_hour = every("wait")
+    with StubServer(asks_for_a_wait_of_an_hour) as server:
         error = error_of_call(ask, model_at(server, retries=2))
 
     assert isinstance(error, LMRateLimitError)
@@ -170,7 +175,8 @@ def test_a_server_is_not_asked_again_if_its_answer_would_come_after_the_deadline
     ask: Callable[..., Any],
 ) -> None:
     """Before the second attempt a model waits for longer than the 0.9 seconds of the call."""
-    with StubServer(every("500")) as server:
+    has_a_fault = every("500")
+    with StubServer(has_a_fault) as server:
         error = error_of_call(ask, model_at(server, deadline=0.9, retries=2))
 
     assert "the server has a fault" in str(error)
@@ -178,7 +184,8 @@ def test_a_server_is_not_asked_again_if_its_answer_would_come_after_the_deadline
 
 
 def test_a_server_that_refuses_the_key_is_not_asked_again(ask: Callable[..., Any]) -> None:
-    with StubServer(every("401")) as server:
+    refuses_the_key = every("401")
+    with StubServer(refuses_the_key) as server:
         error = error_of_call(ask, model_at(server, retries=2))
 
     assert isinstance(error, UserError)

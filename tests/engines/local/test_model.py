@@ -22,6 +22,11 @@ from mempiler.errors import MissingDependencyError, UserError
 
 from tests.engines.local.groups import draw
 
+END = 1
+"""The id of the token that ends a completion."""
+W0, W1, W2, W3 = 6, 7, 8, 9
+"""The ids of the words w0 to w3."""
+
 # Prompts.
 
 PLAIN_TEMPLATE = (
@@ -148,15 +153,15 @@ def model_or_adapted_model(request: pytest.FixtureRequest) -> LocalModel:
 def test_the_reference_keeps_the_weights_of_the_moment_when_it_was_frozen(
     model_or_adapted_model: LocalModel,
 ) -> None:
-    """The prompt is the word w0 (token 6), and the completion is w1 (token 7)."""
+    """The reference is the model before a training; `logprobs` scores a completion by it."""
     model = model_or_adapted_model
-    original_logprobs = model.logprobs(prompts=[[6]], completions=[[7]])
+    original_logprobs = model.logprobs(prompts=[[W0]], completions=[[W1]])
 
     model.freeze_reference()
     change_all_weights(model)
 
-    assert model.logprobs(prompts=[[6]], completions=[[7]], reference=True) == original_logprobs
-    assert model.logprobs(prompts=[[6]], completions=[[7]]) != original_logprobs
+    assert model.logprobs(prompts=[[W0]], completions=[[W1]], reference=True) == original_logprobs
+    assert model.logprobs(prompts=[[W0]], completions=[[W1]]) != original_logprobs
 
 
 def test_scoring_by_the_reference_does_not_change_the_present_weights(
@@ -168,7 +173,7 @@ def test_scoring_by_the_reference_does_not_change_the_present_weights(
     change_all_weights(model)
     fingerprint = model.fingerprint
 
-    model.logprobs(prompts=[[6]], completions=[[7]], reference=True)
+    model.logprobs(prompts=[[W0]], completions=[[W1]], reference=True)
 
     model.updated()  # has the fingerprint computed anew
     assert model.fingerprint == fingerprint
@@ -188,7 +193,7 @@ def test_without_a_reference_there_is_nothing_to_score_by(
     """The reference is the model before a training; nobody has frozen it here."""
     model = model_or_adapted_model
     with pytest.raises(UserError, match="freeze_reference"):
-        model.logprobs(prompts=[[6]], completions=[[7]], reference=True)
+        model.logprobs(prompts=[[W0]], completions=[[W1]], reference=True)
 
 
 # Fingerprints.
@@ -326,9 +331,9 @@ def test_weights_are_loaded_as_bfloat16_only_where_that_is_asked_for(
 def test_a_model_of_bfloat16_computes_nearly_the_same_log_probabilities(
     half_model: LocalModel, full_model: LocalModel
 ) -> None:
-    """bfloat16 and float32 are numbers of two and of four bytes. The prompts are token ids."""
-    prompts = [[6, 7, 8], [9]]
-    completions = [[8, 9, 1], [10]]
+    """bfloat16 and float32 are numbers of two and of four bytes."""
+    prompts = [[W0, W1, W2], [W3]]
+    completions = [[W2, W3, END], [W3]]
 
     half_rows = half_model.logprobs(prompts, completions)
     full_rows = full_model.logprobs(prompts, completions)
@@ -340,7 +345,7 @@ def test_a_model_of_bfloat16_computes_nearly_the_same_log_probabilities(
 
 def test_an_adapter_of_a_bfloat16_model_learns_as_float32(half_model: LocalModel) -> None:
     """The parameters of a model with an adapter are those that are trained: the adapter's."""
-    logprobs, _ = half_model.token_logprobs(prompts=[[6, 7, 8]], completions=[[8, 9, 1]])
+    logprobs, _ = half_model.token_logprobs(prompts=[[W0, W1, W2]], completions=[[W2, W3, END]])
     logprobs.sum().backward()
 
     assert logprobs.dtype == torch.float32
@@ -471,12 +476,12 @@ def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(
 
 
 def test_an_empty_completion_has_no_logprobs(model: Any) -> None:
-    assert model.logprobs(prompts=[[6]], completions=[[]]) == [[]]
+    assert model.logprobs(prompts=[[W0]], completions=[[]]) == [[]]
 
 
 def test_an_empty_completion_beside_another_one_has_no_logprobs(model: Any) -> None:
     values_of_empty_one, values_of_other_one = model.logprobs(
-        prompts=[[6, 7], [6]], completions=[[], [8]]
+        prompts=[[W0, W1], [W0]], completions=[[], [W2]]
     )
 
     assert values_of_empty_one == []
@@ -547,16 +552,15 @@ def test_at_temperature_0_the_likeliest_token_is_taken(model: Any) -> None:
 
 def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[..., Any]) -> None:
     model = make_model()
-    end_token = 1
     with torch.no_grad():  # makes the end likely
-        model.model.lm_head.weight[end_token] = 50 * model.model.lm_head.weight[6]
+        model.model.lm_head.weight[END] = 50 * model.model.lm_head.weight[W0]
 
     samples = draw(model, [[3, 7, 8, 9, 5]] * 32, temperature=1.0, max_tokens=8)
 
     ended_samples = [sample for sample in samples if sample.finished]
     assert len(ended_samples) > 0
     for sample in ended_samples:
-        assert sample.completion_ids.index(end_token) == len(sample.completion_ids) - 1
+        assert sample.completion_ids.index(END) == len(sample.completion_ids) - 1
         assert "<eos>" not in sample.text
     for sample in samples:
         if not sample.finished:
@@ -566,7 +570,7 @@ def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[
 def test_a_completion_stops_where_the_context_ends(make_model: Callable[..., Any]) -> None:
     """The context has room for ten tokens, of which the prompt takes seven."""
     model = make_model(context=10)
-    prompt_of_seven_tokens = [6] * 7
+    prompt_of_seven_tokens = [W0] * 7
 
     (sample,) = draw(model, [prompt_of_seven_tokens], temperature=1.0, max_tokens=100, seed=2)
 
@@ -578,7 +582,7 @@ def test_a_prompt_that_is_empty_or_fills_the_context_is_refused(
     make_model: Callable[..., Any], length: int
 ) -> None:
     model = make_model(context=10)
-    prompt = [6] * length
+    prompt = [W0] * length
     message = f"a prompt of {length} tokens does not fit tiny, which holds 10"
     with pytest.raises(UserError, match=message):
         draw(model, [prompt])
