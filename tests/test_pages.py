@@ -346,7 +346,8 @@ def test_settings_are_tuned_in_python_and_on_the_command_line(
     result_in_python = names["result"]
     [note] = result_in_python.optimizer_problems.notes
     assert note in SETTINGS_SEARCH.text
-    assert result_in_python.usage["calls"] == result_of_command["usage"]["calls"]
+    calls_in_python = result_in_python.usage["calls"]["task"]
+    assert calls_in_python == result_of_command["usage"]["calls"]["task"]
     assert (tmp_path / "tuned-turn-rag" / "manifest.json").is_file()
 
 

@@ -129,11 +129,11 @@ def test_a_change_in_the_middle_of_the_weights_gives_the_model_another_name(
     gguf_file: Path,
 ) -> None:
     """Answers are cached under the name, and other weights would give other answers."""
-    megabyte = bytes(1 << 20)
-    gguf_file.write_bytes(b"GGUF" + megabyte + b"0" + megabyte)
+    zeros = bytes(2_000_000)
+    gguf_file.write_bytes(b"GGUF" + zeros + b"0" + zeros)
     name = language_model(f"gguf:{gguf_file}").model
 
-    gguf_file.write_bytes(b"GGUF" + megabyte + b"1" + megabyte)
+    gguf_file.write_bytes(b"GGUF" + zeros + b"1" + zeros)
     new_name = language_model(f"gguf:{gguf_file}").model
 
     assert name.startswith("openai/own@")

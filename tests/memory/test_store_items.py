@@ -433,9 +433,9 @@ def test_only_the_first_writer_waits_for_a_process_that_is_stopped(tmp_path: Pat
 def test_writers_take_turns_again_when_a_stopped_process_has_ended(tmp_path: Path) -> None:
     """A writer that comes when another process is stopped waits for its turn again."""
     path = tmp_path / "s.sqlite"
-    threads_before = set(threading.enumerate())
 
     with Store(path) as store:
+        threads_before = set(threading.enumerate())
         with stopped_writer(path):
             seconds_to_add(store, "one")
         # The writer went on waiting for its turn in a thread.

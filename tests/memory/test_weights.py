@@ -206,7 +206,6 @@ def embedder_with(reranker: LongTextsFirst) -> TextEmbedder:
 @pytest.mark.parametrize(
     ("weights", "expected_counts"),
     [
-        # The four entries, and `OTHER_ENTRY`.
         pytest.param(SignalWeights(), [5], id="default"),
         pytest.param(SignalWeights(reranked_hits=0), [], id="no hits"),
         pytest.param(SignalWeights(reranked_hits=3), [3], id="three hits"),
@@ -216,7 +215,10 @@ def embedder_with(reranker: LongTextsFirst) -> TextEmbedder:
 def test_reranker_reads_as_many_hits_and_passages_as_the_weights_say(
     weights: SignalWeights, expected_counts: list[int]
 ) -> None:
-    """A passage is a line of a text. The reranker notes how many texts it read in each search."""
+    """A passage is a line of a text. The reranker notes how many texts it read in each search.
+
+    There are five texts: these four, and `OTHER_ENTRY`, which `search_scores` adds.
+    """
     entries = [
         Entry(id="1", text="jazz"),
         Entry(id="2", text="jazz again"),

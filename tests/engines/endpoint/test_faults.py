@@ -279,7 +279,8 @@ def test_a_task_that_is_cancelled_leaves_no_connection_and_holds_no_slot() -> No
         with pytest.raises(asyncio.CancelledError):
             await call
 
-    with StubServer(every("stall")) as server:
+    never_answers = every("stall")
+    with StubServer(never_answers) as server:
         lm = model_at(server)
         asyncio.run(cancel_a_call(server, lm))
         assert all_connections_close(server)

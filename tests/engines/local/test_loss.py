@@ -177,7 +177,7 @@ def test_the_loss_is_a_mean_over_tokens() -> None:
 
     loss = loss_of(good_one, bad_one)
 
-    assert loss == pytest.approx((-1 - 1 + 4) / 3)
+    assert loss == pytest.approx((-1 - 1 + 4) / 3, abs=1e-6)
 
 
 def test_the_loss_of_grpo_is_a_mean_over_completions() -> None:
@@ -187,7 +187,7 @@ def test_the_loss_of_grpo_is_a_mean_over_completions() -> None:
 
     loss = loss_of(good_one, bad_one, loss_type="grpo")
 
-    assert loss == pytest.approx((-1 + 4) / 2)
+    assert loss == pytest.approx((-1 + 4) / 2, abs=1e-6)
 
 
 def test_the_loss_of_a_part_of_a_batch_is_divided_by_the_tokens_of_the_whole_batch() -> None:
@@ -197,7 +197,7 @@ def test_the_loss_of_a_part_of_a_batch_is_divided_by_the_tokens_of_the_whole_bat
 
     loss = loss_of(good_one, bad_one, size=BatchSize(rows=4, tokens=6))
 
-    assert loss == pytest.approx((-1 - 1 + 4) / 6)
+    assert loss == pytest.approx((-1 - 1 + 4) / 6, abs=1e-6)
 
 
 def test_the_loss_of_grpo_of_a_part_of_a_batch_is_divided_by_the_rows_of_the_whole_batch() -> None:
@@ -207,7 +207,7 @@ def test_the_loss_of_grpo_of_a_part_of_a_batch_is_divided_by_the_rows_of_the_who
 
     loss = loss_of(good_one, bad_one, size=BatchSize(rows=4, tokens=6), loss_type="grpo")
 
-    assert loss == pytest.approx((-1 + 4) / 4)
+    assert loss == pytest.approx((-1 + 4) / 4, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -224,14 +224,14 @@ def test_a_ratio_is_clipped_to_the_range_from_08_to_128_where_it_would_gain(
 ) -> None:
     loss = loss_of(Completion(advantage, ratios=[ratio]), clip_low=0.2, clip_high=0.28)
 
-    assert loss == pytest.approx(expected_loss)
+    assert loss == pytest.approx(expected_loss, abs=1e-6)
 
 
 def test_a_wider_clip_leaves_more_ratios_as_they_are() -> None:
     """The range begins at 1 - 0.6 = 0.4, so the ratio 0.5 lies in it."""
     loss = loss_of(Completion(advantage=-1.0, ratios=[0.5]), clip_low=0.6)
 
-    assert loss == pytest.approx(0.5)
+    assert loss == pytest.approx(0.5, abs=1e-6)
 
 
 # The reference is the model before the training. The loss also keeps the trained model near to it:
@@ -246,7 +246,7 @@ def test_the_divergence_from_the_reference_is_added_with_the_weight_beta() -> No
 
     loss_without_reference = -1.0
     divergence_of_the_token = 2 - math.log(2) - 1
-    assert loss == pytest.approx(loss_without_reference + 0.1 * divergence_of_the_token)
+    assert loss == pytest.approx(loss_without_reference + 0.1 * divergence_of_the_token, abs=1e-6)
 
 
 def test_the_divergence_is_a_mean_over_tokens_even_in_grpo() -> None:
@@ -260,7 +260,7 @@ def test_the_divergence_is_a_mean_over_tokens_even_in_grpo() -> None:
     loss = loss_of(far_from_reference, like_reference, beta=1.0, loss_type="grpo")
 
     divergence_at_2 = 2 - math.log(2) - 1
-    assert loss == pytest.approx((divergence_at_2 + divergence_at_2 + 0.0) / 3)
+    assert loss == pytest.approx((divergence_at_2 + divergence_at_2 + 0.0) / 3, abs=1e-6)
 
 
 # Extreme ratios.
