@@ -661,12 +661,6 @@ def test_fastapi_application_refuses_other_messages_of_a_stored_session(
     assert response.status_code == 409
 
 
-def test_fastapi_application_refuses_an_empty_session(fastapi_client: Any) -> None:
-    response = fastapi_client.post("/sessions", json={"id": "", "messages": []})
-
-    assert response.status_code == 400
-
-
 def test_fastapi_application_writes_in_the_background_and_forgets(
     fastapi_client: Any, fastapi_module: types.ModuleType
 ) -> None:

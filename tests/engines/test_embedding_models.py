@@ -17,7 +17,6 @@ from mempiler.engines.call_context import Deadline, call_context
 from mempiler.engines.embedders import embedder
 from mempiler.engines.encoder import TEXTS_PER_SLOT, TOKEN_WIDTH, token_projection
 from mempiler.engines.endpoint.errors import AbandonedCallError
-from mempiler.engines.rerankers import TokenMatch
 from mempiler.engines.weights import WEIGHTS, fetch
 
 from ..command_line import RunCommand
@@ -47,13 +46,6 @@ def test_a_text_has_the_vector_of_the_network(tiny_minilm: Path) -> None:
     vectors = embedder("minilm").embed(["Ann moved to Lisbon.", "Bob likes jazz"])
     assert np.allclose(vectors[0], expected_vector("Ann moved to Lisbon."), atol=1e-6)
     assert np.allclose(vectors[1], expected_vector("Bob likes jazz"), atol=1e-6)
-
-
-def test_a_vector_has_length_1_or_is_0_for_a_blank_text(tiny_minilm: Path) -> None:
-    vectors = embedder("minilm").embed(["Ann moved to Lisbon.", "Bob likes jazz", ""])
-
-    lengths = np.linalg.norm(vectors, axis=1)
-    assert lengths == pytest.approx([1, 1, 0], abs=1e-6)
 
 
 @pytest.mark.usefixtures("tiny_minilm", "no_vector_file")
@@ -402,18 +394,6 @@ def test_embedding_takes_a_slot_for_every_few_texts(tiny_minilm: Path) -> None:
         embedder("minilm").embed(one_text_too_many_for_a_slot)
 
     assert slots.times_taken == 2
-    assert slots.free == 1
-
-
-def test_reranking_takes_one_slot(tiny_minilm: Path) -> None:
-    """A slot is the permission to work in this process."""
-    slots = CountingSemaphore(1)
-    reranker = TokenMatch(embedder("minilm"))
-
-    with call_context(slots=slots):
-        reranker.scores("jazz", [["Ann likes jazz"]], weights={"jazz": 1.0})
-
-    assert slots.times_taken == 1
     assert slots.free == 1
 
 

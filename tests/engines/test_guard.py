@@ -499,19 +499,6 @@ def test_the_difference_of_two_readings_is_the_usage_between_them(
     assert difference.unpriced == 1
 
 
-def test_a_reading_does_not_change_when_more_is_counted(scripted: Callable[..., Any]) -> None:
-    lm = scripted(answer_at_once)
-    lm.count(prompt_tokens=5, answer_tokens=2, cost=0.5)
-    reading = lm.meter.read()
-
-    lm.count(prompt_tokens=7, answer_tokens=1)
-
-    assert reading.calls == {"task": 1}
-    assert reading.input_tokens == 5
-    assert reading.output_tokens == 2
-    assert reading.unpriced == 0
-
-
 TEXT_OF_10_TOKENS = "x" * 40
 """The scripted model counts a token for every four characters."""
 

@@ -8,6 +8,7 @@ likelier. The fixture `model` has a few thousand random weights, and knows the w
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from mempiler.engines.local.model import LocalModel
 from mempiler.errors import DataError, UserError
 
 from tests.engines.local.groups import MESSAGES, sampled_group, text_group
+
+HAS_TRL = find_spec("trl") is not None
+"""Whether the library TRL of Hugging Face is installed, by the extra `local`."""
 
 
 def probability(model: Any, word: str) -> float:
@@ -284,7 +288,10 @@ def divergences_of_two_steps(job: Any) -> list[float]:
     return divergences
 
 
-@pytest.mark.parametrize("trainer", ["local", "trl"])
+@pytest.mark.parametrize(
+    "trainer",
+    ["local", pytest.param("trl", marks=pytest.mark.skipif(not HAS_TRL, reason="no TRL"))],
+)
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
 def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
     model: Any, lora: dict[str, Any] | None, trainer: str, tmp_path: Path
@@ -294,10 +301,6 @@ def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
     `beta` is above 0, so the loss keeps the model near to the reference, and each step reports the
     distance between them (the divergence).
     """
-    if trainer == "trl":
-        pytest.importorskip(
-            "trl", reason="the `local` extra is not installed: pip install '.[local]'"
-        )
     settings = {"beta": 0.1, "output_dir": str(tmp_path), "trainer": trainer}
     job = make_job(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
     _, divergence_after_first_step = divergences_of_two_steps(job)
