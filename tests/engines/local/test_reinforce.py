@@ -20,8 +20,11 @@ from mempiler.errors import DataError, UserError
 
 from tests.engines.local.groups import MESSAGES, sampled_group, text_group
 
-HAS_TRL = find_spec("trl") is not None
-"""Whether the library TRL of Hugging Face is installed, by the extra `local`."""
+NEEDS_TRL = pytest.mark.skipif(
+    find_spec("trl") is None,
+    reason="the `local` extra is not installed: pip install '.[local]'",
+)
+"""TRL is a library of Hugging Face that trains language models."""
 
 
 def probability(model: Any, word: str) -> float:
@@ -288,10 +291,7 @@ def divergences_of_two_steps(job: Any) -> list[float]:
     return divergences
 
 
-@pytest.mark.parametrize(
-    "trainer",
-    ["local", pytest.param("trl", marks=pytest.mark.skipif(not HAS_TRL, reason="no TRL"))],
-)
+@pytest.mark.parametrize("trainer", ["local", pytest.param("trl", marks=NEEDS_TRL)])
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
 def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
     model: Any, lora: dict[str, Any] | None, trainer: str, tmp_path: Path
