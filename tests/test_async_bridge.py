@@ -86,6 +86,8 @@ def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
 
 
 def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
+    """`run_bridged` runs a plain function in a task. There, `wait_for` waits for an awaitable."""
+
     def fail() -> None:
         wait_for(echo("a"))
         raise ValueError("no such city")
@@ -95,6 +97,7 @@ def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
 
 
 def test_a_cancelled_task_ends_its_function_where_it_waits() -> None:
+    """`run_bridged` runs a plain function in a task. There, `wait_for` waits for an awaitable."""
     ends: list[str] = []
 
     def wait() -> None:

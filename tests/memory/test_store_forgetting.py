@@ -685,16 +685,17 @@ def test_changes_that_become_too_long_are_replaced_by_the_whole_memory(tmp_path:
 
 
 @contextmanager
-def noted_reads_of_changes() -> Iterator[list[int]]:
-    """Note the number after which changes are read; a negative one stands for the whole memory."""
-    numbers: list[int] = []
+def recorded_reads() -> Iterator[list[str]]:
+    """Record what is read of memories in the block: "whole memory" or "later changes"."""
+    reads: list[str] = []
 
-    def note(connection: Any, cursor: Any, statement: str, values: Any, *_: Any) -> None:
+    def record(connection: Any, cursor: Any, statement: str, values: Any, *_: Any) -> None:
         if "FROM mempiler_changes" in statement:
-            numbers.append(values[-1])
+            last_number_that_is_known = values[-1]
+            reads.append("whole memory" if last_number_that_is_known < 0 else "later changes")
 
-    with listening("before_cursor_execute", note):
-        yield numbers
+    with listening("before_cursor_execute", record):
+        yield reads
 
 
 @pytest.mark.parametrize("method", ["turn-rag", "h2memory"])
@@ -705,18 +706,15 @@ def test_another_process_reads_only_what_was_changed_since_it_read_last(
     writer = memory_in(path, method)
     reader = memory_in(path, method)
     writer.add(message("I have 2 dogs, and I moved to Lisbon."))
-    # At first the reader reads the whole memory.
-    with noted_reads_of_changes() as first_reads:
+    with recorded_reads() as first_reads:
         reader.read()
-    (first_read,) = first_reads
-    assert first_read < 0
+    assert first_reads == ["whole memory"]
 
     writer.add(message("I have 3 dogs, and I moved to Porto."))
-    with noted_reads_of_changes() as later_reads:
+    with recorded_reads() as later_reads:
         memory_of_reader = reader.read()
 
-    (later_read,) = later_reads
-    assert later_read >= 0
+    assert later_reads == ["later changes"]
     memory_of_new_process = memory_in(path, method).read()
     assert memory_of_reader == memory_of_new_process
     assert reader.recall("Where did Ada move?").hits == writer.recall("Where did Ada move?").hits
@@ -730,7 +728,7 @@ def test_a_process_does_not_read_again_what_it_has_written_itself(
     memory = memory_in(path, method)
     memory.add(message("I have 2 dogs, and I moved to Lisbon."))
 
-    with noted_reads_of_changes() as reads:
+    with recorded_reads() as reads:
         memory_of_writer = memory.read()
 
     assert reads == []

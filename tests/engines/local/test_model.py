@@ -24,8 +24,11 @@ from tests.engines.local.groups import draw
 
 END = 1
 """The id of the token that ends a completion."""
+USER = 3
+ASSISTANT = 5
 W0, W1, W2, W3 = 6, 7, 8, 9
 """The ids of the words w0 to w3."""
+LONG_PROMPT = [USER, W0, W1, W2, W3, W2, W1, ASSISTANT]
 
 # Prompts.
 
@@ -460,7 +463,7 @@ def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(
     model: Any, temperature: float
 ) -> None:
     """Rows of a batch are padded to the longest. The sampler gives log-probabilities as well."""
-    prompts_of_different_lengths = [[3, 7, 8, 9, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+    prompts_of_different_lengths = [[USER, W1, W2, W3, ASSISTANT], [W0], LONG_PROMPT]
     samples = draw(model, prompts_of_different_lengths, temperature, max_tokens=12, seed=3)
 
     scores = model.logprobs(
@@ -497,9 +500,9 @@ def request_for_16_tokens(prompt: list[int]) -> SampleRequest:
 def test_a_row_gets_the_same_tokens_alone_and_beside_others(model: Any) -> None:
     """A row is a prompt in a batch; each has a seed of its own."""
     requests = [
-        request_for_16_tokens([3, 7, 8, 9, 5]),
-        request_for_16_tokens([6]),
-        request_for_16_tokens([3, 10, 11, 12, 13, 14, 15, 5]),
+        request_for_16_tokens([USER, W1, W2, W3, ASSISTANT]),
+        request_for_16_tokens([W0]),
+        request_for_16_tokens(LONG_PROMPT),
     ]
 
     samples = model.sample(requests)
@@ -511,7 +514,7 @@ def test_a_row_gets_the_same_tokens_alone_and_beside_others(model: Any) -> None:
 
 def test_a_row_gets_the_same_tokens_beside_rows_with_other_limits(model: Any) -> None:
     """The limit of new tokens of a row ends its completion earlier, and changes nothing else."""
-    prompts = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+    prompts = [[USER, W1, W2, W3, ASSISTANT], [USER, W0, ASSISTANT], [W0], LONG_PROMPT]
     limits = [1, 16, 0, 4]
     requests = [request_for_16_tokens(prompt) for prompt in prompts]
     limited_requests = [
@@ -527,7 +530,7 @@ def test_a_row_gets_the_same_tokens_beside_rows_with_other_limits(model: Any) ->
 
 def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
     draw_count = 4000
-    prompt = [3, 6, 5]
+    prompt = [USER, W0, ASSISTANT]
     probabilities = next_token_logits(model, prompt).softmax(-1).tolist()
 
     samples = draw(model, [prompt] * draw_count, temperature=1.0, max_tokens=1, seed=11)
@@ -541,7 +544,7 @@ def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
 
 
 def test_at_temperature_0_the_likeliest_token_is_taken(model: Any) -> None:
-    prompt = [3, 6, 5]
+    prompt = [USER, W0, ASSISTANT]
     logits = next_token_logits(model, prompt)
 
     (sample,) = draw(model, [prompt], temperature=0.0, max_tokens=1)
@@ -555,7 +558,7 @@ def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[
     with torch.no_grad():  # makes the end likely
         model.model.lm_head.weight[END] = 50 * model.model.lm_head.weight[W0]
 
-    samples = draw(model, [[3, 7, 8, 9, 5]] * 32, temperature=1.0, max_tokens=8)
+    samples = draw(model, [[USER, W1, W2, W3, ASSISTANT]] * 32, temperature=1.0, max_tokens=8)
 
     ended_samples = [sample for sample in samples if sample.finished]
     assert len(ended_samples) > 0
