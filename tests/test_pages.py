@@ -125,7 +125,7 @@ def install_package(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(extension_folder: Path) -> dict[str, Any]:
+def results_of_extend(extension_folder: Path) -> dict[str, Any]:
     """The result of each command of `docs/extend.md`, by its words two to five."""
     results: dict[str, Any] = {}
     for command, result in EXTEND.run(EXTEND.commands, extension_folder).items():
@@ -135,7 +135,7 @@ def results(extension_folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_own_method_is_compiled_and_saved_with_demos(
-    extension_folder: Path, results: dict[str, Any]
+    extension_folder: Path, results_of_extend: dict[str, Any]
 ) -> None:
     """Demos are the worked examples that an optimizer puts into a prompt.
 
@@ -145,14 +145,14 @@ def test_own_method_is_compiled_and_saved_with_demos(
     state = json.loads((extension_folder / "notes" / "state.json").read_text(encoding="utf-8"))
     with_demos = [name for name, predictor in state.items() if predictor["demos"]]
 
-    assert results["compile session_notes:SessionNotes --benchmark locomo"]["promoted"]
+    assert results_of_extend["compile session_notes:SessionNotes --benchmark locomo"]["promoted"]
     assert with_demos == ["method.writer.take_notes", "task.answer"]
 
 
 @pytest.mark.slow
-def test_own_benchmark_scores_a_method(results: dict[str, Any]) -> None:
+def test_own_benchmark_scores_a_method(results_of_extend: dict[str, Any]) -> None:
     """The file of the page has one question about a home and one about a pet."""
-    evaluation = results["evaluate turn-rag --benchmark trivia:Trivia"]
+    evaluation = results_of_extend["evaluate turn-rag --benchmark trivia:Trivia"]
 
     assert evaluation["benchmark"] == "trivia"
     assert evaluation["n"] == 2

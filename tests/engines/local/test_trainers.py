@@ -280,13 +280,13 @@ def sampling_model(make_model: Callable[..., Any]) -> SamplingModel:
 
 
 @pytest.fixture(params=["server", "colocate"])
-def generation(
+def fake_vllm(
     request: pytest.FixtureRequest, sampling_model: SamplingModel, monkeypatch: pytest.MonkeyPatch
 ) -> Any:
     """TRL's access to the stand-in of vLLM: to a server, and to an engine in this process."""
     if request.param == "colocate":
-        fake_vllm = SimpleNamespace(SamplingParams=dict)
-        monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
+        fake_module = SimpleNamespace(SamplingParams=dict)
+        monkeypatch.setitem(sys.modules, "vllm", fake_module)
         yield FakeGeneration("colocate", llm=FakeEngine(sampling_model))
         return
 
@@ -311,13 +311,13 @@ def sample_once(lm: Any, rollout_id: int) -> Any:
 @pytest.mark.parametrize("rollout_id", [3, 4])
 def test_vllm_samples_what_the_model_here_would_sample(
     model: Any,
-    generation: FakeGeneration,
+    fake_vllm: FakeGeneration,
     sampling_model: SamplingModel,
     rollout_id: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The seed of a call decides what is sampled. The stand-in of vLLM has the same weights."""
-    use_vllm(monkeypatch, generation)
+    use_vllm(monkeypatch, fake_vllm)
     lm = local_lm(model, temperature=1.0, max_tokens=6)
     sample_of_this_process = sample_once(lm, rollout_id)
     assert sampling_model.requests == []
@@ -333,28 +333,28 @@ def test_vllm_samples_what_the_model_here_would_sample(
 
 
 def test_vllm_gets_the_weights_at_the_start_and_after_every_step(
-    model: Any, generation: FakeGeneration, monkeypatch: pytest.MonkeyPatch
+    model: Any, fake_vllm: FakeGeneration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM has a copy of the weights, and must sample with those that were trained last."""
-    use_vllm(monkeypatch, generation)
+    use_vllm(monkeypatch, fake_vllm)
     job = local_lm(model, temperature=1.0).reinforce({"trainer": "trl"})
-    assert generation.synchronizations == 1
+    assert fake_vllm.synchronizations == 1
 
     job.step([text_group(model, "w7", "w8", rewards=[1.0, 0.0])])
-    assert generation.synchronizations == 2
+    assert fake_vllm.synchronizations == 2
 
 
 def test_a_failure_of_vllm_is_an_error_of_the_model(
     model: Any,
-    generation: FakeGeneration,
+    fake_vllm: FakeGeneration,
     sampling_model: SamplingModel,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_vllm(monkeypatch, generation)
+    use_vllm(monkeypatch, fake_vllm)
     lm = local_lm(model, temperature=1.0, max_tokens=6)
     lm.reinforce({"trainer": "trl"})
     sampling_model.is_broken = True
 
-    expected_message = "vLLM does not sample" if generation.mode == "server" else "vLLM is broken"
+    expected_message = "vLLM does not sample" if fake_vllm.mode == "server" else "vLLM is broken"
     with pytest.raises(LMError, match=expected_message):
         sample_once(lm, rollout_id=4)
