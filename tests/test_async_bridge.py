@@ -41,6 +41,8 @@ async def echo(value: str) -> str:
 
 
 def test_a_plain_function_gets_what_its_awaitables_give() -> None:
+    """`run_bridged` runs a plain function in a task. There, `wait_for` waits for an awaitable."""
+
     def plain_function() -> str:
         return wait_for(echo("a")) + wait_for(echo("b"))
 
@@ -50,22 +52,21 @@ def test_a_plain_function_gets_what_its_awaitables_give() -> None:
 
 
 def test_many_functions_wait_together_in_one_thread() -> None:
-    """Each of a hundred functions waits until all of them wait."""
+    """A hundred functions wait at a barrier, which lets them go on when all of them are there."""
 
-    async def wait_all_at_once() -> set[int]:
-        """Return the threads in which the functions ran, but for that of the event loop."""
-        everybody = asyncio.Barrier(100)
+    async def threads_of_functions() -> set[int]:
+        barrier = asyncio.Barrier(100)
 
-        def wait() -> int:
-            wait_for(everybody.wait())
+        def wait_at_barrier() -> int:
+            wait_for(barrier.wait())
             return threading.get_ident()
 
-        threads = set(await asyncio.gather(*(run_bridged(wait) for _ in range(100))))
-        return threads - {threading.get_ident()}
+        functions = [run_bridged(wait_at_barrier) for _ in range(100)]
+        return set(await asyncio.gather(*functions))
 
-    further_threads = run_within(10, wait_all_at_once())
+    threads = run_within(10, threads_of_functions())
 
-    assert further_threads == set()
+    assert len(threads) == 1
 
 
 def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
@@ -85,6 +86,8 @@ def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
 
 
 def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
+    """`run_bridged` runs a plain function in a task. There, `wait_for` waits for an awaitable."""
+
     def fail() -> None:
         wait_for(echo("a"))
         raise ValueError("no such city")
@@ -94,6 +97,7 @@ def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
 
 
 def test_a_cancelled_task_ends_its_function_where_it_waits() -> None:
+    """`run_bridged` runs a plain function in a task. There, `wait_for` waits for an awaitable."""
     ends: list[str] = []
 
     def wait() -> None:
@@ -115,31 +119,32 @@ def test_a_cancelled_task_ends_its_function_where_it_waits() -> None:
 
 
 def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_no_other() -> None:
-    """Two functions set `NAME`, the one to "ada" and the other to "bob", and wait in turns."""
+    """Two functions run at once, one for Ada and one for Bob, and each sets `NAME`."""
 
-    async def read() -> str:
-        await asyncio.sleep(0)
+    async def read_name() -> str:
+        await asyncio.sleep(0)  # the other function has its turn
         return NAME.get()
 
-    def ask(name: str) -> tuple[str, str]:
-        """Return the value that the awaitable sees, and the value afterwards."""
-        token = NAME.set(name)
-        inside = wait_for(read())
-        NAME.reset(token)
-        return inside, NAME.get()
+    def set_and_read_name(name: str) -> str:
+        NAME.set(name)
+        return wait_for(read_name())
 
-    async def both() -> list[tuple[str, str]]:
+    async def run_both() -> list[str]:
         return await asyncio.gather(
-            *(run_bridged(lambda name=name: ask(name)) for name in ("ada", "bob"))
+            run_bridged(partial(set_and_read_name, "ada")),
+            run_bridged(partial(set_and_read_name, "bob")),
         )
 
-    results = run_within(10, both())
+    names = run_within(10, run_both())
 
-    assert results == [("ada", "nobody"), ("bob", "nobody")]
+    assert names == ["ada", "bob"]
 
 
 def test_blocking_calls_go_to_a_thread_in_bridged_code_only() -> None:
-    """In plain code there is no event loop to hold up, so the call is made right there."""
+    """`off_loop` makes a blocking call in a thread, so that an event loop can go on meanwhile.
+
+    Plain code has no event loop, so the call is made right there.
+    """
 
     def is_in_another_thread() -> bool:
         return off_loop(threading.get_ident) != threading.get_ident()
@@ -169,7 +174,10 @@ def test_waiting_outside_of_bridged_code_is_refused() -> None:
 
 
 def test_giving_up_the_wait_for_a_future_does_not_cancel_it() -> None:
-    """Others may wait for the same future, such as an answer that two questions share."""
+    """Two questions may wait for the same answer. One of them is cancelled here.
+
+    `result_of` waits for a future in bridged code, which is a plain function in a task of asyncio.
+    """
     future: Future[str] = Future()
 
     async def cancel() -> None:
@@ -184,14 +192,16 @@ def test_giving_up_the_wait_for_a_future_does_not_cancel_it() -> None:
     assert not future.cancelled()
 
 
-def test_long_work_runs_in_another_thread_and_is_bridged_there() -> None:
-    def long_work() -> tuple[str, int]:
-        return wait_for(echo("a")), threading.get_ident()
+def test_long_work_runs_in_another_thread_and_may_wait_for_awaitables_there() -> None:
+    """`run_in_own_loop` runs a plain function in a thread with an event loop of its own."""
+
+    def long_work() -> int:
+        assert wait_for(echo("a")) == "a"
+        return threading.get_ident()
 
     async def start_long_work() -> None:
-        value, thread = await run_in_own_loop(long_work)
-        assert value == "a"
-        assert thread != threading.get_ident()
+        thread_of_work = await run_in_own_loop(long_work)
+        assert thread_of_work != threading.get_ident()
 
     run_within(10, start_long_work())
 
@@ -220,7 +230,10 @@ def test_cancelling_long_work_waits_for_its_end() -> None:
 
 
 def test_long_work_does_not_need_the_threads_of_its_callers_loop() -> None:
-    """The loop of the caller has one thread here, which is busy until the long work is done."""
+    """`run_in_own_loop` runs long work in a thread of its own.
+
+    The caller's event loop has one thread here, which is busy until the long work is done.
+    """
     go = threading.Event()
 
     async def work() -> str:
@@ -240,22 +253,28 @@ def test_long_work_does_not_need_the_threads_of_its_callers_loop() -> None:
 
 
 def test_a_limiter_of_threads_is_not_used_in_another_loop() -> None:
-    """A limiter bounds how many threads one client of a server uses. It belongs to one loop."""
+    """A limiter bounds how many threads one client of a server uses. It belongs to one loop.
 
-    async def work() -> str:
+    The only thread is taken here, but long work has an event loop of its own.
+    """
+
+    def long_work() -> str:
+        return off_loop(lambda: "done")
+
+    async def start_long_work() -> str:
         limiter = asyncio.Semaphore(1)
         with limit_threads(limiter):
-            # While the only thread is held, the long work makes its call in one of its own.
             async with limiter:
-                return await run_in_own_loop(lambda: off_loop(lambda: "done"))
+                return await run_in_own_loop(long_work)
 
-    result = run_within(20, work())
-
-    assert result == "done"
+    assert run_within(20, start_long_work()) == "done"
 
 
 def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
-    """All `MAX_OWN_LOOPS` threads for long work are busy. Further work waits, and is cancelled."""
+    """There are `MAX_OWN_LOOPS` threads for long work, which are all busy here.
+
+    Further work waits for one of them, and is cancelled.
+    """
     go = threading.Event()
     begun: list[str] = []
 
@@ -278,21 +297,24 @@ def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
 
 
 def test_bridged_code_in_threads_that_are_all_busy_gets_other_threads() -> None:
-    """A call in a thread may run a loop of its own, whose calls need a thread again.
+    """All `MAX_THREADS` threads are busy with calls that need a second thread to end.
 
-    All threads are busy with such calls here. If they shared these threads, none would ever end.
+    If the second thread had to be one of these, no call would ever end.
     """
     all_are_busy = threading.Barrier(MAX_THREADS)
 
-    def call_with_a_loop_of_its_own() -> str:
-        all_are_busy.wait(10)
-        return asyncio.run(run_bridged(lambda: off_loop(lambda: "value")))
+    def call_in_second_thread() -> str:
+        return off_loop(lambda: "value")
 
-    async def work() -> list[str]:
-        calls = [in_thread(call_with_a_loop_of_its_own) for _ in range(MAX_THREADS)]
+    def call_in_first_thread() -> str:
+        all_are_busy.wait(10)
+        return asyncio.run(run_bridged(call_in_second_thread))
+
+    async def make_all_calls() -> list[str]:
+        calls = [in_thread(call_in_first_thread) for _ in range(MAX_THREADS)]
         return await asyncio.gather(*calls)
 
-    values = run_within(20, work())
+    values = run_within(20, make_all_calls())
 
     assert values == ["value"] * MAX_THREADS
 
@@ -301,18 +323,19 @@ def test_a_disk_is_read_while_all_other_threads_are_busy() -> None:
     """Reads of a disk have threads of their own, which never wait for a model or a slot."""
     go = threading.Event()
 
-    async def work() -> str:
-        busy = [asyncio.create_task(in_thread(partial(go.wait, 10))) for _ in range(MAX_THREADS)]
+    def read_disk() -> str:
+        return disk_off_loop(lambda: "text")
+
+    async def read_while_threads_are_busy() -> str:
+        calls = [asyncio.create_task(in_thread(partial(go.wait, 10))) for _ in range(MAX_THREADS)]
         await asyncio.sleep(0)
-        text = await run_bridged(lambda: disk_off_loop(lambda: "text"))
-        assert not any(task.done() for task in busy)
+        text = await run_bridged(read_disk)
+        assert not any(call.done() for call in calls)
         go.set()
-        await asyncio.gather(*busy)
+        await asyncio.gather(*calls)
         return text
 
-    text = run_within(20, work())
-
-    assert text == "text"
+    assert run_within(20, read_while_threads_are_busy()) == "text"
 
 
 def test_a_stop_iteration_of_a_thread_is_an_error_and_no_endless_wait() -> None:

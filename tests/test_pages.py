@@ -15,6 +15,7 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,6 @@ CHECK_SNIPPETS = [
 ENTRY_POINTS = EXTEND.blocks_of("toml")[0]
 
 
-def test_every_code_block_of_the_page_on_extending_is_tested() -> None:
-    """Blocks that are files or commands of the page are run by the tests below."""
-    assert EXTEND.blocks_of("toml") == [ENTRY_POINTS]
-    assert EXTEND.untested(*CATALOG_SNIPPETS, *CHECK_SNIPPETS, ENTRY_POINTS) == []
-
-
 @pytest.fixture(scope="module")
 def extension_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files of `docs/extend.md` and nothing else."""
@@ -90,20 +85,6 @@ def test_own_method_and_benchmark_keep_their_promises(code: str, extension_folde
     (extension_folder / "checks.py").write_text(code, encoding="utf-8")
 
     EXTEND.run(["python checks.py"], extension_folder, extension_folder)
-
-
-def test_own_method_is_short() -> None:
-    """The page promises that a method of the user's own takes little code."""
-    lines = [line for line in EXTEND.files["session_notes.py"].splitlines() if line]
-
-    assert len(lines) <= 45
-
-
-def test_own_benchmark_is_short() -> None:
-    """The page promises that a benchmark of the user's own takes little code."""
-    lines = [line for line in EXTEND.files["trivia.py"].splitlines() if line]
-
-    assert len(lines) <= 40
 
 
 @pytest.mark.slow
@@ -144,7 +125,7 @@ def install_package(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(extension_folder: Path) -> dict[str, Any]:
+def results_of_extend(extension_folder: Path) -> dict[str, Any]:
     """The result of each command of `docs/extend.md`, by its words two to five."""
     results: dict[str, Any] = {}
     for command, result in EXTEND.run(EXTEND.commands, extension_folder).items():
@@ -154,7 +135,7 @@ def results(extension_folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_own_method_is_compiled_and_saved_with_demos(
-    extension_folder: Path, results: dict[str, Any]
+    extension_folder: Path, results_of_extend: dict[str, Any]
 ) -> None:
     """Demos are the worked examples that an optimizer puts into a prompt.
 
@@ -164,14 +145,14 @@ def test_own_method_is_compiled_and_saved_with_demos(
     state = json.loads((extension_folder / "notes" / "state.json").read_text(encoding="utf-8"))
     with_demos = [name for name, predictor in state.items() if predictor["demos"]]
 
-    assert results["compile session_notes:SessionNotes --benchmark locomo"]["promoted"]
+    assert results_of_extend["compile session_notes:SessionNotes --benchmark locomo"]["promoted"]
     assert with_demos == ["method.writer.take_notes", "task.answer"]
 
 
 @pytest.mark.slow
-def test_own_benchmark_scores_a_method(results: dict[str, Any]) -> None:
+def test_own_benchmark_scores_a_method(results_of_extend: dict[str, Any]) -> None:
     """The file of the page has one question about a home and one about a pet."""
-    evaluation = results["evaluate turn-rag --benchmark trivia:Trivia"]
+    evaluation = results_of_extend["evaluate turn-rag --benchmark trivia:Trivia"]
 
     assert evaluation["benchmark"] == "trivia"
     assert evaluation["n"] == 2
@@ -216,11 +197,6 @@ def test_questions_made_of_logs_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 SUPPORT = Page("support.md")
 
 
-def test_every_code_block_of_the_support_page_is_tested() -> None:
-    """All are files or commands of the page, which the tests below run."""
-    assert SUPPORT.untested() == []
-
-
 def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) -> None:
     """The metric `support` asks whether the words of the right answer are in the memory.
 
@@ -233,10 +209,6 @@ def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) ->
 
     assert evaluation.score == 0.5
     assert evaluation.calls["task"] == 0
-    # The page shows these two lines of what is printed.
-    for line in ("of the stored entries", "words stored for each word said"):
-        shown_lines = [text.strip() for text in SUPPORT.text.splitlines() if line in text]
-        assert any(shown_line in str(evaluation) for shown_line in shown_lines)
 
 
 @pytest.mark.slow
@@ -257,46 +229,87 @@ SNIPPETS_OF_OWN_SYSTEMS = [
 ]
 
 
-def test_every_code_block_of_the_page_on_own_systems_is_tested() -> None:
-    assert len(SNIPPETS_OF_OWN_SYSTEMS) == 1
-    assert OWN_SYSTEMS.untested(*SNIPPETS_OF_OWN_SYSTEMS) == []
+@pytest.fixture(scope="module")
+def results_of_own_systems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the commands of the page and its snippet give; those that need LangGraph are left out.
+
+    The key is the verb of `mempiler` and the system, such as "evaluate mine:Store", or "snippet".
+    """
+    folder = OWN_SYSTEMS.write(tmp_path_factory.mktemp("own-systems"))
+    (snippet,) = SNIPPETS_OF_OWN_SYSTEMS
+    (folder / "snippet.py").write_text(snippet, encoding="utf-8")
+    commands = [command for command in OWN_SYSTEMS.commands if command not in OF_A_GRAPH]
+
+    results_by_command = OWN_SYSTEMS.run([*commands, "python snippet.py"], folder, folder)
+
+    results: dict[str, Any] = {"snippet": results_by_command["python snippet.py"]}
+    for command, result in results_by_command.items():
+        program, *words = command.split()
+        if program == "mempiler":
+            verb, system = words[:2]
+            results[f"{verb} {system}"] = result
+    return results
 
 
 @pytest.mark.slow
-def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
-    """The page scores a store, a DSPy module, and a file of answers that were made elsewhere.
+@pytest.mark.parametrize("system", ["mine:Store", "module:Agent", "answers.jsonl"])
+def test_systems_of_the_page_are_scored_without_a_failure(
+    results_of_own_systems: dict[str, Any], system: str
+) -> None:
+    """The page scores a store, a DSPy module, and a file of answers that were made elsewhere."""
+    assert results_of_own_systems[f"evaluate {system}"]["failures"] == 0
 
-    The sample of LoCoMo has 160 questions, of which 136 count in the score: adversarial ones are
-    reported apart. Each answer in the file says that it took one call. The store is asked at most
-    twenty questions, by `--test 20`. The snippet sets `k` to 5, so five hits are in each context.
+
+@pytest.mark.slow
+def test_store_of_the_page_is_asked_twenty_questions_and_finds_the_evidence(
+    results_of_own_systems: dict[str, Any],
+) -> None:
+    """The command has `--test 20`. Adversarial questions among the twenty do not count in `n`.
+
+    "shown" is the share of questions whose evidence is in what the store finds.
     """
-    OWN_SYSTEMS.write(tmp_path)
-    (tmp_path / "snippet.py").write_text(SNIPPETS_OF_OWN_SYSTEMS[0], encoding="utf-8")
-    commands = [command for command in OWN_SYSTEMS.commands if command not in OF_A_GRAPH]
+    evaluation = results_of_own_systems["evaluate mine:Store"]
 
-    results = OWN_SYSTEMS.run([*commands, "python snippet.py"], tmp_path, tmp_path)
+    assert 10 < evaluation["n"] <= 20
+    assert evaluation["retrieval"]["shown"] > 0.5
 
-    evaluations: dict[str, Any] = {}
-    for command, result in results.items():
-        if " evaluate " in command:
-            program = command.split()[2]
-            evaluations[program] = result
-    assert set(evaluations) == {"mine:Store", "module:Agent", "answers.jsonl"}
-    for evaluation in evaluations.values():
-        assert evaluation["failures"] == 0
-    assert evaluations["answers.jsonl"]["n"] == 136
-    assert evaluations["answers.jsonl"]["answering"]["calls"] == 160
-    assert 10 < evaluations["mine:Store"]["n"] <= 20
-    assert evaluations["mine:Store"]["retrieval"]["shown"] > 0.5
 
-    compilations = [result for command, result in results.items() if " compile " in command]
-    assert len(compilations) == 1
-    assert compilations[0]["dev"] is not None
-    assert compilations[0]["program"]
+@pytest.mark.slow
+def test_file_of_answers_is_scored_with_the_calls_that_it_reports(
+    results_of_own_systems: dict[str, Any],
+) -> None:
+    """The file has an answer to each question of the sample, and says that each took one call.
 
-    snippet_evaluation = results["python snippet.py"].to_dict()
-    assert snippet_evaluation["program"] == "mine:Store"
-    assert snippet_evaluation["context"]["hits"] == 5
+    Adversarial questions, LoCoMo's category 5, are answered, but do not count in the score.
+    """
+    questions = mempiler.benchmark("locomo").examples
+    adversarial = [example for example in questions if example.category == "5"]
+
+    evaluation = results_of_own_systems["evaluate answers.jsonl"]
+
+    assert evaluation["answering"]["calls"] == len(questions)
+    assert evaluation["n"] == len(questions) - len(adversarial)
+
+
+@pytest.mark.slow
+def test_a_system_of_the_page_is_compiled(results_of_own_systems: dict[str, Any]) -> None:
+    (compilation,) = [
+        result for name, result in results_of_own_systems.items() if name.startswith("compile ")
+    ]
+
+    assert compilation["dev"] is not None
+    assert compilation["program"]
+
+
+@pytest.mark.slow
+def test_snippet_of_the_page_scores_the_store_with_five_hits_in_each_context(
+    results_of_own_systems: dict[str, Any],
+) -> None:
+    """The snippet sets `k` to 5."""
+    evaluation = results_of_own_systems["snippet"].to_dict()
+
+    assert evaluation["program"] == "mine:Store"
+    assert evaluation["context"]["hits"] == 5
 
 
 # --- docs/settings_search.md ----------------------------------------------------------------
@@ -319,9 +332,12 @@ def test_settings_of_the_page_on_tuning_have_values_to_try() -> None:
 def test_settings_are_tuned_in_python_and_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both ways find nothing better on the bundled sample, and ask a model for 80 answers only."""
+    """Both ways ask a model equally often, and find the same on the bundled sample: nothing better.
+
+    The optimizer says so in a note, which the page quotes.
+    """
     [command] = SETTINGS_SEARCH.commands
-    compiled = SETTINGS_SEARCH.run([command], tmp_path)[command]
+    result_of_command = SETTINGS_SEARCH.run([command], tmp_path)[command]
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
@@ -329,10 +345,11 @@ def test_settings_are_tuned_in_python_and_on_the_command_line(
     run_code(TUNING, "docs/settings_search.md", names)
     run_code(FRONTIER, "docs/settings_search.md", names)
 
-    result = names["result"]
-    [note] = result.optimizer_problems.notes
+    result_in_python = names["result"]
+    [note] = result_in_python.optimizer_problems.notes
     assert note in SETTINGS_SEARCH.text
-    assert result.usage["calls"]["task"] == compiled["usage"]["calls"]["task"] == 80
+    calls_in_python = result_in_python.usage["calls"]["task"]
+    assert calls_in_python == result_of_command["usage"]["calls"]["task"]
     assert (tmp_path / "tuned-turn-rag" / "manifest.json").is_file()
 
 
@@ -350,13 +367,6 @@ def reply_of_obedient_model(kind: str, text: str, number: int) -> str:
     if "Answer in a few words" in text:
         return text
     return text if BETTER_RULES in text else "nothing"
-
-
-def test_every_code_block_of_the_page_on_compiling_systems_is_tested() -> None:
-    """All are files of the page, which the tests below run."""
-    python_blocks = set(COMPILE_SYSTEMS.blocks_of("python"))
-
-    assert python_blocks == set(COMPILE_SYSTEMS.files.values())
 
 
 @pytest.mark.parametrize("system", ["langmem", "mem0", "graphiti"])
@@ -389,7 +399,7 @@ def test_export_of_the_page_is_what_its_store_exports(
 def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_path: Path) -> None:
     """On the command line the store runs in a process of its own, and gets its texts there.
 
-    Of the four test questions of the command, those count that are not adversarial.
+    The page says: "The example above makes about 70 model calls."
     """
     COMPILE_SYSTEMS.write(tmp_path)
     command = COMPILE_SYSTEMS.commands[0]
@@ -398,9 +408,7 @@ def test_texts_of_a_store_are_compiled_in_python_and_on_the_command_line(tmp_pat
 
     compiled = results[command]
     assert compiled["before"]["failures"] == 0
-    assert 0 < compiled["before"]["n"] <= 4
     assert compiled["candidates"]
-    # "The example above makes about 70 model calls."
     assert 60 <= sum(compiled["usage"]["calls"].values()) <= 80
 
 
@@ -510,7 +518,6 @@ def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeyp
         run_code(block, "docs/agents.md", names)
     agent = names["Agent"]()
     agent.load("agent.json")
-    num_prompts_before = len(lm.engine.prompts)
     with dspy.context(lm=lm):
         prediction = agent(history=names["example"].history, question="Where did Ada go?")
 
@@ -518,13 +525,33 @@ def test_agent_is_compiled_with_the_memory_inside_it(scripted, tmp_path, monkeyp
     assert set(demos) == {"memory.task.answer", "react.react", "react.extract.predict"}
     assert all(demos.values())
     assert prediction.answer == "To Lisbon."
+    # What the memory answered to the agent.
     assert prediction.trajectory["observation_0"] == "To Lisbon."
 
-    new_prompts = lm.engine.prompts[num_prompts_before:]
-    memory_prompts = [text for kind, text in new_prompts if kind == "answer"]
-    assert len(memory_prompts) == 1
-    # Once in the question's own context, and once in the demo that the compile put there.
-    assert memory_prompts[0].count("I moved to Lisbon.") == 2
+
+@contextmanager
+def lisbon_model() -> Iterator[Any]:
+    """A model that answers "To Lisbon." if the word is in the prompt, and "unknown" otherwise."""
+
+    def answer(body: dict[str, Any]) -> str:
+        return "To Lisbon." if "Lisbon" in body["messages"][-1]["content"] else "unknown"
+
+    with StubServer(answer=answer) as stub:
+        yield language_model(stub.model, api_base=stub.url, cache=False)
+
+
+def run_openai_client(address: str) -> dict[str, Any]:
+    """Run the page's code of a client, for a service at an address; return the names it defines.
+
+    These are the `client`, and `answer`, a function that sends a user's message.
+    """
+    code = blocks("Any OpenAI client")[1]
+    code = code.replace("http://127.0.0.1:8000", address)
+    code = code.replace("a token of the file", TOKENS["acme"])
+    code = code.replace('"mempiler-chat"', '"my-model-chat"')
+    names: dict[str, Any] = {}
+    run_code(code, "docs/agents.md", names)
+    return names
 
 
 def test_any_openai_client_gets_answers_from_the_memory(tmp_path: Path) -> None:
@@ -533,24 +560,16 @@ def test_any_openai_client_gets_answers_from_the_memory(tmp_path: Path) -> None:
     The stub model answers "To Lisbon." only if the prompt has the word, which Ada has said and Ben
     has not.
     """
-
-    def answer(body: dict[str, Any]) -> str:
-        return "To Lisbon." if "Lisbon" in body["messages"][-1]["content"] else "unknown"
-
-    code = blocks("Any OpenAI client")[1]
-    with StubServer(answer=answer) as stub, mempiler.Store(tmp_path / "memories.sqlite") as store:
-        lm = language_model(stub.model, api_base=stub.url, cache=False)
-        with serving(service_over(store, tmp_path, lm)) as api:
-            code = code.replace("http://127.0.0.1:8000", api.address)
-            code = code.replace("a token of the file", TOKENS["acme"])
-            code = code.replace('"mempiler-chat"', '"my-model-chat"')
-            names: dict[str, Any] = {}
-            run_code(code, "docs/agents.md", names)
-
-            with names["client"]:
-                names["answer"]("ada", "I moved to Lisbon.")
-                answer_to_ben = names["answer"]("ben", "Where did I move?")
-                answer_to_ada = names["answer"]("ada", "Where did I move?")
+    with (
+        mempiler.Store(tmp_path / "memories.sqlite") as store,
+        lisbon_model() as lm,
+        serving(service_over(store, tmp_path, lm)) as api,
+    ):
+        names = run_openai_client(api.address)
+        with names["client"]:
+            names["answer"]("ada", "I moved to Lisbon.")
+            answer_to_ben = names["answer"]("ben", "Where did I move?")
+            answer_to_ada = names["answer"]("ada", "Where did I move?")
 
     assert answer_to_ben == "unknown"
     assert answer_to_ada == "To Lisbon."
@@ -576,11 +595,6 @@ def test_parts_of_a_program_are_called_alone_as_the_concepts_show() -> None:
 
 FASTAPI = Page("production/fastapi.md")
 LISBON_SESSION = {"id": "chat-17", "messages": [{"role": "user", "content": "I moved to Lisbon."}]}
-
-
-def test_every_code_block_of_the_fastapi_page_is_tested() -> None:
-    """All are files of the page: its application, which the tests below ask."""
-    assert FASTAPI.untested() == []
 
 
 @pytest.fixture
@@ -610,17 +624,6 @@ def test_fastapi_application_answers_from_sessions(fastapi_client: Any) -> None:
     answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
 
     assert answer == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
-
-
-def test_fastapi_application_accepts_a_session_that_is_sent_twice(fastapi_client: Any) -> None:
-    """It is stored once."""
-    first = fastapi_client.post("/sessions", json=LISBON_SESSION)
-    second = fastapi_client.post("/sessions", json=LISBON_SESSION)
-    answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
-
-    assert first.status_code == 201
-    assert second.status_code == 201
-    assert answer["sources"] == ["chat-17:1"]
 
 
 def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -> None:
@@ -658,12 +661,6 @@ def test_fastapi_application_refuses_other_messages_of_a_stored_session(
     response = fastapi_client.post("/sessions", json={"id": "chat-17", "messages": [porto]})
 
     assert response.status_code == 409
-
-
-def test_fastapi_application_refuses_an_empty_session(fastapi_client: Any) -> None:
-    response = fastapi_client.post("/sessions", json={"id": "", "messages": []})
-
-    assert response.status_code == 400
 
 
 def test_fastapi_application_writes_in_the_background_and_forgets(
@@ -731,11 +728,6 @@ def beside_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(sys.modules, "mem0", types.SimpleNamespace(Memory=Mem0))
     monkeypatch.syspath_prepend(BESIDE.write(tmp_path))
     return tmp_path
-
-
-def test_every_code_block_of_the_page_on_a_second_memory_is_tested() -> None:
-    """All are files of the page, which the tests below run."""
-    assert BESIDE.untested() == []
 
 
 def test_a_second_memory_is_written_searched_and_compared(
@@ -809,8 +801,6 @@ def test_the_page_on_feedback_makes_questions_that_are_evaluated(tmp_path: Path)
 
     Two commands export this as a question, and evaluate a program on it.
     """
-    assert FEEDBACK.untested(PRINTED_ROW) == []
-
     results = FEEDBACK.run(FEEDBACK.commands, FEEDBACK.write(tmp_path))
 
     _, export, evaluation = results.values()
@@ -846,11 +836,9 @@ IMPROVE = Page("production/improve.md")
 
 
 def test_the_page_on_improving_has_the_numbers_of_the_code() -> None:
-    """A round of `mempiler improve` needs so many questions of so many users."""
-    needed = {"--min-n": MIN_N, "--min-users": MIN_USERS}
-
-    for option, number in needed.items():
-        assert f"| `{option}` | {number} |" in IMPROVE.text
+    """A round of `mempiler improve` needs some questions of several users, by these options."""
+    assert f"| `--min-n` | {MIN_N} |" in IMPROVE.text
+    assert f"| `--min-users` | {MIN_USERS} |" in IMPROVE.text
     assert f"| none, fixed | {MIN_TRAIN} | questions of other users" in IMPROVE.text
     # The users who decide, and one other user to learn from.
     questions = MIN_N + MIN_TRAIN
@@ -865,13 +853,6 @@ def test_the_page_on_improving_names_the_optimizers_that_are_not_refused() -> No
 
     for name in OPTIMIZERS_WITHOUT_DEMOS:
         assert f"`{name}`" in paragraph
-
-
-def test_the_page_on_improving_quotes_the_message_about_another_process() -> None:
-    message = "another process is improving it, so nothing was done"
-
-    assert f"`{message}`" in IMPROVE.text
-    assert message in (ROOT / "runs" / "round_folder.py").read_text(encoding="utf-8")
 
 
 # --- docs/production/troubleshooting.md -----------------------------------------------------
@@ -909,3 +890,26 @@ def texts_of(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+# --- All pages ------------------------------------------------------------------------------
+
+EXPORTED_CODE = COMPILE_SYSTEMS.blocks_of("text")
+SNIPPETS_OF_EXTEND = [*CATALOG_SNIPPETS, *CHECK_SNIPPETS, ENTRY_POINTS]
+
+
+@pytest.mark.parametrize(
+    ("page", "snippets"),
+    [
+        pytest.param(EXTEND, SNIPPETS_OF_EXTEND, id="extend"),
+        pytest.param(SUPPORT, [], id="support"),
+        pytest.param(OWN_SYSTEMS, SNIPPETS_OF_OWN_SYSTEMS, id="own systems"),
+        pytest.param(COMPILE_SYSTEMS, EXPORTED_CODE, id="compile systems"),
+        pytest.param(FASTAPI, [], id="fastapi"),
+        pytest.param(BESIDE, [], id="beside"),
+        pytest.param(FEEDBACK, [PRINTED_ROW], id="feedback"),
+    ],
+)
+def test_every_code_block_of_a_page_is_tested(page: Page, snippets: list[str]) -> None:
+    """A code block is a file of the page, a command, or a snippet that one of the tests uses."""
+    assert page.untested(*snippets) == []

@@ -146,33 +146,6 @@ def test_table_of_records_shows_fields_and_marks_gains(fill_pages: Any) -> None:
     assert "| h2memory | chat | 12 | **.725** | = | - |" in lines
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ({"mean": 0.5, "interval": [-0.25, 1]}, "+0.500 [-0.250, +1.000]"),
-        ({"mean": 0.5, "interval": None}, "+0.500"),
-        ({"score": 0.5, "interval": [0.25, 1]}, "0.500 [0.250, 1.000]"),
-        ({"score": 0.5, "interval": None}, "0.500"),
-    ],
-)
-def test_number_is_shown_with_its_interval_if_it_has_one(
-    fill_pages: Any, value: dict[str, Any], text: str
-) -> None:
-    assert fill_pages.format_value(value) == text
-
-
-def test_table_of_settings_shows_defaults_bounds_and_choices(fill_pages: Any) -> None:
-    """`PGRSettings` has a number `every`, 3 by default, and a choice `strategy`."""
-    table = fill_pages.settings_table("mempiler.programs.pgr.method:PGRSettings")
-
-    lines = table.splitlines()
-    (every_line,) = [line for line in lines if line.startswith("| `every` |")]
-    assert every_line.startswith("| `every` | 3 | sessions per update")
-    assert every_line.endswith("; at least 1 |")
-    (strategy_line,) = [line for line in lines if line.startswith("| `strategy` |")]
-    assert strategy_line.endswith("; tree or chain |")
-
-
 def test_a_table_replaces_the_old_one_between_its_comments(fill_pages: Any) -> None:
     """The table shows the field `rung` of the records under "weights"; the first is "zero-shot"."""
     begin = "<!-- table: evidence.json, weights: rung -->"
@@ -183,16 +156,6 @@ def test_a_table_replaces_the_old_one_between_its_comments(fill_pages: Any) -> N
     assert filled.startswith(f"Before.\n\n{begin}\n\n| rung |\n| --- |\n| zero-shot |\n")
     assert filled.endswith("|\n\n<!-- end -->\n\nAfter.\n")
     assert "old" not in filled
-
-
-def test_tables_that_are_current_stay_as_they_are(fill_pages: Any) -> None:
-    text = "<!-- table: evidence.json, weights: rung -->\n\n| old |\n\n<!-- end -->\n"
-    filled = fill_pages.fill(text)
-
-    filled_again = fill_pages.fill(filled)
-
-    assert filled != text
-    assert filled_again == filled
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_benchmark_that_keeps_all_promises_passes() -> None:
 
 
 def test_benchmark_of_whole_conversations_may_have_a_scorer_without_a_judge() -> None:
-    """Such a benchmark simulates a user; `interaction` says how, and any object does here."""
+    """A benchmark with an `interaction` simulates a user; the check looks at no more of it."""
     benchmark = make_benchmark()
     benchmark.interaction = object()
 
@@ -135,6 +135,7 @@ def test_benchmark_of_whole_conversations_may_have_a_scorer_without_a_judge() ->
     ],
 )
 def test_example_that_breaks_a_promise_is_named(changes: dict[str, Any], message: str) -> None:
+    """The first example of the benchmark is q0; all others are as they should be."""
     benchmark = benchmark_with_first_example(**changes)
 
     with pytest.raises(UserError) as refusal:
@@ -244,6 +245,8 @@ class ScorerWithUnusedJudge(TokenF1):
     ],
 )
 def test_scorer_that_breaks_a_promise_is_named(scorer: type[TokenF1], message: str) -> None:
+    """The name of each scorer says what is wrong with it."""
+
     class BenchmarkWithScorer(DogNames):
         metrics: ClassVar = {"mine": scorer}
 

@@ -35,10 +35,10 @@ def ask(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def encoder_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files of the tiny encoder, in the place of all real encoders.
+def tiny_files_to_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of a tiny encoder, which stands for "minilm" and "e5".
 
-    Fetching an encoder by its name, such as "minilm", takes these files; none is fetched yet.
+    `mempiler fetch minilm --from FOLDER` accepts these files; nothing is fetched yet.
     """
     pytest.importorskip("onnxruntime")
     pytest.importorskip("tokenizers")
@@ -66,19 +66,22 @@ def pinned_to(path: Path, file: File) -> File:
 
 
 @pytest.fixture
-def tiny_encoder(encoder_files: Path) -> Path:
-    """The tiny encoder, fetched as every encoder that has a name; the folder of its files.
+def tiny_minilm(tiny_files_to_fetch: Path) -> Path:
+    """From now on `embedder("minilm")` and `embedder("e5")` run a tiny encoder.
 
-    From now on `embedder("minilm")` and `embedder("e5")` run it.
+    The fixture is the folder of its two files.
     """
     for name in MODELS:
-        fetch(WEIGHTS[name], str(encoder_files))
-    return encoder_files
+        fetch(WEIGHTS[name], str(tiny_files_to_fetch))
+    return tiny_files_to_fetch
 
 
 @pytest.fixture
-def encoded_texts(tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that have gone through the network of an encoder so far."""
+def texts_through_network(tiny_minilm: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that have gone through the network of an encoder so far.
+
+    A text whose vector is read from a cache is not among them.
+    """
     texts_so_far: list[str] = []
     encode = Encoder.__call__
 

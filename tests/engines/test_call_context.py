@@ -5,7 +5,6 @@ until when, which slots limit them, and where their usage is counted.
 """
 
 import asyncio
-import math
 
 import pytest
 from mempiler.engines.call_context import (
@@ -36,11 +35,6 @@ def test_a_block_that_fails_leaves_the_context_as_it_was() -> None:
     assert current_context() == CallContext()
 
 
-def test_a_field_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(TypeError), call_context(user="ada"):  # pyright: ignore[reportCallIssue]
-        pass
-
-
 def test_a_deadline_passes_no_later_than_the_one_around_it() -> None:
     outer = Deadline(60)  # in seconds
     with call_context(deadline=outer):
@@ -52,13 +46,8 @@ def test_a_deadline_passes_no_later_than_the_one_around_it() -> None:
     assert inner.passed
 
 
-def test_a_deadline_without_an_outer_one_has_its_own_time() -> None:
-    assert Deadline().remaining == math.inf
-    assert 3599 < Deadline(3600).remaining <= 3600
-
-
 def test_usage_counts_in_the_innermost_block_alone() -> None:
-    """So the sum over all blocks counts nothing twice."""
+    """The sum over all blocks then counts nothing twice."""
     with measure_usage() as outer:
         record_usage(Usage(calls=1))
         with measure_usage() as inner:

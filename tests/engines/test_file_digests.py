@@ -60,16 +60,6 @@ def test_a_file_is_read_once(weights: Path, files_read_so_far: list[str]) -> Non
     assert files_read_so_far == ["weights.bin"]
 
 
-def test_a_link_to_a_file_needs_no_second_reading(
-    weights: Path, files_read_so_far: list[str]
-) -> None:
-    link = weights.with_name("link")
-    link.symlink_to(weights)
-    assert remembered_digest(weights) == sha256(weights)
-    assert remembered_digest(link) == sha256(weights)
-    assert len(files_read_so_far) == 1
-
-
 def test_a_change_that_keeps_size_and_modification_time_is_noticed(
     weights: Path, files_read_so_far: list[str]
 ) -> None:

@@ -161,25 +161,6 @@ def test_the_options_of_a_model_can_be_given_as_a_config() -> None:
     assert lm.cache is False
 
 
-def test_the_options_of_a_model_can_be_given_as_keywords() -> None:
-    lm = language_model(
-        "openai/any",
-        api_base="http://elsewhere:1/v1",
-        timeout=3,
-        retries=0,
-        deadline=9,
-        cache=False,
-        temperature=0.5,
-    )
-
-    assert lm.engine.address == "http://elsewhere:1/v1"
-    assert lm.engine.timeout == 3
-    assert lm.engine.retries == 0
-    assert lm.engine.seconds == 9  # the deadline
-    assert lm.kwargs["temperature"] == 0.5
-    assert lm.cache is False
-
-
 def test_keywords_change_a_config_for_one_model() -> None:
     config = ModelConfig(timeout=3, retries=0, settings={"temperature": 0.5, "max_tokens": 7})
 

@@ -25,7 +25,10 @@ from mempiler.errors import EndpointError, UserError
 def test_offline_vectors_never_change(
     text: str, non_zero_count: int, largest_values: dict[int, float]
 ) -> None:
-    """Saved indexes rely on them. `largest_values` has the numbers beyond .4, by their place."""
+    """Vectors that were stored by an earlier version are compared with new ones.
+
+    `largest_values` has the numbers of the vector that are larger than 0.4, by their place.
+    """
     vector = embedder().embed([text])[0]
 
     large_numbers: dict[int, float] = {}

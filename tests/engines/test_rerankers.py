@@ -44,29 +44,37 @@ class LetterEmbedder:
         return tokens
 
 
-def test_the_score_of_a_text_is_the_weight_of_the_words_in_its_best_passage() -> None:
-    """Every letter is a word here, and each text is a list of passages."""
-    weights = {"a": 2.0, "b": 0.5, "z": 0.0}
-    texts = [["ab"], ["a"], ["xyz"], [""], ["b", "ab"], ["c", "a"]]
+def scores_by_letters(query: str, texts: list[list[str]], weights: dict[str, float]) -> list[float]:
+    """Return the scores of texts for a query, where every letter is a word.
 
-    scores = TokenMatch(LetterEmbedder()).scores("abz", texts, weights)
+    Args:
+        query: The query.
+        texts: The passages of each text.
+        weights: What each letter of the query counts.
+    """
+    return TokenMatch(LetterEmbedder()).scores(query, texts, weights).tolist()
 
-    assert scores.tolist() == pytest.approx(
-        [
-            2.0 + 0.5,
-            2.0,
-            0.0,  # of "xyz", the query has z alone, which counts nothing
-            0.0,
-            2.0 + 0.5,  # for the passage "ab", which is better than "b"
-            2.0,  # for the passage "a"
-        ]
-    )
+
+def test_a_text_scores_the_weights_of_the_words_that_it_shares_with_the_query() -> None:
+    """Every letter is a word here, and each text has one passage. The word "z" counts nothing."""
+    texts = [["ab"], ["a"], ["b"], ["xyz"], [""]]
+
+    scores = scores_by_letters("abz", texts, weights={"a": 2.0, "b": 0.5, "z": 0.0})
+
+    assert scores == pytest.approx([2.5, 2.0, 0.5, 0.0, 0.0])
+
+
+def test_a_text_scores_like_its_best_passage() -> None:
+    """Every letter is a word here. The best passages are "ab" and "a"."""
+    texts = [["b", "ab"], ["c", "a"]]
+
+    scores = scores_by_letters("ab", texts, weights={"a": 2.0, "b": 0.5})
+
+    assert scores == pytest.approx([2.5, 2.0])
 
 
 def test_all_texts_have_the_score_0_for_a_blank_query() -> None:
-    reranker = TokenMatch(LetterEmbedder())
-    scores = reranker.scores("", [["ab"], ["a"]], weights={"a": 1.0, "b": 1.0})
-    assert scores.tolist() == [0, 0]
+    assert scores_by_letters("", [["ab"], ["a"]], weights={"a": 1.0, "b": 1.0}) == [0, 0]
 
 
 def test_a_long_text_has_no_advantage_from_its_length() -> None:
@@ -80,18 +88,18 @@ def test_a_long_text_has_no_advantage_from_its_length() -> None:
     two_letters_in_800 = ["c" * 800 + "ab"]
     texts = [no_letter_of_the_query, one_letter_in_200, two_letters_in_800]
 
-    scores = TokenMatch(LetterEmbedder()).scores("ab", texts, weights={"a": 1.0, "b": 1.0})
+    scores = scores_by_letters("ab", texts, weights={"a": 1.0, "b": 1.0})
 
     assert max(scores) - min(scores) < 0.5
 
 
 def test_the_length_of_short_texts_does_not_matter() -> None:
+    """Every letter is a word here. Each letter of the query that a text has counts 1."""
     texts = [["c"], ["cca"], ["cccccab"]]
 
-    scores = TokenMatch(LetterEmbedder()).scores("ab", texts, weights={"a": 1.0, "b": 1.0})
+    scores = scores_by_letters("ab", texts, weights={"a": 1.0, "b": 1.0})
 
-    # Each letter of the query that a text has counts 1.
-    assert scores.tolist() == pytest.approx([0, 1, 2])
+    assert scores == pytest.approx([0, 1, 2])
 
 
 # Which embedder has which reranker.
@@ -103,7 +111,7 @@ def name_of_reranker(name: str, reranker: str | None = None) -> str | None:
     return None if actual_reranker is None else actual_reranker.name
 
 
-def test_encoders_compare_tokens_unless_another_reranker_is_named(tiny_encoder: Path) -> None:
+def test_encoders_compare_tokens_unless_another_reranker_is_named(tiny_minilm: Path) -> None:
     """Only an encoder that runs in this process, such as minilm, gives the tokens of a text."""
     assert name_of_reranker("minilm") == "tokens"
     assert name_of_reranker("minilm", reranker="none") is None
@@ -124,7 +132,7 @@ def test_other_embedders_have_no_reranker_unless_one_is_named() -> None:
     ],
 )
 def test_a_reranker_that_does_not_go_with_the_embedder_is_refused(
-    tiny_encoder: Path, name: str, reranker: str, message: str
+    tiny_minilm: Path, name: str, reranker: str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         embedder(name, reranker=reranker)
@@ -138,14 +146,14 @@ def save_and_load_embedder(folder: Path, program_embedder: Any) -> Any:
 
 
 def test_a_saved_program_has_the_reranker_with_which_it_was_built(
-    tiny_encoder: Path, tmp_path: Path
+    tiny_minilm: Path, tmp_path: Path
 ) -> None:
     loaded_embedder = save_and_load_embedder(tmp_path / "program", embedder("minilm"))
     assert loaded_embedder.reranker.name == "tokens"
 
 
 def test_a_program_that_was_saved_without_a_reranker_has_none(
-    tiny_encoder: Path, tmp_path: Path
+    tiny_minilm: Path, tmp_path: Path
 ) -> None:
     embedder_without_reranker = embedder("minilm", reranker="none")
     loaded_embedder = save_and_load_embedder(tmp_path / "program", embedder_without_reranker)
@@ -153,7 +161,7 @@ def test_a_program_that_was_saved_without_a_reranker_has_none(
 
 
 def test_a_saved_program_does_not_decide_to_download_a_reranker(
-    tiny_encoder: Path, tmp_path: Path
+    tiny_minilm: Path, tmp_path: Path
 ) -> None:
     """A model of fastembed is downloaded, so whoever loads the program must name it again."""
     built_embedder = embedder("minilm", reranker="fastembed:x/y")
@@ -186,7 +194,7 @@ def count_query(query: str, passages: Sequence[str]) -> Generator[float]:
 
 
 @pytest.fixture
-def fastembed(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_fastembed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fastembed with the models `m/vectors`, `m/broken`, `m/late` and `m/cross`."""
     use_fake_fastembed(
         monkeypatch,
@@ -200,41 +208,40 @@ def fastembed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_model_of_fastembed_embeds_texts(fastembed: None) -> None:
+def test_a_model_of_fastembed_embeds_texts(fake_fastembed: None) -> None:
     vector = embedder("fastembed:m/vectors").embed(["xyz"])[0]
     # Fastembed's vector is (1, 3), which has the length of the square root of 10.
     assert vector == pytest.approx(np.array([1, 3]) / 10**0.5)
 
 
 def test_a_cross_encoder_of_fastembed_scores_the_best_passage_of_each_text(
-    fastembed: None,
+    fake_fastembed: None,
 ) -> None:
+    """The model m/cross counts how often the query, here "y", is in a passage."""
     passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
 
     scores = FastEmbedReranker("m/cross").scores("y", passages_of_texts, weights={})
 
-    # The fake model counts "y" in each passage; "yyx" has two.
     assert scores.tolist() == [2, 1, 0]
 
 
 def test_a_late_interaction_model_of_fastembed_scores_the_best_passage_of_each_text(
-    fastembed: None,
+    fake_fastembed: None,
 ) -> None:
+    """The model m/late counts how often "x" and "y" are in a passage, whatever the query."""
     passages_of_texts = [["x", "yyx"], ["y"], ["xx"]]
 
     scores = FastEmbedReranker("m/late").scores("y", passages_of_texts, weights={})
 
-    # The query of the fake model always has two tokens, which count "x" and "y" in a passage. So
-    # the score of "yyx" is 1 + 2.
-    assert scores.tolist() == [1 + 2, 1, 2]
+    assert scores.tolist() == [3, 1, 2]
 
 
-def test_a_reranker_that_fastembed_does_not_know_is_refused(fastembed: None) -> None:
+def test_a_reranker_that_fastembed_does_not_know_is_refused(fake_fastembed: None) -> None:
     with pytest.raises(UserError, match="fastembed has no TextCrossEncoder 'm/none'"):
         FastEmbedReranker("m/none").scores("y", [["x"]], weights={})
 
 
-def test_a_model_that_fastembed_cannot_load_is_an_endpoint_error(fastembed: None) -> None:
+def test_a_model_that_fastembed_cannot_load_is_an_endpoint_error(fake_fastembed: None) -> None:
     with pytest.raises(EndpointError, match="fastembed cannot load m/broken: Could not load"):
         embedder("fastembed:m/broken").embed(["x"])
 
@@ -250,7 +257,7 @@ def test_without_fastembed_the_extra_to_install_is_named(monkeypatch: pytest.Mon
     [("fastembed:m/broken", None), ("minilm", "fastembed:m/late"), ("offline", None)],
 )
 def test_a_check_finds_the_model_in_fastembeds_lists_and_loads_nothing(
-    fastembed: None, tiny_encoder: Path, name: str, reranker: str | None
+    fake_fastembed: None, tiny_minilm: Path, name: str, reranker: str | None
 ) -> None:
     """To load "m/broken" would raise an error."""
     embedder(name, reranker=reranker).check()
@@ -264,7 +271,7 @@ def test_a_check_finds_the_model_in_fastembeds_lists_and_loads_nothing(
     ],
 )
 def test_a_check_refuses_a_model_of_the_wrong_kind(
-    fastembed: None, tiny_encoder: Path, name: str, reranker: str | None
+    fake_fastembed: None, tiny_minilm: Path, name: str, reranker: str | None
 ) -> None:
     with pytest.raises(UserError, match="fastembed has no Text"):
         embedder(name, reranker=reranker).check()
@@ -285,6 +292,7 @@ def pretend_version_of_fastembed(
 def test_cached_vectors_belong_to_a_version_of_fastembed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another version may give a text another vector, so the text is embedded again."""
     embedded_texts: list[str] = []
 
     def record_and_embed(texts: Sequence[str], batch_size: int) -> Any:
@@ -307,39 +315,58 @@ def test_cached_vectors_belong_to_a_version_of_fastembed(
 # Deadlines.
 
 
-def test_fastembed_ranks_nothing_after_the_deadline(fastembed: None) -> None:
-    with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
-        FastEmbedReranker("m/cross").scores("y", [["x"]], weights={})
+class CancellingModel:
+    """A model of fastembed. While it works on a passage, the deadline of the work is cancelled."""
 
+    def __init__(self) -> None:
+        self.deadline = Deadline()
+        self.passages_so_far: list[str] = []
 
-@pytest.mark.parametrize("kind", ["cross-encoder", "late interaction"])
-def test_ranking_stops_after_the_passage_during_which_the_deadline_passed(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here it passes during the first of three passages."""
-    deadline = Deadline()
-    ranked_passages: list[str] = []
-
-    def rank_until_cancelled(passages: Sequence[str]) -> Generator[Any]:
+    def rerank(self, query: str, passages: Sequence[str]) -> Generator[float]:
+        """Score each passage, as a cross-encoder does."""
         for passage in passages:
-            ranked_passages.append(passage)
-            deadline.cancel()
-            yield np.eye(2) if kind == "late interaction" else 1.0
+            self._work_on(passage)
+            yield 1.0
 
-    if kind == "late interaction":
-        late_interaction = FakeModelClass(
-            "m/model", query_embed=lambda query: iter([np.eye(2)]), embed=rank_until_cancelled
-        )
-        use_fake_fastembed(monkeypatch, late_interaction=late_interaction)
-    else:
-        cross_encoder = FakeModelClass(
-            "m/model", rerank=lambda query, passages: rank_until_cancelled(passages)
-        )
-        use_fake_fastembed(monkeypatch, cross_encoder=cross_encoder)
+    def query_embed(self, query: str) -> Generator[np.ndarray]:
+        """Give a query two tokens."""
+        yield np.eye(2)
 
-    with call_context(deadline=deadline), pytest.raises(AbandonedCallError):
-        FastEmbedReranker("m/model").scores("y", [["x"], ["y"], ["z"]], weights={})
-    assert ranked_passages == ["x"]
+    def embed(self, passages: Sequence[str]) -> Generator[np.ndarray]:
+        """Give each passage two tokens, as a model of late interaction does."""
+        for passage in passages:
+            self._work_on(passage)
+            yield np.eye(2)
+
+    def _work_on(self, passage: str) -> None:
+        self.passages_so_far.append(passage)
+        self.deadline.cancel()
+
+
+def test_a_cross_encoder_stops_after_the_passage_during_which_the_deadline_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = CancellingModel()
+    cross_encoder = FakeModelClass("m/cross", rerank=model.rerank)
+    use_fake_fastembed(monkeypatch, cross_encoder=cross_encoder)
+
+    with call_context(deadline=model.deadline), pytest.raises(AbandonedCallError):
+        FastEmbedReranker("m/cross").scores("y", [["x"], ["y"], ["z"]], weights={})
+
+    assert model.passages_so_far == ["x"]
+
+
+def test_a_late_interaction_model_stops_after_the_passage_during_which_the_deadline_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = CancellingModel()
+    late_interaction = FakeModelClass("m/late", query_embed=model.query_embed, embed=model.embed)
+    use_fake_fastembed(monkeypatch, late_interaction=late_interaction)
+
+    with call_context(deadline=model.deadline), pytest.raises(AbandonedCallError):
+        FastEmbedReranker("m/late").scores("y", [["x"], ["y"], ["z"]], weights={})
+
+    assert model.passages_so_far == ["x"]
 
 
 # The package fastembed itself, with tiny networks in the place of downloaded ones.
@@ -379,8 +406,7 @@ def test_a_cross_encoder_of_the_package_fastembed_ranks_texts(fastembed_cache: P
     from fastembed.common.model_description import ModelSource  # pyright: ignore[reportMissingImports]
     from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
 
-    # The score that this network gives is the sum of the places in `WORDS` of all words, those of
-    # the query and those of the passage.
+    # This network sums up the places in `WORDS` of all words of the query and of the passage.
     write_model_for_fastembed(fastembed_cache / "cross", DATA / "cross.onnx", "model.onnx")
     source = ModelSource(url="https://nowhere/cross.tar.gz")
     TextCrossEncoder.add_custom_model("t/cross", source, model_file="model.onnx")
@@ -402,8 +428,10 @@ def test_a_cross_encoder_of_the_package_fastembed_ranks_texts(fastembed_cache: P
 def test_a_late_interaction_model_of_the_package_fastembed_ranks_texts(
     fastembed_cache: Path,
 ) -> None:
-    # This network gives each word its vector in `tiny_encoder`. The second text has all words of
-    # the query, so it comes first; the exact scores are those that were measured once.
+    """The second text has a passage with all words of the query, so it scores highest.
+
+    The exact scores are those that were measured once.
+    """
     folder = fastembed_cache / "answerai-colbert-small-v1"
     write_model_for_fastembed(folder, DATA / "late.onnx", "vespa_colbert.onnx")
 

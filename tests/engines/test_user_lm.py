@@ -13,12 +13,10 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
-from dspy.utils.dummies import DummyLM
 from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model, metered_model
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import BudgetError, UserError
 from mempiler.programs.adapter import adapter
 
@@ -104,16 +102,6 @@ def test_the_users_model_is_left_as_it_was(stub: Any) -> None:
     assert lm.history == []
 
 
-@WARNED_OF_BY_DSPY
-def test_a_dummy_model_of_dspy_works() -> None:
-    meter = Meter()
-    dummy_lm = DummyLM([{"answer": "blue"}])
-
-    assert ask(language_model(dummy_lm, meter=meter)) == "blue"
-
-    assert meter.read().calls["task"] == 1
-
-
 def test_the_timeout_of_the_users_model_wins_over_that_of_the_run() -> None:
     lm = dspy.LM("openai/any", api_key="none", timeout=3)
     assert language_model(lm, ModelConfig(timeout=60, retries=0)).engine.timeout == 3
@@ -137,28 +125,36 @@ PLAIN_OR_WITH_HEADERS = [
 
 
 @pytest.mark.parametrize("settings", PLAIN_OR_WITH_HEADERS)
-def test_callbacks_and_dspys_own_counters_are_told_of_every_call_once(
-    stub: Any, settings: dict[str, Any]
-) -> None:
-    """Though two models take part in a call: the user's, and the metered one over it."""
+def test_callbacks_are_told_of_a_call_once(stub: Any, settings: dict[str, Any]) -> None:
+    """Two models take part in a call: the user's, and the metered one over it.
+
+    DSPy knows callbacks of a model and callbacks of all models.
+    """
     server = stub()
     callback_of_model = CountingCallback()
-    callback_of_settings = CountingCallback()
-    lm = dspy.LM(
-        server.model,
-        api_base=server.url,
-        api_key="k",
-        cache=False,
-        callbacks=[callback_of_model],
-        **settings,
-    )
+    callback_of_all_models = CountingCallback()
+    options = {"api_base": server.url, "api_key": "k", "cache": False, **settings}
+    lm = dspy.LM(server.model, callbacks=[callback_of_model], **options)
 
-    with dspy.context(callbacks=[callback_of_settings]), dspy.track_usage() as tracker:
-        metered_lm = language_model(lm)
-        ask(metered_lm)
+    with dspy.context(callbacks=[callback_of_all_models]):
+        ask(language_model(lm))
 
     assert callback_of_model.calls == 1
-    assert callback_of_settings.calls == 1
+    assert callback_of_all_models.calls == 1
+
+
+@pytest.mark.parametrize("settings", PLAIN_OR_WITH_HEADERS)
+def test_history_and_usage_tracker_of_dspy_have_a_call_once(
+    stub: Any, settings: dict[str, Any]
+) -> None:
+    """Two models take part in a call: the user's, and the metered one over it."""
+    server = stub()
+    options = {"api_base": server.url, "api_key": "k", "cache": False, **settings}
+    metered_lm = language_model(dspy.LM(server.model, **options))
+
+    with dspy.track_usage() as tracker:
+        ask(metered_lm)
+
     assert len(metered_lm.history) == 1
     (entries_of_model,) = tracker.usage_data.values()
     assert len(entries_of_model) == 1
@@ -199,14 +195,6 @@ def test_metered_model_returns_a_metered_model_as_it_is() -> None:
     """`language_model` would return a copy of it."""
     lm = language_model("offline")
     assert metered_model(lm) is lm
-
-
-def test_metered_model_meters_a_name_or_a_model_of_the_users() -> None:
-    assert metered_model("offline").model == language_model("offline").model
-
-    user_lm = dspy.LM("any/thing", engine=OfflineEngine())
-    no_calls_so_far = {}
-    assert metered_model(user_lm).meter.read().calls == no_calls_so_far
 
 
 def test_a_copy_of_a_metered_model_knows_its_window() -> None:

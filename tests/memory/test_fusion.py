@@ -9,15 +9,14 @@ from mempiler.memory.search.fusion import score_by_words
     "bonus",
     [
         pytest.param(None, id="without bonus"),
-        # The first row scores 3 with its bonus, but the lowest score is compared without it.
         pytest.param(np.array([2.0, 0.0, 0.0]), id="with bonus"),
     ],
 )
 def test_row_that_scores_exactly_the_lowest_score_is_a_hit(bonus: np.ndarray | None) -> None:
-    """A search leaves out rows below a lowest score, here 2.
+    """The rows score 1, 2 and 3 by words, and the lowest score of a hit is 2.
 
-    The rows score 1, 2 and 3 by words. A bonus is for the speaker or the month that a question
-    names.
+    A row may have a bonus, since the question names its speaker or its month. The bonus counts for
+    the order of hits, but makes no row a hit.
     """
     word_scores = np.array([1.0, 2.0, 3.0])
 

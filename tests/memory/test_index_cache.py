@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.errors import UserError
 from mempiler.memory.entry import Entry
 from mempiler.memory.memory import Memory
 from mempiler.memory.search.index import Index
@@ -160,20 +159,12 @@ def test_search_of_every_version_finds_what_a_new_index_of_that_version_finds(
         assert cache.entries(version) == list(version.entries())
 
 
-def test_all_texts_of_the_first_version_are_embedded() -> None:
-    recording_embedder = RecordingEmbedder()
-    cache = IndexCache(recording_embedder)
-
-    cache.search(notebook_of("rye", "oats", "milk"), ["bread"], 1)
-
-    assert recording_embedder.embedded_texts == ["rye", "oats", "milk"]
-
-
 def test_only_new_and_changed_texts_of_the_next_version_are_embedded() -> None:
     recording_embedder = RecordingEmbedder()
     cache = IndexCache(recording_embedder)
     first_version = notebook_of("rye", "oats", "milk")
     cache.search(first_version, ["bread"], 1)
+    assert recording_embedder.embedded_texts == ["rye", "oats", "milk"]
     recording_embedder.embedded_texts.clear()
 
     rye, _, milk = first_version.notes
@@ -237,6 +228,7 @@ def test_caches_with_shared_indexes_search_with_their_own_weights() -> None:
     ],
 )
 def test_caches_whose_indexes_would_differ_keep_them_apart(other_cache: IndexCache) -> None:
+    """`share_indexes_with` has an effect only if both caches would make the same index."""
     cache = IndexCache()
     memory = notebook_of("rye", "milk")
     cache.search(memory, ["rye"], 1)
@@ -366,17 +358,3 @@ def test_filter_may_search_the_same_memory() -> None:
     (hits,) = cache.search(memory, ["bread"], 2, where=is_best_for_milk)
 
     assert [hit.id for hit in hits] == ["oat milk"]
-
-
-class RefusingEmbedder(RecordingEmbedder):
-    """An embedder that must not embed a query."""
-
-    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        pytest.fail("a query was embedded")
-
-
-def test_string_in_place_of_queries_is_refused_before_it_is_embedded() -> None:
-    cache = IndexCache(RefusingEmbedder())
-
-    with pytest.raises(UserError, match="put it in a list"):
-        cache.search(notebook_of("rye"), "rye", 1)

@@ -25,26 +25,33 @@ class NoteMemory(Memory[Entry]):
 # The method `logs+METHOD` keeps device logs beside the memory of another method, the inner memory.
 
 
-@pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
-def test_memory_with_logs_goes_on_as_its_inner_memory_decides(
-    inner_class: type[Memory[Any]],
-) -> None:
-    """The next item is written into a `NoteMemory` as it was before it was finalized.
+def test_next_item_is_written_into_the_inner_memory_before_it_was_finalized() -> None:
+    """Most memories are finalized anew after every item, and so is one beside logs."""
+    logged_class: Any = logged_memory_class(NoteMemory)
+    memory = logged_class(inner=NoteMemory(notes=("rye",)))
+    finalized = logged_class(inner=NoteMemory(notes=("summary of rye",)))
 
-    An `ExperienceMemory` goes on with the finalized form.
-    """
-    logged_class: Any = logged_memory_class(inner_class)
-    before = logged_class(answered=True)
-    finalized = logged_class(inner=inner_class())
+    continued = memory.continue_from(finalized)
 
-    continued = before.continue_from(finalized)
+    assert continued.inner is memory.inner
 
-    assert continued.answered
-    assert continued.inner is before.inner.continue_from(finalized.inner)
+
+def test_next_item_is_written_into_the_finalized_inner_memory_of_pramem() -> None:
+    """To finalize PraMem's memory takes many calls of a model, which must not be repeated."""
+    logged_class: Any = logged_memory_class(ExperienceMemory)
+    memory = logged_class(inner=ExperienceMemory())
+    finalized = logged_class(inner=ExperienceMemory())
+
+    continued = memory.continue_from(finalized)
+
+    assert continued.inner is finalized.inner
 
 
 def test_empty_inner_memories_of_logs_share_no_search_index() -> None:
-    """The two memories may belong to two users. The lineage holds the search index."""
+    """Two users of `logs+turn-rag` begin with equal memories, each with its own search index.
+
+    The attribute `lineage` holds the index.
+    """
     logged_class: Any = logged_memory_class(TurnMemory)
 
     memory = logged_class()
@@ -124,6 +131,7 @@ def test_entries_stand_in_the_order_in_which_items_were_added() -> None:
 
 
 def test_two_sessions_of_the_same_id_are_two_dialogues() -> None:
+    """Turns of one dialogue are neighbours in a search."""
     memory = memory_of(
         Session(id="x", turns=(turn("x:1"), turn("x:2"))),
         Session(id="x", turns=(turn("x:3"),)),
@@ -138,6 +146,7 @@ def test_two_sessions_of_the_same_id_are_two_dialogues() -> None:
 
 
 def test_next_version_shares_the_search_index() -> None:
+    """The attribute `lineage` holds the index, to which a search adds only what is new."""
     memory = NoteMemory(notes=("rye",))
 
     replaced = memory.replace(notes=("oats",))
@@ -148,18 +157,13 @@ def test_next_version_shares_the_search_index() -> None:
 
 
 def test_memory_with_a_new_search_index_is_equal() -> None:
+    """The attribute `lineage` holds the index."""
     memory = NoteMemory(notes=("rye",))
 
     separate_memory = memory.with_new_lineage()
 
     assert separate_memory == memory
     assert separate_memory.lineage is not memory.lineage
-
-
-def test_search_index_is_not_in_the_json_of_a_memory() -> None:
-    memory = NoteMemory(notes=("rye",))
-
-    assert "lineage" not in memory.model_dump_json()
 
 
 def test_memory_comes_back_from_a_pickle_without_its_search_index() -> None:

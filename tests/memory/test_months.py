@@ -11,55 +11,64 @@ import numpy as np
 import pytest
 from mempiler.memory.search.months import month_nearness, month_number
 
+NO_TIME = None
+MAY_2022 = datetime(2022, 5, 1)
+MAY_2023 = datetime(2023, 5, 7)
+JUNE_2023 = datetime(2023, 6, 1)
+DECEMBER_2023 = datetime(2023, 12, 1)
 
-def months_of(*times: datetime | None) -> np.ndarray:
-    """Return the months of some turns, as a search has them; None for a turn without a time."""
-    return np.array([month_number(time) for time in times])
 
+def nearness_of(question: str, *times: datetime | None) -> list[float] | None:
+    """Return how near turns of these times are to the months that a question names.
 
-@pytest.mark.parametrize(
-    ("query", "may_2022", "may_2023", "june_2023"),
-    [
-        ("What did Ann do in May 2023?", 0, 1, 0.4),
-        ("What happened on 5 May, 2023?", 0, 1, 0.4),
-        ("Where was she on June 3rd, 2023?", 0, 0, 1),
-        ("2023年5月去了哪里？", 0, 1, 0.4),
-        ("What happened on 2023-05-07?", 0, 1, 0.4),
-        ("Who came in May?", 1, 1, 0.4),
-        ("Who came in 2023?", 0, 0.3, 0.3),
-        ("In May 2023 or in May 2022?", 1, 1, 0.4),
-    ],
-)
-def test_month_is_near_if_the_question_names_it_its_year_or_the_month_before(
-    query: str, may_2022: float, may_2023: float, june_2023: float
-) -> None:
-    """The month that a question names is near by 1, and the month after it by 0.4.
+    The named month is near by 1, the month after it by 0.4, and a month of a named year by 0.3.
 
-    If a question names only a year, each of its months is near by 0.3.
+    Returns:
+        A number for each time, or None if the question names no month and no year.
     """
-    months = months_of(None, datetime(2022, 5, 1), datetime(2023, 5, 7), datetime(2023, 6, 1))
-
-    nearness = month_nearness(query, months, next_month_nearness=0.4, same_year_nearness=0.3)
-
-    assert nearness is not None
-    # A turn without a time is near to no month.
-    assert nearness.tolist() == [0, may_2022, may_2023, june_2023]
+    months = np.array([month_number(time) for time in times])
+    nearness = month_nearness(question, months, next_month_nearness=0.4, same_year_nearness=0.3)
+    return None if nearness is None else nearness.tolist()
 
 
 @pytest.mark.parametrize(
-    "query",
+    "question",
     [
-        # Both are verbs here.
-        "May I come, or may she march?",
-        "Who came?",
+        "What did Ann do in May 2023?",
+        "What happened on 5 May, 2023?",
+        "What happened on May 3rd, 2023?",
+        "What happened on 2023-05-07?",
+        "2023年5月去了哪里？",
     ],
 )
-def test_question_that_names_no_month_has_no_nearness(query: str) -> None:
-    months = months_of(datetime(2023, 3, 1), datetime(2023, 5, 1))
+def test_named_month_is_near_by_1_and_the_month_after_it_by_less(question: str) -> None:
+    assert nearness_of(question, MAY_2023, JUNE_2023, MAY_2022) == [1, 0.4, 0]
 
-    nearness = month_nearness(query, months, next_month_nearness=0.4, same_year_nearness=0.3)
 
-    assert nearness is None
+def test_month_before_the_named_one_is_not_near() -> None:
+    assert nearness_of("Where was she in June 2023?", MAY_2023) == [0]
+
+
+def test_month_without_a_year_is_near_in_every_year() -> None:
+    assert nearness_of("Who came in May?", MAY_2022, MAY_2023) == [1, 1]
+
+
+def test_year_without_a_month_is_near_in_each_of_its_months() -> None:
+    assert nearness_of("Who came in 2023?", MAY_2023, DECEMBER_2023, MAY_2022) == [0.3, 0.3, 0]
+
+
+def test_two_named_months_are_both_near() -> None:
+    assert nearness_of("In May 2023 or in May 2022?", MAY_2022, MAY_2023) == [1, 1]
+
+
+def test_turn_without_a_time_is_near_to_no_month() -> None:
+    assert nearness_of("What did Ann do in May 2023?", NO_TIME) == [0]
+
+
+@pytest.mark.parametrize("question", ["May I come, or may she march?", "Who came?"])
+def test_question_that_names_no_month_has_no_nearness(question: str) -> None:
+    """The verbs "may" and "march" are no months."""
+    assert nearness_of(question, MAY_2023) is None
 
 
 def many_english_dates() -> str:
@@ -76,13 +85,10 @@ def many_english_dates() -> str:
     "dates", ["2024年" * 100_000, many_english_dates()], ids=["Chinese", "English"]
 )
 def test_only_the_beginning_of_a_very_long_question_is_searched_for_dates(dates: str) -> None:
-    months = months_of(datetime(2024, 5, 1))
-    query = f"What did Ann say in May 2024? {dates}"
     start = time.process_time()
 
-    nearness = month_nearness(query, months, next_month_nearness=0.4, same_year_nearness=0.3)
+    nearness = nearness_of(f"What did Ann say in May 2023? {dates}", MAY_2023)
 
-    assert nearness is not None
-    assert nearness.tolist() == [1]
+    assert nearness == [1]
     # A search for all dates would take far longer.
     assert time.process_time() - start < 5

@@ -20,6 +20,7 @@ def rows_of_dialogues(*dialogues: str) -> Neighbours:
 
 
 def test_turn_gets_a_share_of_the_score_of_the_turn_before_it() -> None:
+    """The share is a half, and counts within a dialogue only."""
     rows = rows_of_dialogues("a", "b", "a", NO_DIALOGUE)
     scores = np.array([10.0, 0.0, 0.0, 0.0])
 
@@ -27,16 +28,6 @@ def test_turn_gets_a_share_of_the_score_of_the_turn_before_it() -> None:
 
     # Row 0 and row 2 are the two turns of dialogue "a".
     assert smoothed_scores.tolist() == [10.0, 0.0, 5.0, 0.0]
-
-
-def test_turn_gets_a_share_of_the_score_of_the_turn_after_it() -> None:
-    rows = Neighbours({-1: 0.2})
-    rows.set_dialogue(0, "a")
-    rows.set_dialogue(1, "a")
-
-    smoothed_scores = rows.smoothing().smoothed(np.array([0.0, 10.0]))
-
-    assert smoothed_scores.tolist() == [2.0, 10.0]
 
 
 def test_scores_of_some_rows_in_any_order_are_shared() -> None:
@@ -47,15 +38,6 @@ def test_scores_of_some_rows_in_any_order_are_shared() -> None:
 
     # Row 2 scored 0, and gets half of the 10 that row 0 scored.
     assert smoothed_scores.tolist() == [5.0, 10.0]
-
-
-def test_shares_are_multiplied_by_a_factor() -> None:
-    rows = rows_of_dialogues("a", "a")
-
-    smoothed_scores = rows.smoothing().smoothed(np.array([10.0, 0.0]), factor=2.0)
-
-    # Two times half of 10.
-    assert smoothed_scores.tolist() == [10.0, 10.0]
 
 
 def test_smoothing_does_not_see_rows_that_change_after_it_was_created() -> None:
@@ -70,13 +52,3 @@ def test_smoothing_does_not_see_rows_that_change_after_it_was_created() -> None:
 
     assert earlier_scores.tolist() == [10.0, 5.0]
     assert later_scores.tolist() == [10.0, 0.0]
-
-
-def test_smoothing_does_not_see_rows_that_are_added_after_it_was_created() -> None:
-    rows = rows_of_dialogues("a")
-    earlier_smoothing = rows.smoothing()
-    rows.set_dialogue(1, "a")
-    later_smoothing = rows.smoothing()
-
-    assert earlier_smoothing.smoothed(np.array([10.0])).tolist() == [10.0]
-    assert later_smoothing.smoothed(np.array([10.0, 0.0])).tolist() == [10.0, 5.0]

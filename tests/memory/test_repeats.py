@@ -140,6 +140,7 @@ def search_question_that_was_asked_often(signals: str, k: int) -> list[Hit]:
 
 @pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
 def test_question_that_was_asked_often_stands_behind_its_answer(signals: str) -> None:
+    """Eleven turns ask the question, and one answers it."""
     hits = search_question_that_was_asked_often(signals, k=3)
 
     assert hits[0].id == "answer"
@@ -147,15 +148,16 @@ def test_question_that_was_asked_often_stands_behind_its_answer(signals: str) ->
 
 @pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
 def test_question_that_was_asked_often_is_still_a_hit(signals: str) -> None:
+    """Eleven turns ask the question, and one answers it."""
     hits = search_question_that_was_asked_often(signals, k=30)
 
-    # The answer, and the question eleven times.
     assert len(hits) == 12
 
 
 @pytest.mark.parametrize("signals", ["words", "vectors", "reranker"])
 @pytest.mark.parametrize("k", [1, 3, 30])
 def test_repeats_do_not_break_the_order_of_scores(signals: str, k: int) -> None:
+    """Eleven turns ask a question, and one answers it."""
     hits = search_question_that_was_asked_often(signals, k)
 
     scores = [hit.score for hit in hits]

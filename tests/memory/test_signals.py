@@ -30,20 +30,6 @@ def search_ids(index: Index, query: str, k: int) -> list[str]:
     return [hit.id for hit in hits]
 
 
-def test_removed_entries_do_not_change_what_a_speaker_counts() -> None:
-    """The bonus of a speaker is in deviations of the scores; empty rows would lower these."""
-    ann = Entry(id="ann", text="Ann: jazz", speaker="Ann")
-    bob = Entry(id="bob", text="Bob: jazz and blues", speaker="Bob")
-    others = [Entry(id=str(number), text="nothing of it", speaker="Bob") for number in range(9)]
-    index = index_of([ann, bob, *others])
-    index.remove([entry.id for entry in others])
-    index_without_removals = index_of([ann, bob])
-
-    hits = index.search(["What does Ann say of jazz?"], k=2)
-
-    assert hits == index_without_removals.search(["What does Ann say of jazz?"], k=2)
-
-
 # Passages: the parts of an entry that have a vector each.
 
 
@@ -169,16 +155,6 @@ def test_reranker_orders_the_first_hits_and_the_rest_stay_behind_them() -> None:
     assert search_ids(index, "jazz", k=4) == ["2 words", "1 word", "3 words", "4 words"]
 
 
-def test_reranked_hits_have_falling_scores() -> None:
-    weights = SignalWeights(reranked_hits=2)
-    index = index_of(jazz_entries(), embedder_with(LongestFirst()), weights)
-
-    (hits,) = index.search(["jazz"], k=4)
-
-    scores = [hit.score for hit in hits]
-    assert scores == sorted(scores, reverse=True)
-
-
 def test_search_for_fewer_hits_finds_the_first_ones_of_a_search_for_more() -> None:
     weights = SignalWeights(reranked_hits=2)
     index = index_of(jazz_entries(), embedder_with(LongestFirst()), weights)
@@ -212,14 +188,6 @@ def test_reranker_learns_how_rare_words_are() -> None:
     (weights,) = reranker.word_weights
     # One entry has "jazz", all have "fine", and none has "of".
     assert weights["jazz"] > weights["fine"] > weights["of"] == 0
-
-
-def test_index_without_entries_asks_no_reranker() -> None:
-    reranker = LongestFirst()
-    index = Index(embedder_with(reranker), hybrid=True)
-
-    assert index.search(["jazz"], k=3) == [[]]
-    assert reranker.queries == []
 
 
 def test_index_that_is_not_hybrid_asks_no_reranker() -> None:

@@ -24,22 +24,6 @@ def asked_names(speakers: Speakers, question: str) -> list[str | None]:
     return [names_by_number[number] for number in speakers.target_speakers(question)]
 
 
-def test_speakers_are_numbered_in_the_order_of_their_first_turns() -> None:
-    speakers = Speakers()
-
-    assert speakers.register("Ann Lee") == 0
-    assert speakers.register("Bob") == 1
-    # A turn without a speaker.
-    assert speakers.register(None) == 2
-    assert speakers.register("Cy") == 3
-
-
-def test_speaker_keeps_the_number_of_the_first_turn() -> None:
-    speakers = speakers_of("Ann Lee", "Bob", "Cy")
-
-    assert speakers.register("Bob") == 1
-
-
 @pytest.mark.parametrize(
     ("query", "speaker"),
     [

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from mempiler import ConflictError, Store, StoreError, UserMemory, build
@@ -104,7 +104,10 @@ ROWS_OF_VERSION = [f"('{SCHEMA_VERSION}',)"]
 def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
     url_without_tables: str,
 ) -> None:
-    """A process is killed before each of its statements, one after the other."""
+    """A process is killed before its first statement, the next one before its second, and so on.
+
+    The last process has fewer statements than that. It is not killed, and creates the tables.
+    """
     statement_number = 0
     exit_code: int | None = -signal.SIGKILL
     while exit_code == -signal.SIGKILL:
@@ -113,7 +116,6 @@ def test_a_process_killed_while_it_creates_the_tables_has_changed_nothing(
         if exit_code == -signal.SIGKILL:
             assert contents(url_without_tables) == {}
 
-    # The last process had fewer statements than that, so it was not killed.
     assert exit_code == 0
     # There are a dozen tables and more.
     assert statement_number > 12
@@ -246,34 +248,41 @@ DAMAGED_LINES = [
 ]
 
 
+class FailedImport(NamedTuple):
+    """What `mempiler memories import` left behind after it failed."""
+
+    error: str
+    stored_users: list[Owner]
+
+
 @pytest.fixture
-def import_error(
+def import_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
-) -> Callable[[list[str]], str]:
-    """Import a file with some lines, and return its error, after which the store must be empty."""
+) -> Callable[[list[str]], FailedImport]:
+    """A function that imports the file "all.jsonl" with some lines, which must fail."""
     monkeypatch.chdir(tmp_path)
 
-    def import_lines(lines: list[str]) -> str:
+    def import_lines(lines: list[str]) -> FailedImport:
         Path("all.jsonl").write_text("\n".join(lines))
         code, _, errors = cli("memories", "import", "all.jsonl", "--store", "s.sqlite")
         assert code == 2
-        # The error is one line.
-        assert errors.count("\n") == 1
         with Store("s.sqlite") as store:
-            assert store.users.list_all() == []
-        return errors
+            stored_users = [user.owner for user in store.users.list_all()]
+        return FailedImport(errors, stored_users)
 
     return import_lines
 
 
 @pytest.mark.parametrize(("damaged_line", "message"), DAMAGED_LINES)
 def test_a_damaged_line_is_named_and_no_line_of_its_file_is_imported(
-    import_error: Callable[[list[str]], str], damaged_line: str, message: str
+    import_that_fails: Callable[[list[str]], FailedImport], damaged_line: str, message: str
 ) -> None:
-    error = import_error([HEADER, user_line("bob"), damaged_line])
+    failed_import = import_that_fails([HEADER, user_line("bob"), damaged_line])
 
-    assert error.startswith("mempiler: all.jsonl: line 3")
-    assert message in error
+    assert failed_import.error.startswith("mempiler: all.jsonl: line 3")
+    assert message in failed_import.error
+    assert failed_import.error.count("\n") == 1
+    assert failed_import.stored_users == []
 
 
 @pytest.mark.parametrize(
@@ -289,12 +298,13 @@ def test_a_damaged_line_is_named_and_no_line_of_its_file_is_imported(
     ],
 )
 def test_a_file_that_holds_no_memories_is_refused(
-    import_error: Callable[[list[str]], str], lines: list[str], message: str
+    import_that_fails: Callable[[list[str]], FailedImport], lines: list[str], message: str
 ) -> None:
-    error = import_error(lines)
+    failed_import = import_that_fails(lines)
 
-    assert error.startswith("mempiler: all.jsonl")
-    assert message in error
+    assert failed_import.error.startswith("mempiler: all.jsonl")
+    assert message in failed_import.error
+    assert failed_import.stored_users == []
 
 
 def test_nobody_is_imported_if_one_of_the_users_is_in_the_store_already(store: Store) -> None:
@@ -362,6 +372,11 @@ def check_replaced_session(url: str) -> str:
 def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(
     url: str,
 ) -> None:
+    """A process is killed before its first statement, the next one before its second, and so on.
+
+    The last process has fewer statements than that, and is not killed. The session says "old" at
+    first, and "new" when it has been replaced.
+    """
     texts_after_kills: list[str] = []
     exit_code: int | None = -signal.SIGKILL
     while exit_code == -signal.SIGKILL:
@@ -375,10 +390,9 @@ def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_ki
         exit_code = exit_code_of_process(replace_and_die, url, statement_number)
         texts_after_kills.append(check_replaced_session(url))
 
-    # The last process had fewer statements than that, so it was not killed.
     assert exit_code == 0
     assert len(texts_after_kills) > 10
-    # Up to a number of statements it is the old session, and after it the new one.
+    # The statement that commits makes the difference.
     old_count = texts_after_kills.count("old")
     new_count = texts_after_kills.count("new")
     assert old_count > 0

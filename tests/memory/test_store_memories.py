@@ -221,15 +221,28 @@ def replace_session(store: Store) -> None:
 def test_a_memory_of_what_was_forgotten_meanwhile_is_not_stored(
     store: Store, change: Callable[[Store], None]
 ) -> None:
-    """A worker that has begun before would bring back what was forgotten or replaced."""
+    """A worker began before the change, so its memory holds what was forgotten or replaced."""
     add_sessions(store)
     claim = claim_user(store)
 
     change(store)
 
     assert commit(store, claim, memory_of_items_up_to(position=2)) is None
-    store.queue.fail(claim, position=1, error="too late", is_given_up=True)
     assert store.read(ADA).document is None
+    assert set(states(store)) == {"queued"}
+
+
+@pytest.mark.parametrize("change", [forget_user, reset_memory, forget_session, replace_session])
+def test_a_failure_to_write_what_was_forgotten_meanwhile_is_not_recorded(
+    store: Store, change: Callable[[Store], None]
+) -> None:
+    """The session that now has the position 1 is another one than that which failed."""
+    add_sessions(store)
+    claim = claim_user(store)
+
+    change(store)
+    store.queue.fail(claim, position=1, error="too late", is_given_up=True)
+
     assert set(states(store)) == {"queued"}
 
 
@@ -297,9 +310,17 @@ def test_an_item_that_failed_stays_pending_while_later_ones_are_remembered(store
     (pending_item,) = store.read(ADA).pending_items
     assert pending_item.item.id == "s0"
     assert pending_item.error == "LM refused"
+
+
+def test_the_list_of_users_counts_failed_sessions(store: Store) -> None:
+    add_sessions(store, ADA, count=3)
+    claim = claim_user(store)
+    store.queue.fail(claim, position=1, error="LM refused", is_given_up=True)
+
     (user,) = store.users.list_all()
-    assert user.sessions == 2
-    assert user.queued == 0
+
+    assert user.sessions == 3
+    assert user.queued == 2
     assert user.failed == 1
 
 
@@ -347,37 +368,36 @@ def test_a_tenant_at_its_limit_holds_up_no_other_tenant(store: Store) -> None:
     assert {first.owner.tenant, second.owner.tenant} == {"large", "small"}
 
 
-def test_a_long_queue_is_searched_until_somebody_of_each_tenant_is_found(store: Store) -> None:
-    # The queue is looked at in parts of `PART_SIZE` users, in the order of their names. All users
-    # of the first two parts are paused, so they cannot be claimed.
-    paused_users = [Owner(f"user {number:03}", "large") for number in range(2 * PART_SIZE + 5)]
-    last_users = [Owner(f"zoe {number}", "large") for number in range(3)]
-    for owner in (*paused_users, *last_users):
-        add_sessions(store, owner, count=1)
-    for owner in paused_users:
-        store.queue.pause(owner, seconds=60)
-    small = Owner("user 3", "small")
-    add_sessions(store, small, count=1)
+def test_a_user_behind_many_who_cannot_be_claimed_is_found(store: Store) -> None:
+    """Workers look at the queue of a tenant in parts of `PART_SIZE` users, ordered by name.
 
-    claimed_users: list[Owner] = []
-    for number in range(4):
-        claims = store.queue.claim(
-            f"worker {number}", lease=MINUTE, stamp=WRITER, limit_per_tenant=8
-        )
-        claimed_users.extend(claim.owner for claim in claims)
+    All users of the first two parts are paused. Behind them waits Zoe.
+    """
+    zoe = Owner("zoe", "large")
+    ada = Owner("ada", "small")
+    for number in range(2 * PART_SIZE):
+        paused_user = Owner(f"paused user {number:03}", "large")
+        add_sessions(store, paused_user, count=1)
+        store.queue.pause(paused_user, seconds=60)
+    add_sessions(store, zoe, count=1)
+    add_sessions(store, ada, count=1)
 
-    assert set(claimed_users) == {small, *last_users}
-    assert len(claimed_users) == 4
-    assert not store.queue.claim("me too", lease=MINUTE, stamp=WRITER, limit=8)
+    first_claim = claim_user(store, worker="first")
+    second_claim = claim_user(store, worker="second")
+
+    assert {first_claim.owner, second_claim.owner} == {zoe, ada}
+    assert not can_be_claimed(store)
 
 
 def test_a_user_with_a_queued_session_and_a_memory_to_finalize_is_claimed_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user is among memories to finalize and in the queue, which are two statements."""
-    # In one batch of users nobody would be found twice.
+    """Ada waits twice: for her second session, and for the finalized form of her memory.
+
+    With one user in a batch, the store finds her in two batches.
+    """
     monkeypatch.setattr(database_module, "BATCH_SIZE", 1)
-    add_sessions(store, count=2)
+    add_sessions(store, ADA, count=2)
     claim = claim_user(store)
     memory = memory_of_items_up_to(position=1, finalized_position=0)
     store.queue.commit(claim, memory, lease=0, item_positions=[1])
@@ -413,7 +433,7 @@ def shift_claims(database: Database, seconds: float) -> None:
 def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
     store: Store, database: Database, error_of_clock: float
 ) -> None:
-    """It ends a day from now, or ended a day ago; no lease can be that long."""
+    """The claim ends a day from now, or ended a day ago. No lease can be that long."""
     add_sessions(store)
     claim_user(store)
     shift_claims(database, error_of_clock)
@@ -421,48 +441,46 @@ def test_a_claim_that_a_wrong_clock_dated_counts_for_nothing(
     assert can_be_claimed(store)
 
 
-def test_a_claim_may_be_as_long_as_the_longest_lease(store: Store, database: Database) -> None:
-    add_sessions(store)
-    claim_user(store)
-    # The claim ends within `MAX_LEASE`, so no clock needs to be wrong.
-    shift_claims(database, MAX_LEASE / 2)
-
-    assert not can_be_claimed(store)
-
-
 def test_a_lease_that_is_too_long_is_cut_to_the_longest_one(store: Store) -> None:
+    """A longer claim would count for nothing, as if a wrong clock had dated it."""
     add_sessions(store)
     assert store.queue.claim("me", lease=10 * MAX_LEASE, stamp=WRITER)
 
-    # Otherwise it would count as one that a wrong clock has dated.
     assert not can_be_claimed(store)
 
 
-@pytest.mark.parametrize(
-    ("error_of_clock", "is_idle"),
-    [
-        pytest.param(DAY, True, id="turns of tomorrow"),
-        pytest.param(-DAY, True, id="turns of yesterday"),
-        pytest.param(30.0, False, id="turns of in half a minute"),
-    ],
-)
-def test_an_open_session_whose_turns_a_wrong_clock_dated_is_idle(
-    store: Store, database: Database, error_of_clock: float, is_idle: bool
-) -> None:
-    """An idle session is ended. One with turns of the future would never be so by its age."""
+def is_idle_with_turns_dated(store: Store, database: Database, seconds_from_now: float) -> bool:
+    """Date the turns of an open session; return whether it is idle, so that it should be ended."""
     store.open_sessions.append(ADA, "chat", session("hello").turns)
-    later = tables.open_turns.c.added + error_of_clock
+    time_of_turns = tables.open_turns.c.added + seconds_from_now
     with database.write_transaction() as transaction:
-        transaction.connection.execute(update(tables.open_turns).values(added=later))
+        transaction.connection.execute(update(tables.open_turns).values(added=time_of_turns))
 
     half_an_hour = 1800
-    idle_sessions = store.open_sessions.idle(half_an_hour)
+    return bool(store.open_sessions.idle(half_an_hour))
 
-    assert bool(idle_sessions) == is_idle
+
+def test_an_open_session_whose_last_turn_was_yesterday_is_idle(
+    store: Store, database: Database
+) -> None:
+    assert is_idle_with_turns_dated(store, database, seconds_from_now=-DAY)
+
+
+def test_an_open_session_whose_turns_a_wrong_clock_dated_tomorrow_is_idle(
+    store: Store, database: Database
+) -> None:
+    """A session is ended when it is idle. By the age of its turns this one never would be."""
+    assert is_idle_with_turns_dated(store, database, seconds_from_now=DAY)
+
+
+def test_an_open_session_of_a_clock_that_is_half_a_minute_ahead_is_not_idle(
+    store: Store, database: Database
+) -> None:
+    assert not is_idle_with_turns_dated(store, database, seconds_from_now=30)
 
 
 def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
-    """Then what was added stays queued, for whoever writes the memory next."""
+    """Another worker is busy with the user. The new session stays queued for the next one."""
     memories = Memories(build("turn-rag"), store, language_model("offline"))
     add_sessions(store, count=1)
     assert store.queue.claim("busy", lease=500, stamp=memories.writer_fingerprint)
@@ -479,10 +497,7 @@ def test_adding_waits_for_another_worker_no_longer_than_the_lease(store: Store) 
 def test_clocks_of_workers_do_not_matter_to_postgresql(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server's clock dates claims.
-
-    A worker whose clock is ahead must not take one for ended.
-    """
+    """Claims are dated by the clock of the server, so a worker whose clock is ahead takes none."""
     true_time = time.time
 
     def set_clock_ahead(seconds: float) -> None:
@@ -510,7 +525,7 @@ def exported_lines(store: Store) -> list[str]:
 
 
 @pytest.fixture
-def store_of_two_users(store: Store) -> Store:
+def store_of_ada_and_bob(store: Store) -> Store:
     """A store with sessions of Ada, and with sessions, a memory and an open session of Bob."""
     add_sessions(store, ADA)
     add_sessions(store, BOB, count=3)
@@ -520,37 +535,16 @@ def store_of_two_users(store: Store) -> Store:
     return store
 
 
-def test_export_and_import_give_the_same_store(store_of_two_users: Store, tmp_path: Path) -> None:
-    assert export_users(store_of_two_users, io.StringIO()) == 2
-
+def test_an_imported_session_is_not_new(store_of_ada_and_bob: Store, tmp_path: Path) -> None:
+    stored = store_of_ada_and_bob.items.list_all(ADA)[0]
     with Store(tmp_path / "other.sqlite") as other_store:
-        assert import_users(other_store, exported_lines(store_of_two_users), "file") == 2
-
-        for owner in (ADA, BOB):
-            original = store_of_two_users.transfer.dump(owner)
-            assert other_store.transfer.dump(owner) == original
-
-
-def test_an_imported_session_is_not_new(store_of_two_users: Store, tmp_path: Path) -> None:
-    stored = store_of_two_users.items.list_all(ADA)[0]
-    with Store(tmp_path / "other.sqlite") as other_store:
-        import_users(other_store, exported_lines(store_of_two_users), "file")
+        import_users(other_store, exported_lines(store_of_ada_and_bob), "file")
 
         assert not other_store.items.add(ADA, stored.item, stored.digest).new
 
 
-def test_users_who_are_in_the_store_are_imported_only_if_they_may_be_replaced(
-    store_of_two_users: Store,
-) -> None:
-    lines = exported_lines(store_of_two_users)
-
-    with pytest.raises(ConflictError, match="--replace"):
-        import_users(store_of_two_users, lines, "file")
-    assert import_users(store_of_two_users, lines, "file", replace_existing=True) == 2
-
-
 def test_a_file_of_memories_comes_out_as_it_went_in(store: Store) -> None:
-    # Two users as this version writes them, with all that a store can hold of a user.
+    """The file has two users, with all that a store can hold of a user."""
     path = Path(__file__).with_name("exported.jsonl")
     exported = path.read_text(encoding="utf-8")
     assert import_users(store, exported.splitlines(), "file") == 2
@@ -665,19 +659,6 @@ def test_metadata_find_the_turns_of_open_sessions_and_of_ended_ones(store: Store
     assert turns_where(store, ADA, n=1) == {"open:1", "ended:1"}
 
 
-def test_an_export_tells_metadata_of_items_and_of_open_sessions_apart(store: Store) -> None:
-    turns = session("tea").turns
-    store.open_sessions.append(ADA, "open", turns, metadata={"n": 1})
-    store.open_sessions.append(ADA, "ended", turns, metadata={"n": 2})
-    store.open_sessions.end(ADA, "ended")
-
-    dump = store.transfer.dump(ADA)
-
-    # The ended session is the item at position 1.
-    assert dump.metadata == {1: {"n": 2}}
-    assert dump.open_metadata == {"open": {"n": 1}}
-
-
 # Amendments.
 
 AMENDMENT = Amendment(
@@ -694,60 +675,47 @@ AMENDMENT = Amendment(
 
 
 def test_amendments_are_numbered_one_after_the_other(store: Store) -> None:
-    """Of two processes that give the same number, the second one has to look and try again."""
+    """A process that gives a number which is not the next one has to look again."""
     store.items.add(ADA, session_of_two_turns("D1"))
+    first = replace(AMENDMENT, number=1)
+    third = replace(AMENDMENT, number=3)
 
-    assert store.amendments.append(ADA, AMENDMENT) is True
-    # The number 1 is taken, and 3 is not the next one.
-    assert store.amendments.append(ADA, AMENDMENT) is False
-    assert store.amendments.append(ADA, replace(AMENDMENT, number=3)) is False
+    assert store.amendments.append(ADA, first) is True
+    assert store.amendments.append(ADA, first) is False
+    assert store.amendments.append(ADA, third) is False
 
-    assert store.read(ADA).last_amendment == 1
-    assert store.amendments.list_all(ADA) == [AMENDMENT]
+    assert store.amendments.list_all(ADA) == [first]
 
 
 def test_amendments_are_numbered_for_each_user(store: Store) -> None:
     store.items.add(ADA, session_of_two_turns("D1"))
     store.items.add(NAMESAKE, session_of_two_turns("D1"))
-    assert store.amendments.append(ADA, AMENDMENT) is True
+    assert store.amendments.append(ADA, replace(AMENDMENT, number=1)) is True
+    assert store.read(ADA).last_amendment == 1
     assert store.read(NAMESAKE).last_amendment == 0
 
-    assert store.amendments.append(NAMESAKE, AMENDMENT) is True
+    assert store.amendments.append(NAMESAKE, replace(AMENDMENT, number=1)) is True
+
+
+def test_an_amendment_of_a_user_of_whom_nothing_is_stored_is_not_stored(store: Store) -> None:
     assert store.amendments.append(Owner("nobody"), AMENDMENT) is False
 
 
 def test_amendments_are_forgotten_with_the_session_of_their_entry(store: Store) -> None:
     store.items.add(ADA, session_of_two_turns("D1"))
     store.items.add(ADA, session_of_two_turns("D2"))
-    assert store.amendments.append(ADA, AMENDMENT)
-    second_amendment = replace(AMENDMENT, number=2, entry="D2:1", sources=("D2:1",))
-    assert store.amendments.append(ADA, second_amendment)
+    amendment_of_d1 = replace(AMENDMENT, number=1, entry="D1:1", sources=("D1:1",))
+    amendment_of_d2 = replace(AMENDMENT, number=2, entry="D2:1", sources=("D2:1",))
+    assert store.amendments.append(ADA, amendment_of_d1)
+    assert store.amendments.append(ADA, amendment_of_d2)
 
     store.forgetting.forget_session(ADA, "D1")
 
-    assert store.amendments.list_all(ADA) == [second_amendment]
-
-
-def test_an_amendment_that_quotes_an_entry_from_before_a_forgetting_is_not_stored(
-    store: Store,
-) -> None:
-    """The words that it quotes may be those of the forgotten session."""
-    store.items.add(ADA, session_of_two_turns("D1"))
-    store.items.add(ADA, session_of_two_turns("D2"))
-    count_before_forgetting = store.forgetting.count()
-    store.forgetting.forget_session(ADA, "D2")
-    count_after_forgetting = store.forgetting.count()
-
-    def append(entry_forget_count: int) -> bool:
-        return store.amendments.append(
-            ADA, AMENDMENT, count_after_forgetting, entry_forget_count=entry_forget_count
-        )
-
-    assert append(entry_forget_count=count_before_forgetting) is False
-    assert append(entry_forget_count=count_after_forgetting) is True
+    assert store.amendments.list_all(ADA) == [amendment_of_d2]
 
 
 def test_amendments_of_a_forgotten_user_do_not_come_back(store: Store) -> None:
+    """The user is stored again since, but the amendment began before the forgetting."""
     store.items.add(ADA, session_of_two_turns("D1"))
     forget_count = store.forgetting.count()
     assert store.amendments.append(ADA, AMENDMENT)

@@ -1,4 +1,4 @@
-"""The SQL statements of the store: each is explained, used, and there for both databases.
+"""The SQL statements of the store: each is used, and there for both databases.
 
 Statements stand in files, each under a name and a comment. One with the name of a database behind
 its own ("now.sqlite") is for this database, and the others are for both.
@@ -47,16 +47,6 @@ def names_that_are_run() -> set[str]:
     return names
 
 
-def test_the_files_of_statements_are_found() -> None:
-    assert len(queries.read_queries()) > 50
-
-
-def test_every_statement_has_a_comment() -> None:
-    names_without_comment = [query.name for query in queries.read_queries() if not query.comment]
-
-    assert names_without_comment == []
-
-
 def test_every_statement_is_used() -> None:
     names = {query.name for query in queries.read_queries()}
 
@@ -81,63 +71,6 @@ def test_no_two_statements_for_a_database_have_the_same_name() -> None:
         # A statement without a database is for both.
         names = [query.name for query in statements if query.database in ("", database)]
         assert len(names) == len(set(names))
-
-
-def test_a_statement_is_for_one_of_the_databases_or_for_both() -> None:
-    databases = {query.database for query in queries.read_queries()}
-
-    for_both = ""
-    assert databases == {for_both, "sqlite", "postgresql"}
-
-
-def test_a_file_of_statements_is_read() -> None:
-    content = """
--- What the tables are for.
-
--- name: count_users
--- How many users
--- there are.
-SELECT count(*)
-
-FROM users
-
--- Items -----
--- name: now.sqlite
--- By the clock of this process.
-SELECT :now
-"""
-
-    statements = queries.parse_queries(content)
-
-    assert statements == [
-        queries.Query(
-            name="count_users",
-            database="",
-            comment="How many users there are.",
-            sql="SELECT count(*)\n\nFROM users",
-        ),
-        queries.Query(
-            name="now",
-            database="sqlite",
-            comment="By the clock of this process.",
-            sql="SELECT :now",
-        ),
-    ]
-
-
-def test_statements_for_sqlite_take_the_time_from_the_process() -> None:
-    statements = "".join(str(statement) for statement in queries.load_queries("sqlite").values())
-    # Mempiler fills in `:now` by the clock of its process.
-    assert ":now" in statements
-    assert "clock_timestamp()" not in statements
-
-
-def test_statements_for_postgresql_take_the_time_from_its_clock() -> None:
-    statements = "".join(
-        str(statement) for statement in queries.load_queries("postgresql").values()
-    )
-    assert "clock_timestamp()" in statements
-    assert ":now" not in statements
 
 
 def test_the_migrations_create_the_tables_that_the_code_describes(database: Database) -> None:
@@ -182,7 +115,7 @@ def condition_of(index: ReflectedIndex) -> str:
 def test_the_migrations_create_the_keys_and_partial_indexes_that_the_code_describes(
     database: Database,
 ) -> None:
-    """Alembic's comparison, in the test above, looks at neither."""
+    """Alembic compares neither primary keys nor the conditions of indexes."""
     created_by_migrations = keys_and_indexes(database)
 
     tables.drop_all(database.engine)

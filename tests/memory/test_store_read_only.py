@@ -85,7 +85,7 @@ def test_rows_in_the_write_ahead_log_are_read_too(open_folder: Path) -> None:
 
 
 def test_a_reader_sees_what_is_written_after_it_was_opened(open_folder: Path) -> None:
-    """A service that may write the store is started later than the reader."""
+    """The reader may not write the store. A service that may write it is started later."""
     path = write_store(open_folder, "I moved to Lisbon.")
     with read_only(path.parent):
         reader = Store(path)
@@ -100,7 +100,10 @@ def test_a_reader_sees_what_is_written_after_it_was_opened(open_folder: Path) ->
 def test_a_store_whose_log_cannot_be_read_for_lack_of_its_index_is_refused(
     open_folder: Path,
 ) -> None:
-    """As in a copy of the files. Without the log, what was said last would be missing."""
+    """Somebody copies a store and its write-ahead log, but not the index of the log.
+
+    To read the store without the log would be to miss what was said last.
+    """
     path = write_store(open_folder, "I moved to Lisbon.")
     with Store(path) as writer:
         writer.items.add(ADA, session("I adopted a cat.", id="D2"))

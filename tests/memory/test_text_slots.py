@@ -105,15 +105,6 @@ class CountedSlots:
         self.ended += 1
 
 
-def test_index_takes_no_slot_for_a_short_text() -> None:
-    slots = CountedSlots()
-
-    with set_context(SLOT_FACTORY, slots.slot):
-        Index().add([Entry(id="short", text="fine words")])
-
-    assert slots.begun == 0
-
-
 def test_index_takes_a_slot_for_a_long_text() -> None:
     slots = CountedSlots()
 

@@ -67,11 +67,13 @@ def start_process(open_store: Callable[[], Store], tmp_path: Path) -> StartProce
 def test_new_process_computes_vectors_of_queries_alone(
     start_process: StartProcess, method_name: str
 ) -> None:
+    """The first process stores the vectors of all texts, so the second one need not compute them.
+
+    This includes a text that still waits to be written into the memory.
+    """
     first_process = start_process(method_name)
     first_process.add("I moved to Lisbon with my dog Rex.")
     first_process.add("My sister Carla likes old boats.")
-    # The vectors are stored with the first search of a text, also of one that the memory has not
-    # taken in yet.
     first_process.add("The harbour is loud at night.", remember=False)
     first_answer = first_process.memory().ask("What is loud?").answer
     texts_of_first_process = first_process.computed_texts
@@ -154,18 +156,18 @@ VECTOR = bytes(4)
 def test_work_that_began_before_a_forgetting_stores_no_vector(
     store_of_ada_and_bob: Store, forgotten: str
 ) -> None:
-    """Work that computes vectors notes the forget count at its beginning.
+    """The vectors may be those of a text that was forgotten meanwhile, so they are refused.
 
-    It may be of a text that was forgotten meanwhile, so its vectors are refused.
+    What is forgotten is everything of Ada, or one of her two sessions.
     """
     count_before = store_of_ada_and_bob.forgetting.count()
-    assert store_of_ada_and_bob.vectors.put(ADA, {b"early": VECTOR}, count_before)
+    assert store_of_ada_and_bob.vectors.put(ADA, {b"early text": VECTOR}, count_before)
 
     forget_of_ada(store_of_ada_and_bob, forgotten)
-    late_was_stored = store_of_ada_and_bob.vectors.put(ADA, {b"late": VECTOR}, count_before)
+    late_was_stored = store_of_ada_and_bob.vectors.put(ADA, {b"late text": VECTOR}, count_before)
 
     assert not late_was_stored
-    assert store_of_ada_and_bob.vectors.get(ADA, [b"early", b"late"]) == {}
+    assert store_of_ada_and_bob.vectors.get(ADA, [b"early text", b"late text"]) == {}
 
 
 @pytest.mark.parametrize("forgotten", ["everything", "closed session", "open session"])
@@ -176,7 +178,7 @@ def test_forgetting_of_one_user_lets_work_for_another_go_on(
 
     forget_of_ada(store_of_ada_and_bob, forgotten)
 
-    assert store_of_ada_and_bob.vectors.put(BOB, {b"late": VECTOR}, count_before)
+    assert store_of_ada_and_bob.vectors.put(BOB, {b"late text": VECTOR}, count_before)
 
 
 @pytest.mark.parametrize("forgotten", ["closed session", "open session"])
@@ -186,12 +188,12 @@ def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
     forget_of_ada(store_of_ada_and_bob, forgotten)
 
     count_after = store_of_ada_and_bob.forgetting.count()
-    assert store_of_ada_and_bob.vectors.put(ADA, {b"new": VECTOR}, count_after)
+    assert store_of_ada_and_bob.vectors.put(ADA, {b"new text": VECTOR}, count_after)
 
 
 def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_ada_and_bob: Store) -> None:
-    """The count is new, but there is no such user any more."""
+    """The work began after the forgetting, but there is no user any more."""
     forget_of_ada(store_of_ada_and_bob, "everything")
 
     count_after = store_of_ada_and_bob.forgetting.count()
-    assert not store_of_ada_and_bob.vectors.put(ADA, {b"new": VECTOR}, count_after)
+    assert not store_of_ada_and_bob.vectors.put(ADA, {b"new text": VECTOR}, count_after)

@@ -13,7 +13,6 @@ import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import UserError
 from mempiler.memory.entry import DIALOGUE, Entry
-from mempiler.memory.memory import Memory
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.index_cache import IndexCache
 from mempiler.memory.search.weights import SignalWeights
@@ -163,23 +162,16 @@ def jazz_embedder() -> TextEmbedder:
     return TextEmbedder("jazz", jazz_vectors, 2)
 
 
-def test_turn_after_one_with_a_similar_vector_scores_higher() -> None:
-    # "jazzy" is another word than "jazz", but the embedder finds the letters in it.
+def test_turn_after_one_with_a_similar_vector_scores_higher_unless_its_weight_is_0() -> None:
+    """The embedder finds "jazz" in "jazzy", the turn 0. The turn 1 comes right after it."""
     turns = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
+    without_shares = SignalWeights(neighbour_cosines=0)
 
     scores = search_scores(turns, "jazz", SignalWeights(), jazz_embedder())
+    scores_without_shares = search_scores(turns, "jazz", without_shares, jazz_embedder())
 
-    # The turn right after "jazzy", and the last one, which is far from it.
     assert scores["1"] > scores["3"]
-
-
-def test_neighbours_share_no_cosines_if_their_weight_is_0() -> None:
-    turns = dialogue("jazzy", "Yes.", "Then?", "Nothing.")
-    weights = SignalWeights(neighbour_cosines=0)
-
-    scores = search_scores(turns, "jazz", weights, jazz_embedder())
-
-    assert scores["1"] == scores["3"]
+    assert scores_without_shares["1"] == scores_without_shares["3"]
 
 
 # Rerankers.
@@ -212,29 +204,8 @@ def embedder_with(reranker: LongTextsFirst) -> TextEmbedder:
 
 
 @pytest.mark.parametrize(
-    ("weights", "best_id"),
-    [
-        pytest.param(SignalWeights(reranked_hits=0), "short", id="without reranker"),
-        pytest.param(SignalWeights(), "long", id="with reranker"),
-    ],
-)
-def test_reranker_changes_the_order_of_the_hits(weights: SignalWeights, best_id: str) -> None:
-    """A search by words prefers the shorter text about jazz, and the reranker the longer one."""
-    entries = [
-        Entry(id="short", text="jazz"),
-        Entry(id="long", text="jazz and more of it, again and again"),
-    ]
-
-    scores = search_scores(entries, "jazz", weights, embedder_with(LongTextsFirst()))
-
-    ids_best_first = list(scores)
-    assert ids_best_first[0] == best_id
-
-
-@pytest.mark.parametrize(
     ("weights", "expected_counts"),
     [
-        # The four entries, and `OTHER_ENTRY`.
         pytest.param(SignalWeights(), [5], id="default"),
         pytest.param(SignalWeights(reranked_hits=0), [], id="no hits"),
         pytest.param(SignalWeights(reranked_hits=3), [3], id="three hits"),
@@ -244,7 +215,10 @@ def test_reranker_changes_the_order_of_the_hits(weights: SignalWeights, best_id:
 def test_reranker_reads_as_many_hits_and_passages_as_the_weights_say(
     weights: SignalWeights, expected_counts: list[int]
 ) -> None:
-    """A passage is a line of a text. The reranker notes how many texts it read in each search."""
+    """A passage is a line of a text. The reranker notes how many texts it read in each search.
+
+    There are five texts: these four, and `OTHER_ENTRY`, which `search_scores` adds.
+    """
     entries = [
         Entry(id="1", text="jazz"),
         Entry(id="2", text="jazz again"),
@@ -275,37 +249,6 @@ def test_only_the_reranker_counts_if_the_weight_of_similarity_is_0() -> None:
     scores = search_scores(entries, "jazz", weights, embedder_with(LongTextsFirst()))
 
     assert scores["jazz"] == scores["rock"]
-
-
-# The weights of a cache.
-
-
-class EntryMemory(Memory[Entry]):
-    """A memory that is nothing but its entries."""
-
-    stored_entries: tuple[Entry, ...] = ()
-
-    def entries(self) -> Sequence[Entry]:
-        return self.stored_entries
-
-
-@pytest.mark.parametrize(
-    ("weights", "best_id"),
-    [
-        pytest.param(SignalWeights(), "Bob", id="default"),
-        # Both turns score the same, so the first one comes first.
-        pytest.param(SignalWeights(speaker=0), "Ann", id="speaker 0"),
-    ],
-)
-def test_cache_searches_with_its_weights(weights: SignalWeights, best_id: str) -> None:
-    ann = Entry(id="Ann", text="We heard jazz", speaker="Ann")
-    bob = Entry(id="Bob", text="We heard jazz", speaker="Bob")
-    memory = EntryMemory(stored_entries=(ann, bob, OTHER_ENTRY))
-    cache = IndexCache(hybrid=True, weights=weights)
-
-    (hits,) = cache.search(memory, ["What jazz did Bob hear?"], 1)
-
-    assert hits[0].id == best_id
 
 
 # Weights that are refused.

@@ -261,7 +261,10 @@ def test_an_endpoint_that_fails_several_times_in_a_row_is_not_asked_any_more(
 
 
 def test_refused_texts_are_no_failures_of_the_endpoint(server: EmbeddingServer) -> None:
-    """Otherwise a few bad texts would have the endpoint declared dead, which ends a run."""
+    """After several failures an endpoint is declared dead, which ends a run.
+
+    A few bad texts, which it refuses with status 400, must not do that.
+    """
     remote_embedder = embedder("m", server.url)
     guard = BudgetGuard()
     account_of(remote_embedder).open(Meter(), guard)
@@ -286,19 +289,17 @@ def test_tokens_are_estimated_if_the_reported_number_cannot_be_true(
     guard = BudgetGuard()
     meter = Meter()
     account_of(remote_embedder).open(meter, guard)
-    texts = ["word " * 200, "words " * 200]
-    server.replies = [(200, embeddings_of(texts, usage={"prompt_tokens": reported_tokens}))]
+    text_of_250_tokens = "word " * 200  # a token is estimated for every four characters
+    report = {"prompt_tokens": reported_tokens}
+    server.replies = [(200, embeddings_of([text_of_250_tokens], usage=report))]
 
-    vectors = remote_embedder.embed(texts)
+    remote_embedder.embed([text_of_250_tokens])
 
-    assert vectors.shape == (2, 3)
     usage = meter.read()
     assert usage.failed == 0
     assert usage.estimated == 1
-    # A token is estimated for every four characters, of which there are 1,000 and 1,200.
-    estimated_tokens = 1000 // 4 + 1200 // 4
-    assert usage.input_tokens == estimated_tokens
-    assert guard.spent().tokens == estimated_tokens
+    assert usage.input_tokens == 250
+    assert guard.spent().tokens == 250
 
 
 def test_a_server_that_counts_fewer_tokens_since_it_cuts_long_texts_is_believed(
@@ -470,5 +471,5 @@ def test_cached_vectors_of_another_length_are_computed_anew(server: EmbeddingSer
     assert embedder("m", server.url).embed(texts).shape == (4, 4)
     assert embedder("m", server.url).embed(["a", "bb", "ccc", "dddd"]).shape == (4, 4)
 
-    # The three texts at first; the one text that was not cached; all four texts anew.
+    # First three texts, then the one that was not cached, then all four anew.
     assert [len(request.body["input"]) for request in server.requests] == [3, 1, 4]

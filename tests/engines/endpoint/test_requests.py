@@ -54,14 +54,6 @@ def test_a_copy_of_a_model_asks_the_same_endpoint_and_reads_no_more_bytes(
         assert len(server.texts) == 1
 
 
-def test_copies_of_a_model_share_one_engine() -> None:
-    """The engine has the address of the endpoint, and the limits of time for a call."""
-    with StubServer() as server:
-        lm = model_at(server)
-        assert lm.copy().engine is lm.engine
-        assert copy.deepcopy(lm).engine is lm.engine
-
-
 def test_a_program_with_a_model_is_saved_without_address_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,26 +17,28 @@ from ...stub_server import StubServer, at
 from .helpers import model_at, record_pieces, server_that_sends
 
 
-def test_pieces_make_up_the_answer_and_the_call_is_counted_like_any_other(
-    ask: Callable[..., Any],
-) -> None:
+def test_an_answer_comes_in_pieces(ask: Callable[..., Any]) -> None:
+    server = StubServer(answer=lambda body: "I moved to Lisbon.")
+    with server, record_pieces() as pieces_by_attempt:
+        answers = ask(model_at(server))
+
+    assert answers == ["I moved to Lisbon."]
+    assert pieces_by_attempt == [["I", " moved", " to", " Lisbon."]]
+    (request,) = server.requests
+    assert request.body["stream"] is True
+    assert request.body["stream_options"] == {"include_usage": True}
+
+
+def test_a_streamed_call_is_counted_like_any_other(ask: Callable[..., Any]) -> None:
     # The server also reports that half of the prompt was in its cache.
     with StubServer(answer=lambda body: "I moved to Lisbon.", reused=0.5) as server:
-        streaming_lm = model_at(server)
-        with record_pieces() as pieces_by_attempt:
-            streamed_answers = ask(streaming_lm)
         plain_lm = model_at(server)
-        plain_answers = plain_lm("question: Where?")
+        ask(plain_lm)
+        streaming_lm = model_at(server)
+        with record_pieces():
+            ask(streaming_lm)
 
-    assert streamed_answers == ["I moved to Lisbon."]
-    assert pieces_by_attempt == [["I", " moved", " to", " Lisbon."]]
-    assert plain_answers == streamed_answers
-    assert plain_lm.meter.read() == streaming_lm.meter.read()
-
-    streaming_request, plain_request = server.requests
-    assert streaming_request.body["stream"] is True
-    assert streaming_request.body["stream_options"] == {"include_usage": True}
-    assert not plain_request.body.get("stream")
+    assert streaming_lm.meter.read() == plain_lm.meter.read()
 
 
 def test_a_cached_answer_has_no_pieces(ask: Callable[..., Any]) -> None:

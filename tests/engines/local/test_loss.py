@@ -7,7 +7,8 @@ the tokens of good completions likelier. A clip bounds what a ratio can gain.
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def test_advantages_are_rewards_less_their_mean(
 
 
 def test_scaled_advantages_are_divided_by_the_deviation_of_the_rewards() -> None:
-    """This is the default. The deviation of 1 and 0 is .7071 (with n - 1)."""
+    """Scaling is the default. The rewards 1 and 0 have the mean 0.5 and the deviation 0.7071."""
     assert advantages([1.0, 0.0], Reinforcement()) == pytest.approx([0.7071, -0.7071], abs=1e-4)
 
 
@@ -58,39 +59,24 @@ def test_a_reward_that_is_no_finite_number_is_refused(reward: float) -> None:
 # without it.
 
 
-def test_the_fault_of_one_completion_hardly_changes_the_advantages_of_the_others() -> None:
-    # A group of sixteen completions: four good ones, eleven worse ones, and one with a fault.
-    reward_advantages = advantages([1.0] * 4 + [0.9] * 12)
-    last_one_is_unreadable = [0.0] * 15 + [1.0]
-    weight = 0.5
+def test_a_fault_lowers_the_advantage_of_its_completion() -> None:
+    """Faults are compared like rewards: less their mean, divided by their deviation.
 
+    The faults 0 and 1 have the mean 0.5 and the deviation 0.7071 (with n - 1).
+    """
     all_advantages = subtract_faults(
-        reward_advantages,
-        faults={"unreadable": last_one_is_unreadable},
-        weights={"unreadable": weight},
+        [0.0, 0.0], faults={"unreadable": [0.0, 1.0]}, weights={"unreadable": 1.0}
     )
 
-    changes = [
-        after - before for before, after in zip(reward_advantages, all_advantages, strict=True)
-    ]
-    # The sixteen faults have the mean 1/16 and the deviation 1/4 (with n - 1). So the 1 of the last
-    # completion is 3.75 deviations above the mean, and each 0 of the others is .25 below it.
-    assert changes[:15] == pytest.approx([weight * 0.25] * 15, abs=1e-5)
-    assert changes[15] == pytest.approx(-weight * 3.75, abs=1e-5)
+    assert all_advantages == pytest.approx([0.7071, -0.7071], abs=1e-4)
 
 
-def test_a_fault_within_a_reward_would_halve_the_advantages_of_good_completions() -> None:
-    """It raises the deviation of all rewards. This is why faults are subtracted afterwards."""
-    penalty = 0.5
-    rewards = [1.0] * 4 + [0.9] * 12
-    rewards_with_penalty = [1.0] * 4 + [0.9] * 11 + [0.9 - penalty]
+def test_a_fault_counts_with_its_weight() -> None:
+    all_advantages = subtract_faults(
+        [0.0, 0.0], faults={"unreadable": [0.0, 1.0]}, weights={"unreadable": 0.1}
+    )
 
-    advantage_of_first_one = advantages(rewards)[0]
-    advantage_beside_a_fault = advantages(rewards_with_penalty)[0]
-
-    # A reward less the mean of all, divided by their deviation: .075 / .0447 and .106 / .139.
-    assert advantage_of_first_one == pytest.approx(1.677, abs=1e-3)
-    assert advantage_beside_a_fault == pytest.approx(0.765, abs=1e-3)
+    assert all_advantages == pytest.approx([0.07071, -0.07071], abs=1e-5)
 
 
 def test_a_fault_that_all_completions_of_a_group_have_changes_no_advantage() -> None:
@@ -125,102 +111,127 @@ def test_a_kind_of_fault_without_a_weight_changes_no_advantage() -> None:
     assert all_advantages == advantages_of_two
 
 
-# The loss of two completions: the first one has two tokens, the second one has one token. The range
-# of the clip is .8 to 1.28.
-#
-#   completion   advantage     ratio     min(ratio * advantage, clipped ratio * advantage)
-#            1           1       1.5     1.28
-#            1           1        .5      .5
-#            2          -1        .5     -.8
-#
-# The terms of the loss are these numbers with the other sign: -1.28, -.5 and .8.
+# The loss of some completions. The term of a token is minus its ratio times the advantage of its
+# completion, and the loss is a mean of the terms.
 
-RATIOS = torch.tensor([[1.5, 0.5], [0.5, 1.0]])
-ADVANTAGES = torch.tensor([1.0, -1.0])
-MASK = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
-"""0 where a row has no token: the second completion is padded to the length of the first one."""
-OLD_LOGPROBS = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
-"""Any numbers: the loss depends on the ratios."""
+
+class Completion(NamedTuple):
+    """A completion on which a model is trained."""
+
+    advantage: float
+    ratios: list[float]
+    """How much likelier each token has become since it was sampled."""
+    reference_ratios: list[float] | None = None
+    """How much likelier the model before the training finds each token; None: equally likely."""
+
 
 PLAIN_SETTINGS: dict[str, Any] = {
     "loss_type": "dapo",
+    "clip_low": 0.2,
     "clip_high": 0.28,
     "ratio": "token",
     "dual_clip": 0.0,
     "log_ratio_clip": 0.0,
 }
-"""A mean over all tokens, of token ratios that are clipped as above; the bounds of 0 are off."""
+"""A mean over all tokens, of ratios that are clipped to .8 and 1.28; the bounds of 0 are off."""
 
 
-def loss_of_two_completions(
-    size: BatchSize | None = None,
-    log_ratio_of_reference: float | torch.Tensor | None = None,
-    **settings: Any,
-) -> float:
-    """Return the loss of the two completions.
+def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
+    """Return rows of numbers, filled up with zeros to the length of the longest."""
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
+def loss_of(*completions: Completion, size: BatchSize | None = None, **settings: Any) -> float:
+    """Return the loss of some completions.
 
     Args:
+        *completions: The completions.
         size: That of the batch of which they are a part; None if they are the whole batch.
-        log_ratio_of_reference: log(reference / new); None without a reference.
         **settings: Changes of `PLAIN_SETTINGS`.
     """
-    logprobs = OLD_LOGPROBS + RATIOS.log()
-    reference_logprobs = None
-    if log_ratio_of_reference is not None:
-        reference_logprobs = logprobs + log_ratio_of_reference
-    all_settings = Reinforcement(**{**PLAIN_SETTINGS, **settings})
+    log_ratios = padded([[math.log(ratio) for ratio in row.ratios] for row in completions])
+    log_reference_ratios = padded(
+        [
+            [math.log(ratio) for ratio in row.reference_ratios or [1.0] * len(row.ratios)]
+            for row in completions
+        ]
+    )
+    old_logprobs = torch.full_like(log_ratios, -1.0)  # any numbers: only the ratios matter
+    logprobs = old_logprobs + log_ratios
     loss = grpo_loss(
         logprobs,
-        OLD_LOGPROBS,
-        row_advantages=ADVANTAGES,
-        mask=MASK,
-        reference_logprobs=reference_logprobs,
-        settings=all_settings,
+        old_logprobs,
+        row_advantages=torch.tensor([row.advantage for row in completions]),
+        mask=padded([[1.0] * len(row.ratios) for row in completions]),
+        reference_logprobs=logprobs + log_reference_ratios,
+        settings=Reinforcement(**{"beta": 0.0, **PLAIN_SETTINGS, **settings}),
         size=size,
     )
     return float(loss)
 
 
 def test_the_loss_is_a_mean_over_tokens() -> None:
-    """The first completion has the terms -1.28 and -.5, one for each token, the second one .8."""
-    loss = loss_of_two_completions()
+    """A token whose ratio is 1 adds minus the advantage of its completion."""
+    good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
+    bad_one = Completion(advantage=-4.0, ratios=[1.0])
 
-    mean_over_tokens = (-1.28 - 0.5 + 0.8) / 3
-    assert loss == pytest.approx(mean_over_tokens, abs=1e-6)
+    loss = loss_of(good_one, bad_one)
+
+    assert loss == pytest.approx((-1 - 1 + 4) / 3, abs=1e-6)
 
 
-def test_the_loss_of_grpo_is_a_mean_over_rows() -> None:
-    """The first completion has the terms -1.28 and -.5, one for each token, the second one .8."""
-    loss = loss_of_two_completions(loss_type="grpo")
+def test_the_loss_of_grpo_is_a_mean_over_completions() -> None:
+    """The first completion adds -1, the mean of its two tokens, and the second one adds 4."""
+    good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
+    bad_one = Completion(advantage=-4.0, ratios=[1.0])
 
-    mean_of_first_completion = (-1.28 - 0.5) / 2
-    mean_over_rows = (mean_of_first_completion + 0.8) / 2
-    assert loss == pytest.approx(mean_over_rows, abs=1e-6)
+    loss = loss_of(good_one, bad_one, loss_type="grpo")
+
+    assert loss == pytest.approx((-1 + 4) / 2, abs=1e-6)
 
 
 def test_the_loss_of_a_part_of_a_batch_is_divided_by_the_tokens_of_the_whole_batch() -> None:
-    """So the losses of the parts add up to that of the batch. The terms are -1.28, -.5 and .8."""
-    loss = loss_of_two_completions(BatchSize(rows=4, tokens=6))
+    """The part has three tokens of six. The losses of all parts add up to that of the batch."""
+    good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
+    bad_one = Completion(advantage=-4.0, ratios=[1.0])
 
-    assert loss == pytest.approx((-1.28 - 0.5 + 0.8) / 6, abs=1e-6)
+    loss = loss_of(good_one, bad_one, size=BatchSize(rows=4, tokens=6))
+
+    assert loss == pytest.approx((-1 - 1 + 4) / 6, abs=1e-6)
 
 
 def test_the_loss_of_grpo_of_a_part_of_a_batch_is_divided_by_the_rows_of_the_whole_batch() -> None:
-    """The first completion has the terms -1.28 and -.5, one for each token, the second one .8."""
-    loss = loss_of_two_completions(BatchSize(rows=4, tokens=6), loss_type="grpo")
+    """The part has two rows of four. The losses of all parts add up to that of the batch."""
+    good_one = Completion(advantage=1.0, ratios=[1.0, 1.0])
+    bad_one = Completion(advantage=-4.0, ratios=[1.0])
 
-    mean_of_first_completion = (-1.28 - 0.5) / 2
-    assert loss == pytest.approx((mean_of_first_completion + 0.8) / 4, abs=1e-6)
+    loss = loss_of(good_one, bad_one, size=BatchSize(rows=4, tokens=6), loss_type="grpo")
+
+    assert loss == pytest.approx((-1 + 4) / 4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "expected_loss"),
+    [
+        pytest.param(1.0, 1.5, -1.28, id="a good token gains no more beyond 1.28"),
+        pytest.param(1.0, 0.5, -0.5, id="a good token that became unlikely is not clipped"),
+        pytest.param(-1.0, 0.5, 0.8, id="a bad token gains no more below 0.8"),
+        pytest.param(-1.0, 1.5, 1.5, id="a bad token that became likelier is not clipped"),
+    ],
+)
+def test_a_ratio_is_clipped_to_the_range_from_08_to_128_where_it_would_gain(
+    advantage: float, ratio: float, expected_loss: float
+) -> None:
+    loss = loss_of(Completion(advantage, ratios=[ratio]), clip_low=0.2, clip_high=0.28)
+
+    assert loss == pytest.approx(expected_loss, abs=1e-6)
 
 
 def test_a_wider_clip_leaves_more_ratios_as_they_are() -> None:
-    """The ratio of the second completion is .5. A clip that begins at .8 raises it to .8.
+    """The range begins at 1 - 0.6 = 0.4, so the ratio 0.5 lies in it."""
+    loss = loss_of(Completion(advantage=-1.0, ratios=[0.5]), clip_low=0.6)
 
-    This one begins at 1 - .6 = .4, so the last of the terms -1.28, -.5 and .8 becomes .5.
-    """
-    loss = loss_of_two_completions(clip_low=0.6)
-
-    assert loss == pytest.approx((-1.28 - 0.5 + 0.5) / 3, abs=1e-6)
+    assert loss == pytest.approx(0.5, abs=1e-6)
 
 
 # The reference is the model before the training. The loss also keeps the trained model near to it:
@@ -228,32 +239,28 @@ def test_a_wider_clip_leaves_more_ratios_as_they_are() -> None:
 
 
 def test_the_divergence_from_the_reference_is_added_with_the_weight_beta() -> None:
-    """The divergence of a token is r - log(r) - 1, where r is the ratio of reference and model.
+    """The divergence of a token is r - log(r) - 1, where r is the ratio of reference and model."""
+    completion = Completion(advantage=1.0, ratios=[1.0], reference_ratios=[2.0])
 
-    Here r is 2 at each token.
-    """
-    loss = loss_of_two_completions(log_ratio_of_reference=math.log(2), beta=0.1)
+    loss = loss_of(completion, beta=0.1)
 
-    divergence_of_each_token = 2 - math.log(2) - 1
-    loss_without_reference = (-1.28 - 0.5 + 0.8) / 3
-    expected_loss = loss_without_reference + 0.1 * divergence_of_each_token
-    assert loss == pytest.approx(expected_loss, abs=1e-6)
+    loss_without_reference = -1.0
+    divergence_of_the_token = 2 - math.log(2) - 1
+    assert loss == pytest.approx(loss_without_reference + 0.1 * divergence_of_the_token, abs=1e-6)
 
 
 def test_the_divergence_is_a_mean_over_tokens_even_in_grpo() -> None:
     """The divergence of a token is r - log(r) - 1, where r is the ratio of reference and model.
 
-    Here r is 2 at the two tokens of the first completion, and 1 at that of the second one.
+    The advantages are 0, so the loss is nothing but the divergence.
     """
-    log_ratio = torch.tensor([[math.log(2), math.log(2)], [0.0, 0.0]])
+    far_from_reference = Completion(0.0, ratios=[1.0, 1.0], reference_ratios=[2.0, 2.0])
+    like_reference = Completion(0.0, ratios=[1.0], reference_ratios=[1.0])
 
-    loss = loss_of_two_completions(log_ratio_of_reference=log_ratio, beta=0.1, loss_type="grpo")
+    loss = loss_of(far_from_reference, like_reference, beta=1.0, loss_type="grpo")
 
-    mean_of_first_completion = (-1.28 - 0.5) / 2
-    loss_without_reference = (mean_of_first_completion + 0.8) / 2
-    divergence_at_two = 2 - math.log(2) - 1
-    mean_divergence = (divergence_at_two + divergence_at_two + 0.0) / 3
-    assert loss == pytest.approx(loss_without_reference + 0.1 * mean_divergence, abs=1e-6)
+    divergence_at_2 = 2 - math.log(2) - 1
+    assert loss == pytest.approx((divergence_at_2 + divergence_at_2 + 0.0) / 3, abs=1e-6)
 
 
 # Extreme ratios.
@@ -302,7 +309,7 @@ def test_the_divergence_of_one_token_is_bounded(
 
 
 def test_a_token_that_has_become_very_unlikely_does_not_spoil_the_gradient_of_the_others() -> None:
-    # log(reference / new) is .5 and 200; the exponential of 200 is no finite number.
+    """The reference finds the second token e^200 times as likely, which is no finite number."""
     logprobs = torch.tensor([[-1.0, -201.0]], requires_grad=True)
     reference_logprobs = torch.tensor([[-0.5, -1.0]])
 
@@ -323,6 +330,7 @@ def test_a_token_that_has_become_very_unlikely_does_not_spoil_the_gradient_of_th
 
 
 def test_a_turn_is_clipped_as_a_whole_and_has_a_gradient_at_every_token() -> None:
+    """The ratio of a turn is the exponential of the mean of the log-ratios of its tokens."""
     old_logprobs = torch.full((2, 2), -1.0)
     log_ratios = torch.tensor(
         [

@@ -116,17 +116,13 @@ def record_logit_counts(lm_head: torch.nn.Module) -> list[int]:
     return counts
 
 
-MODELS_WITH_PLAIN_LOGITS = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("architecture", "changes", "lora"),
     [
         pytest.param("Llama", {"tie_word_embeddings": True}, None, id="tied embeddings"),
         pytest.param("Qwen2", {}, {"r": 2, "target_modules": ["lm_head", "q_proj"]}, id="adapter"),
     ],
 )
-"""Their logits are what the last layer, the head, gives."""
-
-
-@MODELS_WITH_PLAIN_LOGITS
 def test_logits_in_chunks_give_the_numbers_and_gradients_of_all_logits_at_once(
     architecture: str, changes: dict[str, Any], lora: dict[str, Any] | None
 ) -> None:

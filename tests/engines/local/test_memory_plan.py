@@ -74,9 +74,10 @@ def test_a_training_on_one_gpu_has_all_weights_there() -> None:
 
     They are the weight, its gradient, two moments of the optimizer and the weight of the reference.
     """
+    gigabytes_of_one_number = 7.6 * 4
     use = TrainingMemory(SHAPE_OF_7B, rows=1, tokens=1000).use()
 
-    assert use.parts["weights and optimizer"] == pytest.approx(7.6 * 5 * 4, abs=0.5)
+    assert use.parts["weights and optimizer"] == pytest.approx(5 * gigabytes_of_one_number, abs=0.5)
     assert use.loading == 0
 
 
@@ -86,10 +87,12 @@ def test_it_is_not_known_whether_a_training_fits_a_gpu_of_unknown_memory() -> No
 
 def test_every_gpu_has_its_share_of_sharded_weights_but_loads_all_of_them() -> None:
     """The model has 7.6 billion weights of four bytes. In a training each takes five numbers."""
+    gigabytes_of_one_number = 7.6 * 4
+    gigabytes_of_training = 5 * gigabytes_of_one_number
     use = TrainingMemory(SHAPE_OF_7B, gpus=3, sharded=True, rows=1, tokens=1000, capacity=80).use()
 
-    assert use.parts["weights and optimizer"] == pytest.approx(7.6 * 5 * 4 / 3, abs=0.5)
-    assert use.loading == pytest.approx(7.6 * 4, abs=0.5)
+    assert use.parts["weights and optimizer"] == pytest.approx(gigabytes_of_training / 3, abs=0.5)
+    assert use.loading == pytest.approx(gigabytes_of_one_number, abs=0.5)
     assert use.fits is True
 
 

@@ -22,6 +22,14 @@ from mempiler.errors import MissingDependencyError, UserError
 
 from tests.engines.local.groups import draw
 
+END = 1
+"""The id of the token that ends a completion."""
+USER = 3
+ASSISTANT = 5
+W0, W1, W2, W3 = 6, 7, 8, 9
+"""The ids of the words w0 to w3."""
+LONG_PROMPT = [USER, W0, W1, W2, W3, W2, W1, ASSISTANT]
+
 # Prompts.
 
 PLAIN_TEMPLATE = (
@@ -139,31 +147,36 @@ def test_the_weights_of_a_new_adapter_depend_on_its_seed_alone(model: Any, tmp_p
 # The frozen reference: the weights from before a training, with which those of now are compared.
 
 
-@pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
+@pytest.fixture(params=["model", "adapted_model"])
+def model_or_adapted_model(request: pytest.FixtureRequest) -> LocalModel:
+    """A model of which all weights are trained, and one of which only an adapter is trained."""
+    return request.getfixturevalue(request.param)
+
+
 def test_the_reference_keeps_the_weights_of_the_moment_when_it_was_frozen(
-    request: pytest.FixtureRequest, fixture_name: str
+    model_or_adapted_model: LocalModel,
 ) -> None:
-    """The prompt is the word w0 (token 6), and the completion is w1 (token 7)."""
-    model = request.getfixturevalue(fixture_name)
-    original_logprobs = model.logprobs(prompts=[[6]], completions=[[7]])
+    """The reference is the model before a training; `logprobs` scores a completion by it."""
+    model = model_or_adapted_model
+    original_logprobs = model.logprobs(prompts=[[W0]], completions=[[W1]])
 
     model.freeze_reference()
     change_all_weights(model)
 
-    assert model.logprobs(prompts=[[6]], completions=[[7]], reference=True) == original_logprobs
-    assert model.logprobs(prompts=[[6]], completions=[[7]]) != original_logprobs
+    assert model.logprobs(prompts=[[W0]], completions=[[W1]], reference=True) == original_logprobs
+    assert model.logprobs(prompts=[[W0]], completions=[[W1]]) != original_logprobs
 
 
-@pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
 def test_scoring_by_the_reference_does_not_change_the_present_weights(
-    request: pytest.FixtureRequest, fixture_name: str
+    model_or_adapted_model: LocalModel,
 ) -> None:
-    model = request.getfixturevalue(fixture_name)
+    """The fingerprint names the weights. The reference is the model before a training."""
+    model = model_or_adapted_model
     model.freeze_reference()
     change_all_weights(model)
     fingerprint = model.fingerprint
 
-    model.logprobs(prompts=[[6]], completions=[[7]], reference=True)
+    model.logprobs(prompts=[[W0]], completions=[[W1]], reference=True)
 
     model.updated()  # has the fingerprint computed anew
     assert model.fingerprint == fingerprint
@@ -177,13 +190,13 @@ def change_all_weights(model: LocalModel) -> None:
     model.updated()
 
 
-@pytest.mark.parametrize("fixture_name", ["model", "adapted_model"])
 def test_without_a_reference_there_is_nothing_to_score_by(
-    request: pytest.FixtureRequest, fixture_name: str
+    model_or_adapted_model: LocalModel,
 ) -> None:
-    model = request.getfixturevalue(fixture_name)
+    """The reference is the model before a training; nobody has frozen it here."""
+    model = model_or_adapted_model
     with pytest.raises(UserError, match="freeze_reference"):
-        model.logprobs(prompts=[[6]], completions=[[7]], reference=True)
+        model.logprobs(prompts=[[W0]], completions=[[W1]], reference=True)
 
 
 # Fingerprints.
@@ -321,9 +334,9 @@ def test_weights_are_loaded_as_bfloat16_only_where_that_is_asked_for(
 def test_a_model_of_bfloat16_computes_nearly_the_same_log_probabilities(
     half_model: LocalModel, full_model: LocalModel
 ) -> None:
-    """bfloat16 and float32 are numbers of two and of four bytes. The prompts are token ids."""
-    prompts = [[6, 7, 8], [9]]
-    completions = [[8, 9, 1], [10]]
+    """bfloat16 and float32 are numbers of two and of four bytes."""
+    prompts = [[W0, W1, W2], [W3]]
+    completions = [[W2, W3, END], [W3]]
 
     half_rows = half_model.logprobs(prompts, completions)
     full_rows = full_model.logprobs(prompts, completions)
@@ -335,7 +348,7 @@ def test_a_model_of_bfloat16_computes_nearly_the_same_log_probabilities(
 
 def test_an_adapter_of_a_bfloat16_model_learns_as_float32(half_model: LocalModel) -> None:
     """The parameters of a model with an adapter are those that are trained: the adapter's."""
-    logprobs, _ = half_model.token_logprobs(prompts=[[6, 7, 8]], completions=[[8, 9, 1]])
+    logprobs, _ = half_model.token_logprobs(prompts=[[W0, W1, W2]], completions=[[W2, W3, END]])
     logprobs.sum().backward()
 
     assert logprobs.dtype == torch.float32
@@ -386,7 +399,7 @@ def test_without_torch_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyP
 
 
 def test_no_module_of_the_local_engine_imports_torch_when_it_is_imported() -> None:
-    """It takes seconds, and torch may be missing. So it is imported within functions only."""
+    """To import torch takes seconds, and it may be missing, so only functions import it."""
     heavy_packages = ("torch", "transformers")
     for path in Path(loading.__file__).parent.glob("*.py"):
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -450,7 +463,7 @@ def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(
     model: Any, temperature: float
 ) -> None:
     """Rows of a batch are padded to the longest. The sampler gives log-probabilities as well."""
-    prompts_of_different_lengths = [[3, 7, 8, 9, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+    prompts_of_different_lengths = [[USER, W1, W2, W3, ASSISTANT], [W0], LONG_PROMPT]
     samples = draw(model, prompts_of_different_lengths, temperature, max_tokens=12, seed=3)
 
     scores = model.logprobs(
@@ -466,12 +479,12 @@ def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(
 
 
 def test_an_empty_completion_has_no_logprobs(model: Any) -> None:
-    assert model.logprobs(prompts=[[6]], completions=[[]]) == [[]]
+    assert model.logprobs(prompts=[[W0]], completions=[[]]) == [[]]
 
 
 def test_an_empty_completion_beside_another_one_has_no_logprobs(model: Any) -> None:
     values_of_empty_one, values_of_other_one = model.logprobs(
-        prompts=[[6, 7], [6]], completions=[[], [8]]
+        prompts=[[W0, W1], [W0]], completions=[[], [W2]]
     )
 
     assert values_of_empty_one == []
@@ -487,9 +500,9 @@ def request_for_16_tokens(prompt: list[int]) -> SampleRequest:
 def test_a_row_gets_the_same_tokens_alone_and_beside_others(model: Any) -> None:
     """A row is a prompt in a batch; each has a seed of its own."""
     requests = [
-        request_for_16_tokens([3, 7, 8, 9, 5]),
-        request_for_16_tokens([6]),
-        request_for_16_tokens([3, 10, 11, 12, 13, 14, 15, 5]),
+        request_for_16_tokens([USER, W1, W2, W3, ASSISTANT]),
+        request_for_16_tokens([W0]),
+        request_for_16_tokens(LONG_PROMPT),
     ]
 
     samples = model.sample(requests)
@@ -501,7 +514,7 @@ def test_a_row_gets_the_same_tokens_alone_and_beside_others(model: Any) -> None:
 
 def test_a_row_gets_the_same_tokens_beside_rows_with_other_limits(model: Any) -> None:
     """The limit of new tokens of a row ends its completion earlier, and changes nothing else."""
-    prompts = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
+    prompts = [[USER, W1, W2, W3, ASSISTANT], [USER, W0, ASSISTANT], [W0], LONG_PROMPT]
     limits = [1, 16, 0, 4]
     requests = [request_for_16_tokens(prompt) for prompt in prompts]
     limited_requests = [
@@ -517,7 +530,7 @@ def test_a_row_gets_the_same_tokens_beside_rows_with_other_limits(model: Any) ->
 
 def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
     draw_count = 4000
-    prompt = [3, 6, 5]
+    prompt = [USER, W0, ASSISTANT]
     probabilities = next_token_logits(model, prompt).softmax(-1).tolist()
 
     samples = draw(model, [prompt] * draw_count, temperature=1.0, max_tokens=1, seed=11)
@@ -531,7 +544,7 @@ def test_tokens_are_drawn_as_often_as_the_model_says(model: Any) -> None:
 
 
 def test_at_temperature_0_the_likeliest_token_is_taken(model: Any) -> None:
-    prompt = [3, 6, 5]
+    prompt = [USER, W0, ASSISTANT]
     logits = next_token_logits(model, prompt)
 
     (sample,) = draw(model, [prompt], temperature=0.0, max_tokens=1)
@@ -542,16 +555,15 @@ def test_at_temperature_0_the_likeliest_token_is_taken(model: Any) -> None:
 
 def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[..., Any]) -> None:
     model = make_model()
-    end_token = 1
     with torch.no_grad():  # makes the end likely
-        model.model.lm_head.weight[end_token] = 50 * model.model.lm_head.weight[6]
+        model.model.lm_head.weight[END] = 50 * model.model.lm_head.weight[W0]
 
-    samples = draw(model, [[3, 7, 8, 9, 5]] * 32, temperature=1.0, max_tokens=8)
+    samples = draw(model, [[USER, W1, W2, W3, ASSISTANT]] * 32, temperature=1.0, max_tokens=8)
 
     ended_samples = [sample for sample in samples if sample.finished]
     assert len(ended_samples) > 0
     for sample in ended_samples:
-        assert sample.completion_ids.index(end_token) == len(sample.completion_ids) - 1
+        assert sample.completion_ids.index(END) == len(sample.completion_ids) - 1
         assert "<eos>" not in sample.text
     for sample in samples:
         if not sample.finished:
@@ -559,10 +571,13 @@ def test_the_end_token_ends_a_completion_and_belongs_to_it(make_model: Callable[
 
 
 def test_a_completion_stops_where_the_context_ends(make_model: Callable[..., Any]) -> None:
+    """The context has room for ten tokens, of which the prompt takes seven."""
     model = make_model(context=10)
-    prompt_of_seven_tokens = [6] * 7
+    prompt_of_seven_tokens = [W0] * 7
+
     (sample,) = draw(model, [prompt_of_seven_tokens], temperature=1.0, max_tokens=100, seed=2)
-    assert len(sample.completion_ids) <= 10 - 7
+
+    assert len(sample.completion_ids) <= 3
 
 
 @pytest.mark.parametrize("length", [0, 10, 500])
@@ -570,7 +585,7 @@ def test_a_prompt_that_is_empty_or_fills_the_context_is_refused(
     make_model: Callable[..., Any], length: int
 ) -> None:
     model = make_model(context=10)
-    prompt = [6] * length
+    prompt = [W0] * length
     message = f"a prompt of {length} tokens does not fit tiny, which holds 10"
     with pytest.raises(UserError, match=message):
         draw(model, [prompt])

@@ -8,6 +8,7 @@ likelier. The fixture `model` has a few thousand random weights, and knows the w
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from mempiler.engines.local.model import LocalModel
 from mempiler.errors import DataError, UserError
 
 from tests.engines.local.groups import MESSAGES, sampled_group, text_group
+
+NEEDS_TRL = pytest.mark.skipif(
+    find_spec("trl") is None,
+    reason="the `local` extra is not installed: pip install '.[local]'",
+)
+"""TRL is a library of Hugging Face that trains language models."""
 
 
 def probability(model: Any, word: str) -> float:
@@ -175,8 +182,8 @@ def test_every_batch_of_every_epoch_is_an_update(model: Any) -> None:
 
     make_job(model, batch_size=2, epochs=3, learning_rate=0.1).step([group])
 
-    # Four completions are two batches. Every update makes a new version.
-    assert model.version == 2 * 3
+    # Four completions are two batches, and there are three epochs. An update makes a new version.
+    assert model.version == 6
 
 
 # Settings.
@@ -207,15 +214,6 @@ def test_settings_change_the_loss(make_model: Callable[..., Any], settings: dict
     other_loss = loss_of_one_step(make_model, **settings)
 
     assert other_loss != pytest.approx(usual_loss)
-
-
-def test_the_lower_bound_of_the_clip_does_not_matter_where_all_ratios_are_above_1(
-    make_model: Callable[..., Any],
-) -> None:
-    usual_loss = loss_of_one_step(make_model)
-    loss_with_other_bound = loss_of_one_step(make_model, clip_low=0.9)
-
-    assert loss_with_other_bound == usual_loss
 
 
 def weights_differ(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool:
@@ -293,7 +291,7 @@ def divergences_of_two_steps(job: Any) -> list[float]:
     return divergences
 
 
-@pytest.mark.parametrize("trainer", ["local", "trl"])
+@pytest.mark.parametrize("trainer", ["local", pytest.param("trl", marks=NEEDS_TRL)])
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
 def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
     model: Any, lora: dict[str, Any] | None, trainer: str, tmp_path: Path
@@ -303,10 +301,6 @@ def test_a_job_that_begins_anew_is_like_a_new_one_over_its_present_weights(
     `beta` is above 0, so the loss keeps the model near to the reference, and each step reports the
     distance between them (the divergence).
     """
-    if trainer == "trl":
-        pytest.importorskip(
-            "trl", reason="the `local` extra is not installed: pip install '.[local]'"
-        )
     settings = {"beta": 0.1, "output_dir": str(tmp_path), "trainer": trainer}
     job = make_job(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
     _, divergence_after_first_step = divergences_of_two_steps(job)
@@ -366,11 +360,6 @@ def test_a_group_with_a_malformed_member_is_refused(
     second_member.update(changed_fields)
     with pytest.raises(DataError, match="not a group of completions with rewards"):
         make_job(model).step([group])
-
-
-def test_an_object_that_is_no_group_is_refused(model: Any) -> None:
-    with pytest.raises(DataError, match="not a group of completions with rewards"):
-        make_job(model).step([{}])
 
 
 def test_data_of_another_format_is_refused(model: Any) -> None:

@@ -89,7 +89,7 @@ def test_the_seed_decides_the_order_of_the_examples(make_model: Callable[..., An
 
 
 def test_the_learning_rate_falls_along_a_cosine(make_model: Callable[..., Any]) -> None:
-    """So the last of ten steps changes the weights less than with a constant rate."""
+    """The last of ten steps changes the weights less than it does with a constant rate."""
     examples = [example("w1", "w5 w6")]
 
     def weights_after(steps: int, cosine: bool) -> torch.Tensor:
@@ -103,31 +103,6 @@ def test_the_learning_rate_falls_along_a_cosine(make_model: Callable[..., Any]) 
         return float(change.abs().max())
 
     assert 0 < change_of_last_step(cosine=True) < change_of_last_step(cosine=False)
-
-
-def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Callable[..., Any]) -> None:
-    """A gradient that is longer than `max_grad_norm` is made shorter; 0 switches this off."""
-
-    def fingerprint_after_training(max_grad_norm: float) -> str:
-        model = make_model()
-        fit_with(
-            model,
-            EXAMPLES,
-            epochs=2,
-            learning_rate=1e-2,
-            batch_size=1,
-            max_grad_norm=max_grad_norm,
-        )
-        return model.fingerprint
-
-    fingerprint = fingerprint_after_training(max_grad_norm=0.0)
-    fingerprint_with_endless_norm = fingerprint_after_training(max_grad_norm=1e9)
-    clipped_fingerprint = fingerprint_after_training(max_grad_norm=1e-3)
-
-    untrained_fingerprint = make_model().fingerprint
-    assert fingerprint != untrained_fingerprint
-    assert fingerprint == fingerprint_with_endless_norm
-    assert fingerprint != clipped_fingerprint
 
 
 def test_an_example_that_does_not_fit_the_context_is_left_out(
@@ -148,11 +123,6 @@ def test_examples_of_which_none_fits_the_context_are_refused(
     long_example = example("w1 " * 20, "w2")
     with pytest.raises(DataError, match="no example fits the 12 tokens"):
         fit_with(make_model(context=12), [long_example])
-
-
-def test_an_empty_list_of_examples_is_refused(model: Any) -> None:
-    with pytest.raises(DataError, match="no example to learn from"):
-        fit_with(model, [])
 
 
 # By DSPy's protocol.
@@ -185,45 +155,47 @@ def test_finetune_gives_a_model_over_a_trained_copy(model: Any, tmp_path: Path) 
     assert model.fingerprint == fingerprint
 
 
+# A job of DSPy does not raise an error, but gives it as its result.
+
+
 @pytest.mark.parametrize(
-    ("rows", "data_format", "settings", "message"),
+    ("settings", "message"),
     [
-        pytest.param(
-            CHATS,
-            "chat",
-            {"lr": 1.0},
-            "no training setting 'lr'; it has: learning_rate, epochs",
-            id="an unknown setting",
-        ),
-        pytest.param(
-            CHATS,
-            "completion",
-            {},
-            "'completion'; the local engine fine-tunes on chat",
-            id="another format",
-        ),
-        pytest.param([], "chat", {}, "no example to learn from", id="no example"),
-        pytest.param([{"messages": []}], "chat", {}, "is no chat", id="an empty chat"),
-        pytest.param(
-            CHATS,
-            "chat",
-            {"learning_rate": float("nan")},
-            "training setting learning_rate = ",
-            id="a rate that is no number",
-        ),
-        pytest.param(CHATS, "chat", {"steps": 0}, "training setting steps = ", id="no step"),
+        ({"lr": 1.0}, "no training setting 'lr'; it has: learning_rate, epochs"),
+        ({"learning_rate": float("nan")}, "training setting learning_rate = "),
+        ({"steps": 0}, "training setting steps = "),
     ],
 )
-def test_the_result_of_a_fine_tuning_that_cannot_be_done_is_a_user_error(
-    model: Any,
-    rows: list[dict[str, Any]],
-    data_format: str,
-    settings: dict[str, Any],
-    message: str,
+def test_the_result_of_a_fine_tuning_with_a_wrong_setting_is_a_user_error(
+    model: Any, settings: dict[str, Any], message: str
 ) -> None:
-    result = local_lm(model).finetune(rows, data_format, settings).result()
+    result = local_lm(model).finetune(CHATS, "chat", settings).result()
+
     assert isinstance(result, UserError)
     assert message in str(result)
+
+
+@pytest.mark.parametrize(
+    ("chats", "message"),
+    [
+        pytest.param([], "no example to learn from", id="no chat"),
+        pytest.param([{"messages": []}], "is no chat", id="a chat without messages"),
+    ],
+)
+def test_the_result_of_a_fine_tuning_without_an_example_is_a_user_error(
+    model: Any, chats: list[dict[str, Any]], message: str
+) -> None:
+    result = local_lm(model).finetune(chats, "chat", {}).result()
+
+    assert isinstance(result, UserError)
+    assert message in str(result)
+
+
+def test_the_result_of_a_fine_tuning_on_another_format_is_a_user_error(model: Any) -> None:
+    result = local_lm(model).finetune(CHATS, "completion", {}).result()
+
+    assert isinstance(result, UserError)
+    assert "'completion'; the local engine fine-tunes on chat" in str(result)
 
 
 # By `compile --optimizer finetune`: a model that answers all questions with "Oslo in Norway", which

@@ -53,13 +53,13 @@ def test_every_answer_is_the_same_after_encoding_and_decoding(
     ["[D1:1] Ada: my pet", '[{"speaker": "Ada", "turn_id": "D1:1"', "(m1 Ada)", "Ada's pet?"],
 )
 def test_a_word_has_the_same_token_wherever_it_stands(tokenizer: Any, text: str) -> None:
-    """So the model can copy a word from a line of a chat into the JSON of its answer."""
+    """A model can then copy a word from a line of a chat into the JSON of its answer."""
     (id_of_word_alone,) = token_ids(tokenizer, "Ada")
     assert id_of_word_alone in token_ids(tokenizer, text)
 
 
 def test_all_the_json_between_two_values_is_one_token(tokenizer: Any) -> None:
-    """So a model needs few steps to write an answer."""
+    """A model then needs few steps to write an answer."""
     parts = [
         '[{"op": "',
         "DELETE",

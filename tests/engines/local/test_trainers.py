@@ -5,7 +5,6 @@ GPU, for which `fake_vllm.py` has stand-ins. A job of the trainer "trl" has TRL 
 make the optimizer, while groups and loss are ours. The other process of two repeats each step.
 """
 
-import ast
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from dspy.utils.exceptions import LMError
-from mempiler.engines.local import trl_trainer, update, vllm_sampler
 from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.trl_settings import EFFECTIVE, OWN_NAMES
 from mempiler.errors import UserError
@@ -154,7 +152,7 @@ def test_memory_that_runs_out_halves_the_rows_of_a_pass(
 def test_a_step_along_a_gradient_that_is_not_finite_is_skipped_and_counted(
     make_model: Callable[..., Any], trainer: str
 ) -> None:
-    """It would leave no finite weight."""
+    """Such a step would leave no finite weight."""
     model = make_model()
     group = text_group(model, "w7", "w8 w9", "w6", rewards=[1.0, 0.0, 0.7])
     fingerprint = model.fingerprint
@@ -258,57 +256,6 @@ def test_all_settings_that_we_take_are_settings_of_trl() -> None:
     assert names_we_take - names_of_trl == set()
 
 
-# What we rely on of TRL.
-
-NAMES_OF_TRL = {
-    # of its trainer
-    "accelerator",
-    "args",
-    "create_optimizer",
-    "is_deepspeed_enabled",
-    "is_fsdp_enabled",
-    "model",
-    "vllm_generation",
-    # of accelerate
-    "accumulate",
-    "backward",
-    "clip_grad_norm_",
-    "device",
-    "get_state_dict",
-    "gradient_accumulation_steps",
-    "load_state",
-    "prepare",
-    "save_state",
-    "step",
-    "wait_for_everyone",
-    # of its access to vLLM
-    "base_url",
-    "generate",
-    "llm",
-    "mode",
-    "tensor_parallel_size",
-    "vllm_client",
-}
-"""The attributes of TRL's objects that we use, all of them public."""
-
-
-def test_only_these_names_of_trl_are_used() -> None:
-    """So a new version of TRL can only break what is in this list."""
-    objects_of_trl = ("trl", "accelerator", "generation", "client")
-    used_names: set[str] = set()
-    for module in (trl_trainer, update, vllm_sampler):
-        source = Path(str(module.__file__)).read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(source)):
-            if not isinstance(node, ast.Attribute):
-                continue
-            # In `self.trl.args`, the name of the object is the last one before ".args".
-            object_name = ast.unparse(node.value).split(".")[-1]
-            if object_name in objects_of_trl:
-                used_names.add(node.attr)
-
-    assert used_names == NAMES_OF_TRL
-
-
 def test_a_job_of_trl_switches_the_telemetry_of_the_hub_off(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,13 +280,13 @@ def sampling_model(make_model: Callable[..., Any]) -> SamplingModel:
 
 
 @pytest.fixture(params=["server", "colocate"])
-def generation(
+def fake_vllm(
     request: pytest.FixtureRequest, sampling_model: SamplingModel, monkeypatch: pytest.MonkeyPatch
 ) -> Any:
     """TRL's access to the stand-in of vLLM: to a server, and to an engine in this process."""
     if request.param == "colocate":
-        fake_vllm = SimpleNamespace(SamplingParams=dict)
-        monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
+        fake_module = SimpleNamespace(SamplingParams=dict)
+        monkeypatch.setitem(sys.modules, "vllm", fake_module)
         yield FakeGeneration("colocate", llm=FakeEngine(sampling_model))
         return
 
@@ -364,13 +311,13 @@ def sample_once(lm: Any, rollout_id: int) -> Any:
 @pytest.mark.parametrize("rollout_id", [3, 4])
 def test_vllm_samples_what_the_model_here_would_sample(
     model: Any,
-    generation: FakeGeneration,
+    fake_vllm: FakeGeneration,
     sampling_model: SamplingModel,
     rollout_id: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The seed of a call decides what is sampled. The stand-in of vLLM has the same weights."""
-    use_vllm(monkeypatch, generation)
+    use_vllm(monkeypatch, fake_vllm)
     lm = local_lm(model, temperature=1.0, max_tokens=6)
     sample_of_this_process = sample_once(lm, rollout_id)
     assert sampling_model.requests == []
@@ -386,28 +333,28 @@ def test_vllm_samples_what_the_model_here_would_sample(
 
 
 def test_vllm_gets_the_weights_at_the_start_and_after_every_step(
-    model: Any, generation: FakeGeneration, monkeypatch: pytest.MonkeyPatch
+    model: Any, fake_vllm: FakeGeneration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM has a copy of the weights, and must sample with those that were trained last."""
-    use_vllm(monkeypatch, generation)
+    use_vllm(monkeypatch, fake_vllm)
     job = local_lm(model, temperature=1.0).reinforce({"trainer": "trl"})
-    assert generation.synchronizations == 1
+    assert fake_vllm.synchronizations == 1
 
     job.step([text_group(model, "w7", "w8", rewards=[1.0, 0.0])])
-    assert generation.synchronizations == 2
+    assert fake_vllm.synchronizations == 2
 
 
 def test_a_failure_of_vllm_is_an_error_of_the_model(
     model: Any,
-    generation: FakeGeneration,
+    fake_vllm: FakeGeneration,
     sampling_model: SamplingModel,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_vllm(monkeypatch, generation)
+    use_vllm(monkeypatch, fake_vllm)
     lm = local_lm(model, temperature=1.0, max_tokens=6)
     lm.reinforce({"trainer": "trl"})
     sampling_model.is_broken = True
 
-    expected_message = "vLLM does not sample" if generation.mode == "server" else "vLLM is broken"
+    expected_message = "vLLM does not sample" if fake_vllm.mode == "server" else "vLLM is broken"
     with pytest.raises(LMError, match=expected_message):
         sample_once(lm, rollout_id=4)
