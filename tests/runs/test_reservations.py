@@ -141,10 +141,12 @@ def test_a_worker_records_every_call_before_it_makes_it(stub: Any) -> None:
 
     When the server gets the n-th request, at least n calls must have been recorded.
     """
+    record_numbers: list[int] = []
     recorded_calls: list[int] = [0]
     unrecorded_requests: list[int] = []
 
     def record(number: int, usage: Usage) -> None:
+        record_numbers.append(number)
         recorded_calls.append(int(usage.calls))
 
     def note_if_unrecorded(request_number: int, prompt: str) -> None:
@@ -161,6 +163,8 @@ def test_a_worker_records_every_call_before_it_makes_it(stub: Any) -> None:
     assert len(server.texts) == 24
     assert unrecorded_requests == []
     assert max(recorded_calls) == 24
+    # Records may arrive in another order than they were made, so they are numbered.
+    assert sorted(record_numbers) == list(range(1, 25))
 
 
 def test_a_worker_records_the_most_tokens_that_a_call_may_use(stub: Any) -> None:

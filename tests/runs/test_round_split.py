@@ -125,7 +125,10 @@ def test_a_user_without_new_questions_does_not_decide_whatever_the_seed(seed: in
 
 
 def test_a_shortage_of_questions_and_users_is_named() -> None:
-    """Four new questions of two users must decide. There are three questions of one user."""
+    """Four new questions of two users must decide, and ten of other users are to learn from.
+
+    There are three questions of one user.
+    """
     parts = split(benchmark_of(["user 0"], questions_each=3))
 
     assert parts.shortage == (
