@@ -319,7 +319,7 @@ def test_an_export_takes_the_name_of_a_task_lm_and_no_object() -> None:
     user_lm = dspy.LM("openai/x", api_key="k")
     inputs = RunInputs(run_config("memory-env", lm="offline"), user_models={"task": user_lm})
 
-    with pytest.raises(UserError, match="^lm: openai/x is an object; an export holds the names"):
+    with pytest.raises(UserError, match=r"^lm: openai/x is an object; an export holds the names"):
         Export.of("memory-r2", inputs)
 
 
@@ -328,7 +328,7 @@ def test_an_export_takes_no_object_that_answers_in_place_of_the_task_lm() -> Non
     user_lm = dspy.LM("openai/x", api_key="k")
     inputs = RunInputs(run_config("memory-env", lm="offline"), user_models={"answer": user_lm})
 
-    with pytest.raises(UserError, match="answer_lm: openai/x is an object.*leave answer_lm out"):
+    with pytest.raises(UserError, match=r"answer_lm: openai/x is an object.*leave answer_lm out"):
         Export.of("memory-r2", inputs)
 
 
