@@ -183,22 +183,22 @@ def warnings_of_mempiler(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "mempiler"]
 
 
-@pytest.mark.parametrize("lost_call", ["log_batch", "log_text", "log_artifact", "log_artifacts"])
+@pytest.mark.parametrize("call", ["log_batch", "log_text", "log_artifact", "log_artifacts"])
 def test_a_store_that_is_lost_during_a_run_costs_one_warning(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    lost_call: str,
+    call: str,
 ) -> None:
     """The run goes on without its record.
 
     After the first failure the store is not asked for anything, not even to end the run.
     """
     (tmp_path / "file.txt").write_text("x")
-    lost_store = Mock(side_effect=OSError("connection to the store lost"))
+    lost_store = Mock(side_effect=OSError("connection\nlost"))
 
     with caplog.at_level(logging.WARNING, "mempiler"), Tracker("test-failing") as tracker:
-        monkeypatch.setattr(f"mlflow.MlflowClient.{lost_call}", lost_store)
+        monkeypatch.setattr(f"mlflow.MlflowClient.{call}", lost_store)
         monkeypatch.setattr("mlflow.MlflowClient.set_terminated", lost_store)
         tracker.log_params({"lm": "offline"})
         tracker.log_evaluation("after", evaluation_of_three_questions())
@@ -208,7 +208,7 @@ def test_a_store_that_is_lost_during_a_run_costs_one_warning(
     assert lost_store.call_count == 1
     (warning,) = warnings_of_mempiler(caplog)
     assert warning.startswith(f"mempiler: MLflow store {tracking_uri()}: ")
-    assert "store lost; the results are in the run's folder" in warning
+    assert "connection lost; the results are in the run's folder" in warning
 
 
 @pytest.mark.parametrize(
@@ -556,6 +556,7 @@ def test_the_questions_of_all_runs_are_one_dataset(runs: TrackedRuns) -> None:
     assert dataset.name.split(".")[0] == "locomo"
     assert json.loads(dataset.profile)["num_records"] == len(question_ids)
     assert dataset.tags["benchmark"] == "locomo"
+    assert dataset.tags["sample"] == "True"
 
 
 def test_every_run_is_linked_to_the_dataset_of_its_questions(runs: TrackedRuns) -> None:
@@ -614,7 +615,7 @@ def test_a_compile_is_linked_to_the_versions_of_the_prompt_before_and_after(
 def test_a_store_without_datasets_or_prompts_costs_a_run_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
-    """Older servers of MLflow have no datasets or prompts. All else of the run is recorded."""
+    """All else of the run is recorded."""
     unsupported = Mock(side_effect=NotImplementedError(f"{call} is not supported"))
     monkeypatch.setattr(f"mlflow.MlflowClient.{call}", unsupported)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"without-{call}")
@@ -659,7 +660,6 @@ def test_a_run_leaves_neither_key_nor_address_in_its_store(
 def test_a_tracked_run_changes_neither_the_environment_nor_the_working_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """MLflow alone would make a folder `mlruns` in the working folder."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
