@@ -548,7 +548,7 @@ PRINTED_NUMBERS = [
     ),
     PrintedNumber("pgr", "implexconv", "PGR, tree", "recall", ("28.6 (Table 1)",)),
     PrintedNumber("pgr", "personamem-v2", "Mem0 (no graph)", "recall", ("12.1 (Table 1)",)),
-    # The notes of the authors of Memory-R2 are in their repository, in a newer and an older version.
+    # The authors of Memory-R2 keep notes in their repository, of which there are earlier versions.
     PrintedNumber("memory-r2", "main", "32 sessions", "J", ("87.1 (figure)",)),
     PrintedNumber("memory-r2", "main", "Memory-R1", "J", ()),
     PrintedNumber("memory-r2", "categories", "32 sessions", "J, open-domain", ("64.91 (notes)",)),
@@ -573,7 +573,7 @@ PRINTED_NUMBERS = [
         "memory-r2", "transfer-longmemeval", "8 sessions of LoCoMo", "J", ("70.4 (notes)",)
     ),
 ]
-"""At least one number of every section. If a paper prints it in several places, they are named."""
+"""If a paper prints a number in several places, each is named behind it."""
 
 
 @pytest.mark.parametrize("number", PRINTED_NUMBERS)
@@ -622,7 +622,9 @@ def test_every_table_of_memory_r2_says_where_it_was_read() -> None:
 
 def test_a_row_that_is_about_the_trained_model_is_run_with_no_other() -> None:
     """The user has the weights of Qwen2.5-3B, so the rows about Qwen2.5-7B are left out."""
-    config = paper_config(lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/x")
+    config = paper_config(
+        lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b"
+    )
 
     (sizes,), notes = resolve_sections(read_paper("memory-r2"), config, Selection(["sizes"]))
 
@@ -634,7 +636,7 @@ def test_a_row_that_is_about_the_trained_model_is_run_with_no_other() -> None:
 def test_a_row_that_is_about_the_model_that_answers_is_run_with_no_other() -> None:
     """The user has gpt-oss-120b, so the rows in which Qwen2.5-7B answers are left out."""
     config = paper_config(
-        lm="local:models/Qwen2.5-7B-Instruct/", answer_lm="openai/openai/gpt-oss-120b"
+        lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b"
     )
 
     (agents,), notes = resolve_sections(read_paper("memory-r2"), config, Selection(["agents"]))
@@ -665,7 +667,7 @@ def test_with_a_model_behind_an_endpoint_only_rows_without_a_training_are_run() 
 
 
 def test_a_section_without_its_trained_rows_is_asked_only_the_test_questions() -> None:
-    """So its numbers can be compared with those of another run that has the trained rows."""
+    """A trained row would be asked these: its program has learned nothing from them."""
     config = paper_config(lm="openai/x")
 
     (section,), _ = resolve_sections(read_paper("memory-r2"), config, Selection(["main"]))
