@@ -575,7 +575,7 @@ USERS = [
 def folder_of_four_users(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store and the programs `program` and `other`.
 
-    `program` has remembered two sessions of each of `USERS`, such as "I am eve of default, 0.".
+    `program` has remembered two sessions of each of `USERS`, such as "I am eve of ..., 0.".
     """
     folder = tmp_path_factory.mktemp("four-users")
     program = mempiler.build("recursive-summary")
