@@ -257,7 +257,7 @@ def test_mlflow_has_the_metrics_of_a_training(finished_training: Training) -> No
 
 
 def test_mlflow_has_the_tokens_of_every_step_of_a_training(finished_training: Training) -> None:
-    """The training had one step. Step 0 is what was measured before it."""
+    """The training had one step. A point with step 0 belongs to none."""
     from mempiler.runs.tracking.store import client
 
     tokens = client().get_metric_history(finished_training.result["run_id"], "training.tokens")

@@ -55,10 +55,7 @@ def cell(before: list[float], after: list[float], **fields: Any) -> dict[str, An
 
 
 def test_a_split_that_two_machines_ran_counts_once(tables: Any) -> None:
-    """So there are two splits of two questions each.
-
-    The scores before are 0, 1, 0 and 0: 0.25 on average.
-    """
+    """Another seed makes another split. So there are two splits of two questions each."""
     split_0 = cell(before=[0, 1], after=[1, 1], seed=0)
     split_0_elsewhere = cell(before=[0, 1], after=[1, 1], seed=0, **{"run by": "another machine"})
     split_4 = cell(before=[0, 0], after=[1, 0], seed=4)
@@ -67,21 +64,19 @@ def test_a_split_that_two_machines_ran_counts_once(tables: Any) -> None:
 
     assert line["splits"] == 2
     assert line["n"] == 4
-    assert line["before"] == pytest.approx(0.25)
+    assert line["before"] == pytest.approx((0 + 1 + 0 + 0) / 4)
 
 
-def test_a_single_split_is_not_pooled(tables: Any) -> None:
+def test_a_split_alone_is_not_pooled(tables: Any) -> None:
+    """Two machines ran the same split."""
     split_0 = cell(before=[0, 1], after=[1, 1], seed=0)
     split_0_elsewhere = cell(before=[0, 1], after=[1, 1], seed=0, **{"run by": "another machine"})
 
     assert tables.pool_splits([split_0, split_0_elsewhere]) == []
 
 
-def test_tests_of_the_two_locomo_conversations_are_pooled_as_two_splits(tables: Any) -> None:
-    """locomo2r.json has the conversations of locomo2.json in reverse order.
-
-    So the other one is the test.
-    """
+def test_the_two_conversations_of_locomo_are_pooled_as_two_splits(tables: Any) -> None:
+    """locomo2r.json has the conversations of locomo2.json in reverse order, and tests the other."""
     forwards = "mempiler compile x --data locomo2.json"
     backwards = "mempiler compile x --data locomo2r.json"
     first = cell(before=[0, 1], after=[1, 1], on="locomo", command=forwards)
@@ -93,8 +88,8 @@ def test_tests_of_the_two_locomo_conversations_are_pooled_as_two_splits(tables: 
     assert line["n"] == 4
 
 
-def test_optimizers_of_different_splits_share_no_line(tables: Any) -> None:
-    """A line has a column for each optimizer, by its name. Another seed makes another split."""
+def test_optimizers_that_were_tested_on_different_splits_share_no_line(tables: Any) -> None:
+    """A line has a column for each optimizer. Another seed makes another split."""
     labeled = cell(before=[0, 1], after=[1, 1], seed=0, **{"with": "labeled"})
     mipro = cell(before=[1, 0], after=[1, 1], seed=4, **{"with": "mipro"})
 
@@ -115,44 +110,58 @@ def test_an_optimizer_without_an_interval_is_not_named_as_above_zero(tables: Any
     assert line["above zero"] == []
 
 
-def test_adapters_are_compared_in_the_same_variant_and_conversation(tables: Any) -> None:
-    """The last cell, with the adapter `chat`, is compared with the second one.
-
-    The first cell tests another conversation, and the third one is a variant.
-    """
+def test_adapters_are_compared_on_the_same_conversation(tables: Any) -> None:
+    """locomo2r.json has the conversations of locomo2.json in reverse order, and tests the other."""
     forwards = "mempiler compile x --data locomo2.json"
     backwards = "mempiler compile x --data locomo2r.json"
     cells = [
-        cell([0, 0], [0, 0], on="locomo", command=forwards),
-        cell([0, 0], [0.5, 0.5], on="locomo", command=backwards),
-        cell([0, 0], [0.25, 0.25], on="locomo", command=backwards, variant="reasoning"),
+        cell([0, 0], [0, 0], on="locomo", command=forwards, adapter="auto"),
+        cell([0, 0], [0.5, 0.5], on="locomo", command=backwards, adapter="auto"),
         cell([0, 0], [1, 1], on="locomo", command=backwards, adapter="chat"),
     ]
 
     lines = tables.compare_adapters(cells)
 
-    for line in lines:
-        assert line["test"] == "conv-26"
-        assert line["variant"] == ""
     (compiled,) = [line for line in lines if line["with"] == "labeled"]
+    assert compiled["test"] == "conv-26"
+    assert compiled["auto"] == 0.5
+    assert compiled["chat"] == 1.0
+
+
+def test_adapters_are_compared_in_the_same_variant(tables: Any) -> None:
+    """A variant is what is unusual about a cell; "" stands for nothing."""
+    cells = [
+        cell([0, 0], [0.25, 0.25], adapter="auto", variant="reasoning"),
+        cell([0, 0], [0.5, 0.5], adapter="auto"),
+        cell([0, 0], [1, 1], adapter="chat"),
+    ]
+
+    lines = tables.compare_adapters(cells)
+
+    (compiled,) = [line for line in lines if line["with"] == "labeled"]
+    assert compiled["variant"] == ""
     assert compiled["auto"] == 0.5
     assert compiled["chat"] == 1.0
 
 
 @pytest.mark.parametrize(
-    "other_questions",
-    [questions([1, 1, 1]), questions([1, 1], category="2"), questions([1, 1], gold_words=[1, 2])],
+    "questions_of_chat",
+    [
+        pytest.param(questions([1, 1, 1]), id="three"),
+        pytest.param(questions([1, 1], category="2"), id="of another category"),
+        pytest.param(questions([1, 1], gold_words=[1, 2]), id="with other gold answers"),
+    ],
 )
-def test_adapters_that_were_asked_other_questions_are_not_compared(
-    tables: Any, other_questions: dict[str, list[Any]]
+def test_adapters_that_were_asked_different_questions_are_not_compared(
+    tables: Any, questions_of_chat: dict[str, list[Any]]
 ) -> None:
-    """The compiled programs were asked other questions.
+    """The compiled programs were asked different questions.
 
     The programs before the compile were asked the same ones, so only their line is there.
     """
     auto = cell(before=[0, 0], after=[1, 1], adapter="auto")
     chat = cell(before=[0, 0], after=[1, 1], adapter="chat")
-    chat["questions"]["after"] = other_questions
+    chat["questions"]["after"] = questions_of_chat
 
     lines = tables.compare_adapters([auto, chat])
 
@@ -175,7 +184,7 @@ def test_adapters_are_compared_by_the_cells_that_were_asked_the_same_questions(t
 
 
 def test_a_cell_without_a_difference_stands_in_the_overview_alone(tables: Any) -> None:
-    """ "best" has the questions of the cell with the largest difference."""
+    """The table "best" shows the questions of the cell with the largest difference."""
     without_difference = cell(before=[0], after=[1], on="locomo", difference=None)
 
     all_tables = tables.all_tables([without_difference])
