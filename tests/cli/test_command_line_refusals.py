@@ -175,14 +175,6 @@ def test_a_wrong_benchmark_is_refused(refusal_of: RefusalOf, options: str, messa
     assert message in refusal_of(f"evaluate turn-rag {options}")
 
 
-def test_a_check_with_a_wrong_setting_of_the_benchmark_is_refused(refusal_of: RefusalOf) -> None:
-    message = refusal_of(
-        "evaluate turn-rag --check --benchmark longmemeval --data ok.jsonl --benchmark-set size=5"
-    )
-
-    assert "size" in message
-
-
 @pytest.mark.parametrize(
     ("benchmark", "setting"),
     [
@@ -407,17 +399,6 @@ def test_a_name_of_no_language_model_is_refused(
     assert name.strip("'") in refusal_of(f"{command} {name}")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        f"{EVALUATE} --lm openai/gpt-x --test 3",
-        "compile memory-r2 --benchmark locomo --lm openai/gpt-x",
-    ],
-)
-def test_a_model_whose_key_is_missing_is_refused(refusal_of: RefusalOf, command: str) -> None:
-    assert "OPENAI_API_KEY" in refusal_of(command)
-
-
 @pytest.mark.parametrize("setting", ["temperature=11", "top_p=x", "n=2", "model=x"])
 def test_a_wrong_setting_of_a_model_is_refused_before_its_server_is_asked(
     refusal_of: RefusalOf, setting: str
@@ -519,11 +500,6 @@ def test_a_store_with_a_name_that_is_too_long_is_refused(refusal_of: RefusalOf) 
     message = refusal_of(f"memories add history.json --user a --store {'x' * 300}/m.sqlite")
 
     assert "File name too long" in message
-
-
-def test_a_store_that_cannot_be_there_is_refused(refusal_of: RefusalOf) -> None:
-    """Nothing can have such a long name."""
-    assert "no memories here" in refusal_of("memories list --store " + "x" * 5000)
 
 
 # --- serve and ui -----------------------------------------------------------------------------

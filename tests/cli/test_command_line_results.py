@@ -169,13 +169,6 @@ def test_scores_of_a_bundled_sample_are_called_a_smoke_test(cli: RunCommand) -> 
     assert "smoke test, not comparable" in output
 
 
-@pytest.mark.usefixtures("mlflow_tracking")
-def test_evaluate_names_the_mlflow_run(cli: RunCommand) -> None:
-    output = output_of(cli, *EVALUATE)
-
-    assert "MLflow run" in output
-
-
 @pytest.mark.parametrize(
     ("question", "embedder"),
     [
@@ -373,10 +366,6 @@ def test_list_has_the_settings_of_an_optimizer_with_their_defaults(cli: RunComma
     assert settings["use_merge"] is True
 
 
-def test_list_prints_the_settings_of_an_optimizer(cli: RunCommand) -> None:
-    assert "reflection_minibatch_size" in output_of(cli, "list", "optimizers", "gepa")
-
-
 def test_list_refuses_a_name_of_another_kind(cli: RunCommand) -> None:
     code, _, _ = cli("list", "methods", "gepa")
 
@@ -480,15 +469,6 @@ def test_check_prints_one_json_object(cli: RunCommand, tmp_path: Path) -> None:
         "advice",
         "split",
     }
-
-
-def test_check_of_an_empty_file_has_no_split(cli: RunCommand, tmp_path: Path) -> None:
-    """There are no questions to split into train, dev and test."""
-    path = write_rows(tmp_path / "questions.jsonl", [])
-
-    _, out, _ = cli(*check_command(path), "--json")
-
-    assert "split" not in json.loads(out)
 
 
 def test_check_of_some_categories_reads_the_whole_file_and_splits_these_categories(

@@ -191,16 +191,6 @@ def test_compare_describes_the_runs_as_json(run_command: RunCommand) -> None:
     assert result["gate"] is None
 
 
-def test_compare_says_in_json_what_the_verdict_speaks_of(run_command: RunCommand) -> None:
-    first = save_scores(HALF_RIGHT)
-    second = save_scores(SIX_MORE_RIGHT)
-
-    result = json_of(run_command, "compare", first, second)
-
-    (comparison,) = result["comparisons"]
-    assert comparison["overall"]["difference"]["scope"] == SCOPE
-
-
 def test_compare_gives_no_verdict_on_two_questions(run_command: RunCommand) -> None:
     """By default a verdict needs 20 questions."""
     first = save_scores([1.0, 0.0])
@@ -532,15 +522,6 @@ def test_show_says_how_many_answers_are_wrong_and_how_to_see_them(
     assert f"mempiler show {run_with_wrong_answer} --wrong: the wrong answers (1)" in output
 
 
-def test_show_says_why_answers_are_wrong(
-    run_command: RunCommand, run_with_wrong_answer: str
-) -> None:
-    """Nothing of the evidence of the question was recalled."""
-    output = output_of(run_command, "show", run_with_wrong_answer)
-
-    assert "wrong: no gold evidence recalled" in output
-
-
 def test_show_counts_answers_that_could_not_be_read(
     run_command: RunCommand, run_with_wrong_answer: str
 ) -> None:
@@ -651,15 +632,6 @@ def test_show_marks_entries_that_no_search_found(
 
     legend = "(* gold evidence, ~ shown because nothing was found)"
     assert f"recalled, 1 entries {legend}:\n~ [D9:9] Ann: Good night." in output
-
-
-def test_show_explains_no_mark_that_is_not_used(
-    run_command: RunCommand, run_with_fallback: str
-) -> None:
-    """For q0 a search found something, so no entry has the mark `~`."""
-    output = output_of(run_command, "show", run_with_fallback, "--question", "q0")
-
-    assert "~" not in output
 
 
 def test_show_prints_in_json_which_entries_no_search_found(

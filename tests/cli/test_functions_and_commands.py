@@ -173,7 +173,7 @@ def test_train_returns_what_the_command_prints(cli: RunCommand, tiny_model: str)
     assert returned.training["tokens"] == printed["training"]["tokens"]
 
 
-@pytest.mark.parametrize("name", ["compile", "evaluate", "choose", "train"])
+@pytest.mark.parametrize("name", ["compile", "evaluate", "choose", "improve", "train"])
 def test_every_option_of_a_command_is_an_argument_of_its_function(name: str) -> None:
     """Options that choose only what the terminal shows have no argument in Python."""
     command = app.get_command(None, name)  # type: ignore[arg-type]

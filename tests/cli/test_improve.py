@@ -4,14 +4,10 @@ The command compiles a registered program anew, on questions that its users have
 promotes the result if it is better. The address of a program names it in a registry.
 """
 
-import inspect
 import json
 from pathlib import Path
 
-import mempiler
 import pytest
-from mempiler.cli import app
-from mempiler.runs.options import RunOptions
 
 from ..command_line import RunCommand
 from ..runs.drifting_users import register_first_version, write_questions
@@ -58,18 +54,3 @@ def test_without_questions_the_exit_code_is_two(cli: RunCommand, address: str) -
         "mempiler: improve takes its questions from a store or a file;"
         " give one of --store and --data\n"
     )
-
-
-def test_every_option_is_an_argument_of_the_function() -> None:
-    """The function `mempiler.improve` takes the options of a run as keywords."""
-    command = app.get_command(None, "improve")  # type: ignore[arg-type]
-    options: set[str] = set()
-    for parameter in command.params:
-        long_name = max(parameter.opts, key=len)
-        options.add(long_name.lstrip("-").replace("-", "_"))
-
-    arguments = set(inspect.signature(mempiler.improve).parameters)
-    arguments.update(RunOptions.__annotations__)
-
-    assert options >= {"store", "data", "lm", "max_usd", "min_users"}
-    assert options - {"json", "config"} <= arguments

@@ -118,18 +118,6 @@ def test_the_record_of_a_palset_says_how_it_was_made(
     assert record["rejections"] == []
 
 
-def test_progress_says_what_was_written_for_each_user(
-    cli: RunCommand, start_server: StartServer, tmp_path: Path
-) -> None:
-    """The model divides each of two months into four situations, with 20 log entries each."""
-    server = start_server(scripted_palset.flawless_model)
-
-    _, _, progress = cli(*palset_command(server, tmp_path / "pal"))
-
-    log_entries = 2 * 4 * 20
-    assert f"0000: 1 + 3 dialogues, {log_entries} log entries" in progress
-
-
 def test_the_calls_of_a_palset_are_counted_by_step(
     cli: RunCommand, start_server: StartServer, tmp_path: Path
 ) -> None:
@@ -144,18 +132,6 @@ def test_the_calls_of_a_palset_are_counted_by_step(
     assert result["calls"]["task"] == calls
     # Nobody knows the prices of the model.
     assert result["cost"] is None
-
-
-def test_the_files_of_a_palset_are_listed(
-    cli: RunCommand, start_server: StartServer, tmp_path: Path
-) -> None:
-    server = start_server(scripted_palset.flawless_model)
-    folder = tmp_path / "pal"
-
-    result = json_of(cli, *palset_command(server, folder))
-
-    assert len(result["files"]) == 9
-    assert result["files"][0] == str(folder / "input_en.json")
 
 
 def test_a_command_that_a_limit_stopped_goes_on_and_pays_nothing_twice(

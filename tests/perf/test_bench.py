@@ -129,17 +129,6 @@ def test_a_row_names_the_bottleneck_only_if_its_aim_does_not_hold(
     assert cells.remarks == remarks
 
 
-def test_a_row_without_an_aim_says_nothing_of_it(script: Any) -> None:
-    table = script("measures.table")
-    row = table.Row("work", "at", lambda: table.Result(0.5, bottleneck="faiss"), None)
-
-    cells = row.measured_cells()
-
-    assert cells.aim == ""
-    assert cells.holds == ""
-    assert cells.remarks == ""
-
-
 def test_the_aim_of_a_row_may_be_a_share_of_what_another_library_takes(script: Any) -> None:
     """The library `slow` takes 2 ms, and the aim is a tenth of that."""
     table = script("measures.table")

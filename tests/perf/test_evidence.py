@@ -220,14 +220,3 @@ def test_the_published_results_of_h2memory_are_those_that_the_pages_mention() ->
     assert line["mipro"] == "="
     assert line["n"] == 12
     assert line["labeled"] > line["before"]
-
-
-def test_the_published_differences_of_adapters_are_chat_minus_auto() -> None:
-    """An adapter decides the form of prompts. The programs were not compiled yet."""
-    published = json.loads(DATA.read_text(encoding="utf-8"))
-
-    lines = [line for line in published["adapters"] if line["with"] == "(before)"]
-
-    assert len(lines) == 8
-    for line in lines:
-        assert line["difference"]["mean"] == pytest.approx(line["chat"] - line["auto"])

@@ -75,32 +75,6 @@ def test_a_split_alone_is_not_pooled(tables: Any) -> None:
     assert tables.pool_splits([split_0, split_0_elsewhere]) == []
 
 
-def test_the_two_conversations_of_locomo_are_pooled_as_two_splits(tables: Any) -> None:
-    """locomo2r.json has the conversations of locomo2.json in reverse order, and tests the other."""
-    forwards = "mempiler compile x --data locomo2.json"
-    backwards = "mempiler compile x --data locomo2r.json"
-    first = cell(before=[0, 1], after=[1, 1], on="locomo", command=forwards)
-    second = cell(before=[0, 0], after=[1, 0], on="locomo", command=backwards)
-
-    (line,) = tables.pool_splits([first, second])
-
-    assert line["splits"] == 2
-    assert line["n"] == 4
-
-
-def test_optimizers_that_were_tested_on_different_splits_share_no_line(tables: Any) -> None:
-    """A line has a column for each optimizer. Another seed makes another split."""
-    labeled = cell(before=[0, 1], after=[1, 1], seed=0, **{"with": "labeled"})
-    mipro = cell(before=[1, 0], after=[1, 1], seed=4, **{"with": "mipro"})
-
-    first_line, second_line = tables.compare_optimizers([labeled, mipro])
-
-    assert "labeled" in first_line
-    assert "mipro" not in first_line
-    assert "mipro" in second_line
-    assert "labeled" not in second_line
-
-
 def test_an_optimizer_without_an_interval_is_not_named_as_above_zero(tables: Any) -> None:
     """ "above zero" names the optimizers whose interval lies above zero."""
     without_interval = cell(before=[0], after=[1], difference={"mean": 1.0, "interval": None})
@@ -108,40 +82,6 @@ def test_an_optimizer_without_an_interval_is_not_named_as_above_zero(tables: Any
     (line,) = tables.compare_optimizers([without_interval])
 
     assert line["above zero"] == []
-
-
-def test_adapters_are_compared_on_the_same_conversation(tables: Any) -> None:
-    """locomo2r.json has the conversations of locomo2.json in reverse order, and tests the other."""
-    forwards = "mempiler compile x --data locomo2.json"
-    backwards = "mempiler compile x --data locomo2r.json"
-    cells = [
-        cell([0, 0], [0, 0], on="locomo", command=forwards, adapter="auto"),
-        cell([0, 0], [0.5, 0.5], on="locomo", command=backwards, adapter="auto"),
-        cell([0, 0], [1, 1], on="locomo", command=backwards, adapter="chat"),
-    ]
-
-    lines = tables.compare_adapters(cells)
-
-    (compiled,) = [line for line in lines if line["with"] == "labeled"]
-    assert compiled["test"] == "conv-26"
-    assert compiled["auto"] == 0.5
-    assert compiled["chat"] == 1.0
-
-
-def test_adapters_are_compared_in_the_same_variant(tables: Any) -> None:
-    """A variant is what is unusual about a cell; "" stands for nothing."""
-    cells = [
-        cell([0, 0], [0.25, 0.25], adapter="auto", variant="reasoning"),
-        cell([0, 0], [0.5, 0.5], adapter="auto"),
-        cell([0, 0], [1, 1], adapter="chat"),
-    ]
-
-    lines = tables.compare_adapters(cells)
-
-    (compiled,) = [line for line in lines if line["with"] == "labeled"]
-    assert compiled["variant"] == ""
-    assert compiled["auto"] == 0.5
-    assert compiled["chat"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -168,21 +108,6 @@ def test_adapters_that_were_asked_different_questions_are_not_compared(
     assert [line["with"] for line in lines] == ["(before)"]
 
 
-def test_adapters_are_compared_by_the_cells_that_were_asked_the_same_questions(tables: Any) -> None:
-    auto_on_three_questions = cell(before=[0, 0, 0], after=[0, 0, 0], adapter="auto")
-    auto_on_two_questions = cell(before=[0, 0], after=[0.5, 0.5], adapter="auto")
-    chat_on_two_questions = cell(before=[0, 0], after=[1, 1], adapter="chat")
-
-    lines = tables.compare_adapters(
-        [auto_on_three_questions, auto_on_two_questions, chat_on_two_questions]
-    )
-
-    (compiled,) = [line for line in lines if line["with"] == "labeled"]
-    assert compiled["n"] == 2
-    assert compiled["auto"] == 0.5
-    assert compiled["chat"] == 1.0
-
-
 def test_a_cell_without_a_difference_stands_in_the_overview_alone(tables: Any) -> None:
     """The table "best" shows the questions of the cell with the largest difference."""
     without_difference = cell(before=[0], after=[1], on="locomo", difference=None)
@@ -193,22 +118,3 @@ def test_a_cell_without_a_difference_stands_in_the_overview_alone(tables: Any) -
     assert line["labeled"] == 1
     assert line["above zero"] == []
     assert all_tables["best"] == []
-
-
-def test_the_27th_machine_has_two_letters(tables: Any) -> None:
-    """The pages name machines A to Z, in place of their real names."""
-    cells = [cell([0], [1], **{"run by": f"machine {number}"}) for number in range(28)]
-
-    machines = tables.name_machines(cells)
-
-    names = [machine["machine"] for machine in machines]
-    assert names[24:] == ["Y", "Z", "AA", "AB"]
-    assert cells[27]["machine"] == "AB"
-
-
-def test_no_cells_give_empty_tables(tables: Any) -> None:
-    all_tables = tables.all_tables([])
-
-    assert all_tables
-    for name, lines in all_tables.items():
-        assert list(lines) == [], name

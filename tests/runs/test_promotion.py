@@ -313,18 +313,6 @@ def test_the_test_score_of_a_refused_program_is_recorded_in_mlflow(compile_with)
     assert metrics["refused_candidate.score"] == 1.0
 
 
-def test_the_page_of_a_refused_program_says_why_it_was_refused(compile_with):
-    """With demos all answers are right, but four dev questions are too few to decide."""
-    result = compile_with(RightIfShownDemos(), dev=4)
-
-    verdict = open_page(RunFolder(result.run)).verdict
-    assert verdict.startswith(
-        "Too few dev questions to tell a gain "
-        f"(+1.000 [+1.000, +1.000], p = .12, n = 4; scope: {SCOPE}; --min-n is 8). "
-        "Kept the original program. Not promoted: "
-    )
-
-
 def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
     """The user may keep it because of its test score, but should know what that means."""
     result = compile_with(RightIfShownDemos(), dev=4)

@@ -358,15 +358,6 @@ def test_the_gate_accepts_fewer_questions_if_the_compile_did():
     assert gate(new, current).line.startswith("dev 0.900")
 
 
-def test_the_gate_can_be_forced_and_notes_what_was_wrong():
-    worse = manifest_with_dev_score(0.4)
-    current = manifest_with_dev_score(0.5)
-
-    decision = gate(worse, current, "models:/m@prod", force=True)
-
-    assert decision.line.startswith("forced: No significant gain over models:/m@prod on dev")
-
-
 def test_the_user_may_let_the_gate_decide_by_fewer_questions_than_the_compile_needed():
     new = manifest_with_dev_score(0.9, n=8, min_n=20)
     current = manifest_with_dev_score(0.5, n=8, min_n=20)

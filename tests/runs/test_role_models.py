@@ -456,20 +456,6 @@ def test_a_reranker_whose_package_is_missing_is_refused_before_anything_is_paid(
     assert server.requests == []
 
 
-def test_an_embedder_that_can_be_asked_is_accepted(mempiler_cli, stub):
-    server = stub()
-
-    evaluated = mempiler_cli(
-        server,
-        *("evaluate", "turn-rag"),
-        *("--embedder", "vectors"),
-        *("--embedder-api-base", server.url),
-        test=1,
-    )
-
-    assert evaluated.code == 0, evaluated.err
-
-
 def test_a_finished_run_is_resumed_although_a_server_cannot_be_reached(
     mempiler_cli: Any, stub: Any
 ) -> None:

@@ -360,28 +360,6 @@ def test_a_question_that_failed_is_asked_again(store_path):
         assert store.rows.answered_rows("before", ["q1"]) == {}
 
 
-def test_a_run_is_resumed_with_the_settings_it_was_started_with():
-    run_name = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
-
-    resumed = RunFolder.resume(run_name, {"lm": "offline", "seed": 1})
-
-    assert resumed.path.name == run_name
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"lm": "offline", "seed": 2}, "was started with seed = 1, not 2"),
-        ({"lm": "offline"}, "was started with seed = 1, not None"),
-    ],
-)
-def test_a_run_is_not_resumed_with_other_settings(settings, problem):
-    run_name = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
-
-    with pytest.raises(UserError, match=problem):
-        RunFolder.resume(run_name, settings)
-
-
 @pytest.mark.parametrize(
     "content",
     [[], {}, {"settings": []}, {"settings": {"options": []}}, {"settings": {}, "parameters": []}],

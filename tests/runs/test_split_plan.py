@@ -50,21 +50,6 @@ def test_ninety_questions_are_split_so_that_dev_and_test_allow_a_verdict(tmp_pat
     ]
 
 
-def test_the_summary_of_a_plan_has_the_numbers_of_each_part(tmp_path: Path) -> None:
-    plan = plan_split(run_inputs("jsonl", data=questions_of_ten_users(tmp_path)))
-
-    assert plan.summary()["dev"] == {
-        "questions": 27,
-        "groups": 3,
-        # How many count for the score: some benchmarks leave a category out.
-        "counted": 27,
-        "needed": 20,
-        "allows_verdict": True,
-        "size_for_verdict": 20,
-        "scope": "other questions about these conversations",
-    }
-
-
 @pytest.mark.parametrize(
     ("options", "line"),
     [

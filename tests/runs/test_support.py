@@ -277,12 +277,6 @@ def test_no_model_is_asked_for_an_answer() -> None:
     assert evaluation.failures == 0
 
 
-def test_a_model_is_asked_if_the_metric_needs_an_answer() -> None:
-    evaluation = evaluate(program_storing(LISBON_IN_NOTES), [question_about_lisbon()], metric="f1")
-
-    assert evaluation.calls["task"] == 1
-
-
 def test_a_method_that_writes_with_a_model_asks_it_for_nothing_else() -> None:
     """Memory-R2 asks a model to write memories. `construction` counts the calls that wrote."""
     evaluation = evaluate("memory-r2", [question_about_lisbon()])
@@ -429,18 +423,6 @@ def test_a_question_without_support_is_shown_with_the_words_that_were_lost(
     output = output_of(cli, "show", "last", "--question", row_about_dog.id)
 
     assert output.count("Never said in any entry about it") == 1
-
-
-@pytest.mark.usefixtures("own_results_folder")
-def test_the_list_of_questions_without_support_names_the_option_that_shows_one(
-    cli: RunCommand,
-) -> None:
-    evaluation = evaluate_program_that_lost_the_dog()
-    (row_about_dog,) = [row for row in evaluation.rows if row.reason == "unsupported"]
-
-    output = output_of(cli, "show", "last", "--wrong")
-
-    assert f"--question {row_about_dog.id}: " in output
 
 
 def test_the_page_calls_a_question_without_support_no_wrong_answer() -> None:

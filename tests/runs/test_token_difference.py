@@ -27,11 +27,6 @@ def test_the_interval_of_saved_tokens_follows_students_t_over_the_conversations(
     assert difference.low == pytest.approx(-300 - half_width, abs=0.01)
     assert difference.high == pytest.approx(-300 + half_width, abs=0.01)
     assert difference.is_lower
-
-
-def test_a_saving_is_printed_with_its_interval() -> None:
-    difference = compare_tokens([690, 700, 710], [1000, 1000, 1000], ["ann", "bob", "cyd"])
-
     assert str(difference) == "-300 tokens a question [-325, -275]"
 
 
@@ -66,12 +61,6 @@ def tokens_of(rows: Sequence[Row], writing_tokens: dict[str, float]) -> list[flo
     """Return the tokens that each compared question of an evaluation counts for."""
     scored = evaluation(rows, writing_tokens=writing_tokens)
     return list(tokens_of_questions(scored, scored.headline_rows))
-
-
-def test_a_question_counts_for_the_tokens_of_its_prompts_and_answers() -> None:
-    rows = [row("q0", prompt_tokens=100, output_tokens=5)]
-
-    assert tokens_of(rows, writing_tokens={}) == [100 + 5]
 
 
 def test_the_questions_about_a_user_share_the_tokens_that_wrote_the_memory() -> None:

@@ -105,14 +105,8 @@ def test_the_scores_of_an_evaluation_are_logged_as_metrics() -> None:
     assert metrics["evaluation.score"] == pytest.approx(1 / 3)
     assert metrics["evaluation.score_single_hop"] == 1 / 2
     assert metrics["evaluation.score_multi_hop"] == 0
-
-
-def test_the_interval_of_a_score_is_logged_as_two_metrics() -> None:
-    """With so few questions the true score might be anything from 0 to 1."""
-    metrics = logged_metrics(evaluation([row("q0", score=0), row("q1", score=1)]))
-
-    assert metrics["evaluation.score_low"] == 0
-    assert metrics["evaluation.score_high"] == 1
+    # The limits of the confidence interval.
+    assert metrics["evaluation.score_low"] <= 1 / 3 <= metrics["evaluation.score_high"]
 
 
 def test_the_recall_of_an_evaluation_is_logged_as_a_metric() -> None:

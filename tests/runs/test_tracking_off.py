@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -66,12 +65,6 @@ def test_a_run_without_tracking_is_found_by_its_id(cli: RunCommand) -> None:
 
     assert "turn-rag on locomo" in output_of(cli, "show", run_id)
     assert "turn-rag on locomo" in output_of(cli, "compare", run_id, run_id)
-
-
-def test_the_id_of_a_run_without_tracking_looks_like_one_of_mlflow(cli: RunCommand) -> None:
-    run_id = json_of(cli, *EVALUATE, "--tracking", "off")["run_id"]
-
-    assert re.fullmatch("[0-9a-f]{32}", run_id)
 
 
 def test_the_page_of_a_run_without_tracking_links_to_no_mlflow_run(cli: RunCommand) -> None:

@@ -235,13 +235,6 @@ def test_a_file_that_is_no_export_is_refused(content: Any, tmp_path: Path) -> No
         open_export(tmp_path, content)
 
 
-def test_an_export_without_options_is_refused(tmp_path: Path) -> None:
-    problem = "was exported by another version: options: .*; export anew"
-
-    with pytest.raises(mempiler.ProgramError, match=problem):
-        open_export(tmp_path, {"method": "memory-r2"})
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -316,10 +309,6 @@ def test_the_optimizer_decides_which_rollouts_are_compared_and_by_which_reward(
     assert training.session_reward == session_reward
 
 
-def test_a_training_has_the_seed_of_its_run() -> None:
-    assert TrainingConfig(objective="grpo").training(seed=7).seed == 7
-
-
 def test_the_session_reward_of_logo_grpo_may_be_chosen() -> None:
     """By default it is "session"."""
     config = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
@@ -351,11 +340,6 @@ def test_an_objective_among_the_settings_of_a_training_is_refused(
 
     with pytest.raises(UserError, match=problem):
         TrainingConfig().changed(settings)
-
-
-def test_an_unknown_objective_is_refused() -> None:
-    with pytest.raises(UserError, match="--optimizer 'logo': choose one of grpo, grpo-session,"):
-        TrainingConfig().changed({"objective": "logo"})
 
 
 @pytest.mark.parametrize(
@@ -517,17 +501,6 @@ def test_the_command_on_the_page_of_a_training_has_its_optimizer_and_trainer(
 
     assert values_after(words, "--optimizer") == ["logo-grpo"]
     assert values_after(words, "--trainer") == ["local"]
-
-
-def test_the_command_on_the_page_of_a_training_has_the_settings_of_the_user(
-    training_run: Run,
-) -> None:
-    settings = {"steps": 2, "tokens": None, "horizons": [2, 4], "lora": 4}
-
-    words = printed_options(training_run, "logo-grpo", settings)
-
-    printed_settings = parse_settings(values_after(words, "--train-set"))
-    assert printed_settings.items() >= settings.items()
 
 
 def test_the_command_on_the_page_of_a_training_names_its_answer_model_once(

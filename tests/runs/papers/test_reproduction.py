@@ -89,14 +89,6 @@ def test_equal_variants_of_two_sections_share_a_run(small_paper_rows: dict[str, 
     assert small_paper_rows["three turns"]["runs"] == small_paper_rows["k = 3"]["runs"]
 
 
-def test_different_variants_have_runs_of_their_own(small_paper_rows: dict[str, Any]) -> None:
-    runs = [small_paper_rows[label]["runs"] for label in ("nothing", "k = 1", "k = 3")]
-
-    assert runs[0] != runs[1]
-    assert runs[0] != runs[2]
-    assert runs[1] != runs[2]
-
-
 def test_the_run_of_a_variant_can_be_loaded_like_any_other(
     small_paper_rows: dict[str, Any],
 ) -> None:
@@ -155,14 +147,6 @@ def test_a_row_has_its_difference_to_the_row_of_the_baseline(
     low, high = difference["interval"]
     assert low <= difference["mean"] <= high
     assert baseline["difference"] is None
-
-
-def test_a_difference_of_a_few_questions_has_no_verdict(small_paper_rows: dict[str, Any]) -> None:
-    """Four questions count, and a verdict needs twenty."""
-    difference = small_paper_rows["three turns"]["difference"]
-
-    assert difference["n"] == 4
-    assert difference["verdict"] == "too few to tell"
 
 
 def test_a_row_says_how_many_calls_it_took_and_which_share_of_them_was_lost(
@@ -691,13 +675,6 @@ def test_a_number_in_points_is_shown_as_it_is() -> None:
 
     assert only_cell(section).value == 12.3
     assert only_cell(section).digits == 2
-
-
-def test_a_number_of_tokens_is_shown_as_it_is() -> None:
-    column = Column(name="tokens", of="tokens", digits=0)
-    section = section_with_column(column, evaluation([plain_row("q0", context_tokens=20)]))
-
-    assert only_cell(section).value == 20.0
 
 
 @pytest.mark.parametrize(("printed_number", "shown"), [(0.072, 7.2), ("0.5 > 0.4", "50 > 40")])

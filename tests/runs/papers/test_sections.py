@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import dspy
 import pytest
 from mempiler import Context, Hit
-from mempiler.data.catalog import BENCHMARKS
 from mempiler.data.judge import ReferenceVerdict
 from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
@@ -444,12 +443,6 @@ def test_every_optimizer_that_a_paper_names_exists(paper_name: str) -> None:
             assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
 
 
-@pytest.mark.parametrize("paper_name", PAPERS)
-def test_every_benchmark_that_a_paper_names_exists(paper_name: str) -> None:
-    for section in read_paper(paper_name).sections:
-        assert section.benchmark in BENCHMARKS
-
-
 class AcceptingJudge:
     """A judge that finds every reference in every context."""
 
@@ -708,9 +701,3 @@ def test_the_rewards_of_a_training_need_no_judge_although_the_section_has_one() 
     assert training.data.settings["metric"] == "f1"
     assert training.models.judge.name is None
     assert RunInputs(training).benchmark.scorer.required_judges == {}
-
-
-def test_a_section_on_another_benchmark_is_trained_on_locomo() -> None:
-    training = learning_config_of("transfer-msc", "32 sessions of LoCoMo")
-
-    assert training.data.benchmark == "locomo"

@@ -202,14 +202,6 @@ def test_the_recipe_fits_into_the_memory_of_the_gpus(recipe: Recipe, cli: Any) -
     assert "frozen weights" not in gigabytes
 
 
-@pytest.mark.slow
-def test_the_plan_of_the_recipe_shows_the_memory_of_each_gpu(recipe: Recipe, cli: Any) -> None:
-    """Four GPUs give answers for rewards. Each of them needs 72 of its 80 GB."""
-    output = output_of(cli, *recipe.command, "--plan")
-
-    assert "answers for rewards 4 72.0 of 80" in " ".join(output.split())
-
-
 def test_a_plan_says_that_a_model_does_not_fit_into_the_memory_of_the_gpu(
     monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
