@@ -382,11 +382,6 @@ def test_a_wrong_setting_of_a_method_is_refused(
     assert message in refusal_of(f"{EVALUATE} --set {setting}")
 
 
-def test_an_unknown_adapter_is_refused(refusal_of: RefusalOf) -> None:
-    """An adapter decides the form of prompts and answers."""
-    assert "unknown adapter 'yaml'" in refusal_of(f"{EVALUATE} --adapter yaml")
-
-
 # --- language models --------------------------------------------------------------------------
 
 
@@ -487,19 +482,6 @@ def test_a_wrong_program_or_history_is_refused(
 ) -> None:
     """`folder` holds no program, and the registry none with the name `nobody`."""
     assert message in refusal_of(command)
-
-
-@pytest.mark.parametrize("store", ["no://x", "mysql://x"])
-def test_a_database_of_an_unknown_kind_is_refused(refusal_of: RefusalOf, store: str) -> None:
-    message = refusal_of(f"memories add history.json --user ann --store {store}")
-
-    assert message.startswith("mempiler: ")
-
-
-def test_a_store_with_a_name_that_is_too_long_is_refused(refusal_of: RefusalOf) -> None:
-    message = refusal_of(f"memories add history.json --user a --store {'x' * 300}/m.sqlite")
-
-    assert "File name too long" in message
 
 
 # --- serve and ui -----------------------------------------------------------------------------
@@ -656,20 +638,6 @@ def test_a_server_that_is_not_there_is_reported_in_one_line_after_less_than_ten_
     assert line.startswith("mempiler: ")
     assert "127.0.0.1:9" in line
     assert sum(pauses.seconds) < 10
-
-
-@pytest.mark.usefixtures("current_folder")
-def test_bytes_that_are_no_text_are_refused_by_a_process() -> None:
-    """Python makes of each argument of a process a text, also of bytes that are no UTF-8."""
-    arguments = ["evaluate", "turn-rag", "--benchmark", "locomo", "--data", b"\xff.json"]
-
-    process = subprocess.run(
-        [sys.executable, "-m", "mempiler", *arguments], capture_output=True, timeout=60, check=False
-    )
-
-    assert process.returncode == 2
-    assert process.stderr.count(b"\n") == 1
-    assert rb"\udcff.json' is no UTF-8 text" in process.stderr
 
 
 def test_output_that_the_disk_does_not_take_is_reported_in_one_line_and_code_four() -> None:

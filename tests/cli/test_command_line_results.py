@@ -80,20 +80,12 @@ def test_evaluate_prints_one_json_object(cli: RunCommand) -> None:
     assert set(evaluation["retrieval"]) == {"shown", "recall@5", "recall@20"}
 
 
-def test_evaluate_counts_calls_by_the_role_of_the_model(cli: RunCommand) -> None:
+def test_evaluate_counts_calls_by_role_and_questions_by_category(cli: RunCommand) -> None:
     """The task LM answers, the prompt LM proposes prompts, and the judge scores answers."""
     evaluation = json_of(cli, *EVALUATE)
 
     assert evaluation["calls"] == {"task": 6, "prompt": 0, "judge": 0, "cached": 0}
-
-
-def test_evaluate_counts_questions_by_category(cli: RunCommand) -> None:
-    evaluation = json_of(cli, *EVALUATE)
-
-    categories = evaluation["by"].values()
-    assert sum(category["n"] for category in categories) == 6
-    for category in categories:
-        assert {"n", "score"} <= set(category)
+    assert sum(category["n"] for category in evaluation["by"].values()) == 6
 
 
 def test_share_of_cached_prompt_tokens_is_shown_if_the_endpoint_reports_it(
@@ -247,20 +239,12 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ask_prints_the_answer_and_the_turns_it_rests_on(
     cli: RunCommand, program: Path, history: Path
 ) -> None:
+    """Ann said "I moved to [b]Lisbon[/b] :smile:". What looks like markup is printed as it is."""
     output = output_of(cli, "ask", program, "Where did Ann move to?", "--history", history, "--why")
 
     answer, *reasons = output.splitlines()
     assert answer != ""
-    assert any("[D1:1]" in line for line in reasons)
-
-
-def test_ask_prints_text_that_looks_like_markup_as_it_was_said(
-    cli: RunCommand, program: Path, history: Path
-) -> None:
-    """Ann said "I moved to [b]Lisbon[/b] :smile:"."""
-    output = output_of(cli, "ask", program, "Where did Ann move to?", "--history", history, "--why")
-
-    assert "[b]Lisbon[/b] :smile:" in output
+    assert any("[D1:1]" in line and "[b]Lisbon[/b] :smile:" in line for line in reasons)
 
 
 def test_ask_prints_one_json_object(cli: RunCommand, program: Path, history: Path) -> None:
@@ -310,12 +294,11 @@ def publish_output(tmp_path_factory: pytest.TempPathFactory) -> str:
     return output_of(run_cli, "publish", folder, PUBLISHED)
 
 
-def test_publish_prints_address_and_gate(publish_output: str) -> None:
+def test_publish_prints_the_address_the_gate_and_how_to_serve_the_program(
+    publish_output: str,
+) -> None:
     assert f"version 1 of cli-published: {PUBLISHED}" in publish_output
     assert "gate: dev 0.500 (n = 20, offline), nothing to compare with" in publish_output
-
-
-def test_publish_prints_the_command_that_serves_the_program(publish_output: str) -> None:
     assert f"mlflow models serve -m {PUBLISHED} --env-manager local" in publish_output
 
 
@@ -364,12 +347,6 @@ def test_list_has_the_settings_of_an_optimizer_with_their_defaults(cli: RunComma
     assert "max_metric_calls" in settings
     assert settings["reflection_minibatch_size"] == 3
     assert settings["use_merge"] is True
-
-
-def test_list_refuses_a_name_of_another_kind(cli: RunCommand) -> None:
-    code, _, _ = cli("list", "methods", "gepa")
-
-    assert code == 2
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["memories", "rebuild"]])
@@ -584,16 +561,6 @@ def test_check_of_a_judge_counts_what_it_accepts_by_label(
     }
 
 
-def test_check_of_a_judge_counts_what_it_accepts_of_all_right_answers(
-    check_judge: Callable[..., dict[str, Any]],
-) -> None:
-    """The judge calls every answer right but "It was Rome."."""
-    result = check_judge({"Rome": "right", "Roma": "right", "It was Rome.": "paraphrased-right"})
-
-    assert result["right"]["accepted"] == 2
-    assert result["right"]["n"] == 3
-
-
 def test_check_of_a_judge_names_the_prompt_of_the_judge(
     check_judge: Callable[..., dict[str, Any]],
 ) -> None:
@@ -635,7 +602,9 @@ def test_check_of_the_offline_judge_is_called_a_smoke_test(cli: RunCommand) -> N
 def test_prints_and_logs_of_optimizers_are_hidden(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """DSPy's optimizers print a lot while they work."""
+    """DSPy's optimizers print a lot while they work. Afterwards printing is as before."""
+    stdout_before = sys.stdout
+
     with progress():
         print("Bootstrapped 4 full traces")
         logging.getLogger("dspy.teleprompt").error("Failed to run or to evaluate an example")
@@ -644,16 +613,7 @@ def test_prints_and_logs_of_optimizers_are_hidden(
     assert output.out == ""
     assert output.err == ""
     assert caplog.records == []
-
-
-def test_printing_and_logging_are_as_before_when_an_optimizer_has_ended() -> None:
-    stdout_before = sys.stdout
-
-    with progress():
-        pass
-
     assert sys.stdout is stdout_before
-    assert logging.getLogger("dspy.teleprompt").isEnabledFor(logging.ERROR)
 
 
 @pytest.mark.parametrize(

@@ -201,17 +201,6 @@ TRAIN_BY_FILE = (
 )
 
 
-def test_a_wrong_setting_of_a_training_in_the_file_is_refused(
-    cli: RunCommand, current_folder: Path
-) -> None:
-    """`tokens` is the number of tokens after which a training ends."""
-    (current_folder / "run.toml").write_text("[training.settings]\ntokens = 0\n")
-
-    _, _, err = cli(*TRAIN_BY_FILE)
-
-    assert "tokens: Input should be greater than 0" in err
-
-
 def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
     cli: RunCommand, current_folder: Path
 ) -> None:

@@ -251,18 +251,6 @@ def test_the_history_of_an_entry_begins_after_the_change_that_the_agent_names(
     assert [change["number"] for change in changes] == [2, 3]
 
 
-def test_the_history_of_an_entry_has_as_many_changes_as_the_agent_asks_for(
-    call_tool: CallTool,
-) -> None:
-    entry = add_entry(call_tool, "I moved to Lisbon.")
-    call_tool("update_memory", entry=entry, text="I moved to Porto.")
-    call_tool("delete_memory", entry=entry)
-
-    changes = records_of(call_tool("history_memory", entry=entry, k=1))
-
-    assert len(changes) == 1
-
-
 def test_a_forgotten_session_is_not_found(call_tool: CallTool) -> None:
     """The first text makes the session D1, with one turn."""
     call_tool("add_memory", text="I moved to Lisbon.", speaker="Ada")

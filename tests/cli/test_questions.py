@@ -99,14 +99,3 @@ def test_a_file_of_somebody_else_is_not_overwritten(cli: RunCommand, tmp_path: P
     assert code == 2
     assert "give --force" in errors
     assert out.read_text() == "mine"
-
-
-def test_a_file_of_somebody_else_is_overwritten_by_force(cli: RunCommand, tmp_path: Path) -> None:
-    store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
-    out = tmp_path / "questions.jsonl"
-    out.write_text("mine")
-
-    code, _, _ = cli("questions", store, "--out", out, "--force")
-
-    assert code == 0
-    assert json.loads(out.read_text())["question"] == "Where did Ada move?"

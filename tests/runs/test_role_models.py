@@ -284,34 +284,19 @@ def training_run(tmp_path: Path, stub: Any) -> Run:
     return Run(inputs, Meter(), BudgetGuard(), folder)
 
 
-def test_the_users_answer_model_of_a_training_is_asked_at_temperature_0(training_run: Run) -> None:
+def test_the_users_answer_model_of_a_training_is_asked_like_a_judge(training_run: Run) -> None:
+    """It helps to score. So its temperature is 0, and its calls count as those of a judge."""
     training = make_training(training_run.inputs.config, "logo-grpo")
+    check_reward_answer_model(
+        training_run.inputs, reward_answer_model(training_run.inputs.config, training)
+    )
 
     answer_lm = load_reward_answer_model(training_run, training)
 
     assert answer_lm is not None
     assert answer_lm.kwargs["temperature"] == 0.0
-
-
-def test_calls_of_the_answer_model_of_a_training_count_as_those_of_a_judge(
-    training_run: Run,
-) -> None:
-    """It helps to score, as a judge does."""
-    training = make_training(training_run.inputs.config, "logo-grpo")
-    answer_lm = load_reward_answer_model(training_run, training)
-    assert answer_lm is not None
-
     answer_lm("Where?")
-
     assert training_run.meter.read().calls["judge"] == 1
-
-
-def test_the_users_answer_model_of_a_training_is_accepted(training_run: Run) -> None:
-    training = make_training(training_run.inputs.config, "logo-grpo")
-
-    check_reward_answer_model(
-        training_run.inputs, reward_answer_model(training_run.inputs.config, training)
-    )
 
 
 def test_an_export_takes_the_name_of_a_task_lm_and_no_object() -> None:

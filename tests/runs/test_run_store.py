@@ -384,15 +384,6 @@ def test_a_run_is_worked_on_by_one_process_at_a_time():
             second_recording.__enter__()
 
 
-def test_a_run_is_worked_on_by_another_process_when_the_first_has_ended():
-    folder = RunFolder.create("evaluate-turn-rag", {})
-    with folder.recording():
-        pass
-
-    with folder.recording():
-        pass
-
-
 @pytest.mark.parametrize("damaged_value", ["{not", b"not compressed"])
 def test_a_damaged_value_in_a_store_is_named_in_one_line(store_path, damaged_value):
     """A value is JSON, which is compressed if it is long."""

@@ -16,7 +16,6 @@ import mempiler
 import pytest
 from mempiler import Entry, EntryReader, History, Item, Memory, Method, Update, UserError, Writer
 from mempiler.data.benchmark import Benchmark
-from mempiler.optimizers.frontier import FrontierPoint
 from mempiler.optimizers.metric_views import MetricViews
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.settings import Settings
@@ -340,33 +339,6 @@ def test_gepa_prefers_a_program_that_recalls_a_shorter_text() -> None:
 # What reports say.
 
 
-@pytest.mark.parametrize(
-    ("metric", "title"),
-    [
-        ("support", "tokens of recalled context and prompts, a question"),
-        ("f1", "tokens of prompts, a question"),
-    ],
-)
-def test_the_page_of_a_frontier_names_the_tokens_that_count(metric: str, title: str) -> None:
-    """The page of a compile draws the programs that GEPA tried, by their scores and tokens."""
-    candidate = FrontierPoint(
-        number=0,
-        parents=(),
-        instructions={},
-        score=0.5,
-        n=3,
-        prompt_tokens=40.0,
-        on_frontier=True,
-    )
-    evaluation = evaluate(
-        program_storing(LISBON_IN_NOTES), [question_about_lisbon()], metric=metric
-    )
-
-    html = render_page(run_page("compile", "a-run", {"before": evaluation}, frontier=(candidate,)))
-
-    assert title in html
-
-
 def evaluate_program_that_lost_the_dog() -> mempiler.Evaluation:
     """Evaluate a program that stored where Ann lives, but not that her dog is called Rex."""
     history = history_of_ann("I moved to Lisbon.", "My dog is called Rex.")
@@ -410,19 +382,6 @@ def test_questions_without_support_are_listed_with_the_words_that_were_lost(
 
     assert "support: 0% of the words of 'Rex'" in output
     assert "Never said in any entry about it: rex." in output
-
-
-@pytest.mark.usefixtures("own_results_folder")
-def test_a_question_without_support_is_shown_with_the_words_that_were_lost(
-    cli: RunCommand,
-) -> None:
-    """The program has stored where Ann lives, but not that her dog is called Rex."""
-    evaluation = evaluate_program_that_lost_the_dog()
-    (row_about_dog,) = [row for row in evaluation.rows if row.reason == "unsupported"]
-
-    output = output_of(cli, "show", "last", "--question", row_about_dog.id)
-
-    assert output.count("Never said in any entry about it") == 1
 
 
 def test_the_page_calls_a_question_without_support_no_wrong_answer() -> None:

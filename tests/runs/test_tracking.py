@@ -145,19 +145,16 @@ def test_a_cost_that_is_not_known_is_not_logged() -> None:
     assert "evaluation.cost" not in metrics
 
 
-def test_an_evaluation_is_logged_with_every_row(logged_run: Any, tmp_path: Path) -> None:
+def test_an_evaluation_is_logged_with_its_rows_and_a_summary(
+    logged_run: Any, tmp_path: Path
+) -> None:
     """The evaluation has the questions q0, q1 and q2. The answer to q0 could not be read."""
     rows_text = download(logged_run.info.run_id, "evaluation_rows.jsonl", tmp_path)
 
     rows = [json.loads(line) for line in rows_text.splitlines()]
     assert [row["id"] for row in rows] == ["q0", "q1", "q2"]
     assert rows[0]["failure"]["kind"] == "parse"
-
-
-def test_an_evaluation_is_logged_with_its_summary(logged_run: Any, tmp_path: Path) -> None:
-    """The evaluation has the questions q0, q1 and q2."""
     summary = download(logged_run.info.run_id, "evaluation.json", tmp_path)
-
     assert json.loads(summary)["n"] == 3
 
 
@@ -508,14 +505,6 @@ def test_a_trace_shows_question_recalled_entries_prompt_and_answer(traces: list[
         assert trace.question.outputs in trace.model_output
 
 
-def test_the_list_of_traces_shows_the_question_and_its_tokens(traces: list[Trace]) -> None:
-    for trace in traces:
-        assert trace.info.request_preview == trace.question.inputs["question"]
-        call = trace.spans["task.answer"]
-        assert trace.info.token_usage == call.attributes["mlflow.chat.tokenUsage"]
-        assert trace.info.token_usage["input_tokens"] > 100
-
-
 def test_a_trace_has_the_scores_of_its_question(runs: TrackedRuns, traces: list[Trace]) -> None:
     """An answer is called right if it scores at least one half."""
     rows = {row["id"]: row for row in runs.rows(runs.compiled, "after")}
@@ -539,7 +528,7 @@ def test_a_trace_has_the_gold_answer_of_its_question(
         assert trace.expected_response == rows[trace.question.inputs["id"]]["gold"]
 
 
-def test_the_questions_of_all_runs_are_one_dataset(runs: TrackedRuns) -> None:
+def test_the_questions_are_one_dataset_that_all_runs_are_linked_to(runs: TrackedRuns) -> None:
     """The runs ask the same six test questions."""
     rows_of_compile = runs.rows(runs.compiled, "after")
     rows_of_evaluation = runs.rows(runs.evaluated_with_three_traces, "evaluation")
@@ -551,14 +540,8 @@ def test_the_questions_of_all_runs_are_one_dataset(runs: TrackedRuns) -> None:
     assert json.loads(dataset.profile)["num_records"] == len(question_ids)
     assert dataset.tags["benchmark"] == "locomo"
     assert dataset.tags["sample"] == "True"
-
-
-def test_every_run_is_linked_to_the_dataset_of_its_questions(runs: TrackedRuns) -> None:
-    (dataset,) = runs.mlflow.search_datasets([runs.experiment_id])
-
     for run_id in runs.run_ids:
         (link,) = runs.mlflow.get_run(run_id).inputs.dataset_inputs
-        assert link.dataset.name == dataset.name
         assert json.loads(link.dataset.source) == {"dataset_id": dataset.dataset_id}
 
 

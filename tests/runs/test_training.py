@@ -429,15 +429,6 @@ def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own(
     assert trainer.epochs == 1
 
 
-def test_the_epochs_of_a_lora_adapter_may_be_set() -> None:
-    """The default learning rate of an adapter, 1e-5, stays."""
-    config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16, "epochs": 3})
-    trainer = Reinforcement.parse(config.trainer_settings)
-
-    assert trainer.epochs == 3
-    assert trainer.learning_rate == 1e-5
-
-
 @pytest.mark.parametrize("changes", [{}, {"lora": 4}], ids=["all weights", "a LoRA adapter"])
 def test_a_training_of_the_tiny_model_has_numbers_of_its_own(changes: dict[str, Any]) -> None:
     config = TrainingConfig.for_model("local:tiny").changed(changes)
@@ -494,15 +485,6 @@ def printed_options(run: Run, optimizer: str, settings: dict[str, Any]) -> list[
     return shlex.split(command_line(inputs, "train", "memory-r2", options))
 
 
-def test_the_command_on_the_page_of_a_training_has_its_optimizer_and_trainer(
-    training_run: Run,
-) -> None:
-    words = printed_options(training_run, "logo-grpo", {})
-
-    assert values_after(words, "--optimizer") == ["logo-grpo"]
-    assert values_after(words, "--trainer") == ["local"]
-
-
 def test_the_command_on_the_page_of_a_training_names_its_answer_model_once(
     training_run: Run,
 ) -> None:
@@ -513,15 +495,19 @@ def test_the_command_on_the_page_of_a_training_names_its_answer_model_once(
     assert "--answer-lm" not in words
 
 
-def test_the_settings_of_the_printed_command_give_the_same_training(training_run: Run) -> None:
+def test_the_command_on_the_page_of_a_training_gives_the_same_training(training_run: Run) -> None:
     config = training_run.inputs.config
     changes = {"steps": 2, "tokens": None, "horizons": [2, 4], "lora": 4}
     training = make_training(config, "logo-grpo", changes, "local")
     words = printed_options(training_run, "logo-grpo", changes)
 
-    repeated_settings = parse_settings(values_after(words, "--train-set"))
+    assert values_after(words, "--optimizer") == ["logo-grpo"]
+    assert values_after(words, "--trainer") == ["local"]
     repeated = make_training(
-        config.with_options(answer_lm=None), "logo-grpo", repeated_settings, "local"
+        config.with_options(answer_lm=None),
+        "logo-grpo",
+        parse_settings(values_after(words, "--train-set")),
+        "local",
     )
 
     assert command_options(repeated, "local:tiny") == command_options(training, "local:tiny")
@@ -549,21 +535,6 @@ def own_examples(count: int) -> list[dspy.Example]:
     """Return questions of `memory-env`, to be given as a user's own examples."""
     benchmark = mempiler.benchmark("memory-env", users=10, sessions=2)
     return benchmark.examples[:count]
-
-
-def test_a_training_on_own_examples_is_planned() -> None:
-    examples = own_examples(3)
-    plan = mempiler.plan_training(
-        trainset=examples[:1],
-        valset=examples[1:2],
-        testset=examples[2:],
-        metric="exact",
-        lm="local:a/model",
-        train_set={"steps": 1, "horizons": [1]},
-        progress=False,
-    )
-
-    assert plan.phases["training"].high > 0
 
 
 @pytest.fixture(scope="module")

@@ -102,13 +102,6 @@ def test_the_run_of_a_variant_can_be_loaded_like_any_other(
     assert row["cells"]["all"]["value"] == pytest.approx(100 * evaluated.score)
 
 
-def test_a_row_counts_only_the_questions_that_can_be_answered(
-    small_paper_rows: dict[str, Any],
-) -> None:
-    """Two of the six questions of LoCoMo cannot, and count in no score."""
-    assert small_paper_rows["k = 1"]["n"] == 4
-
-
 def test_a_reproduction_is_saved_as_it_is_printed(reproduction: Reproduction) -> None:
     saved = json.loads((reproduction.run / "reproduced.json").read_text())
     # Tuples become lists in JSON.
@@ -380,14 +373,13 @@ def printed_reproduction(
     return " ".join(output.split())
 
 
-def test_a_variant_that_fails_is_named(printed_reproduction: str) -> None:
-    """The variant "three turns" has a setting `colour`, which its program lacks."""
+def test_a_variant_that_fails_is_named_and_the_others_are_run(printed_reproduction: str) -> None:
+    """The variant "three turns" has a setting `colour`, which its program lacks.
+
+    "nothing" is asked four questions.
+    """
     assert "failed: three turns: " in printed_reproduction
     assert "colour" in printed_reproduction
-
-
-def test_other_variants_are_run_although_one_fails(printed_reproduction: str) -> None:
-    """The variant "three turns" fails. "nothing" is asked four questions."""
     assert " nothing 4 " in printed_reproduction
 
 
@@ -398,16 +390,13 @@ def test_a_variant_that_is_not_installed_is_left_out(printed_reproduction: str) 
     assert f"the other is left out: {reason}" in printed_reproduction
 
 
-def test_a_row_that_is_not_run_has_the_number_that_the_paper_prints(
+def test_what_is_not_run_is_named_with_the_number_that_the_paper_prints(
     printed_reproduction: str,
 ) -> None:
-    """The paper prints 61.2 for Mem9, which cannot be run."""
+    """The paper prints 61.2 for Mem9, which cannot be run, and a figure that is a picture."""
     assert "As the paper prints it: Table 1; m; read in page 5" in printed_reproduction
     assert " Mem9 - paper 61.2 - not run " in printed_reproduction
     assert "not run: Mem9: it is a secret" in printed_reproduction
-
-
-def test_what_is_not_reproduced_is_named(printed_reproduction: str) -> None:
     assert "not reproduced: Figure 7: a picture" in printed_reproduction
 
 
@@ -610,7 +599,7 @@ def test_a_metric_of_all_answers_has_an_interval_by_the_bootstrap(
     assert cell.unit == unit
 
 
-def test_the_cell_of_several_seeds_is_their_mean() -> None:
+def test_the_cell_of_several_seeds_has_their_mean_and_their_standard_deviation() -> None:
     """With the first seed all answers are wrong, and with the second one all are right.
 
     So every question has the mean score 0.5, and the interval over the questions has no width.
@@ -621,14 +610,6 @@ def test_the_cell_of_several_seeds_is_their_mean() -> None:
 
     assert cell.value == 0.5
     assert cell.interval == (0.5, 0.5)
-
-
-def test_the_spread_of_several_seeds_is_their_standard_deviation() -> None:
-    """Their scores are 0 and 1."""
-    result = VariantResult("a variant", (scored([0.0] * 6), scored([1.0] * 6)))
-
-    cell = result.cell(Column(name="all"))
-
     assert cell.spread == pytest.approx(statistics.stdev([0, 1]))
 
 

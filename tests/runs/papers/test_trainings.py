@@ -182,20 +182,13 @@ def planned_devices(recipe: Recipe, cli: Any) -> dict[str, Any]:
     return {device["role"]: device for device in plan["devices"]}
 
 
-# No GPU is needed to make a plan.
 @pytest.mark.slow
-def test_the_plan_of_the_recipe_says_what_the_eight_gpus_are_for(recipe: Recipe, cli: Any) -> None:
+def test_the_recipe_uses_eight_gpus_and_fits_into_their_memory(recipe: Recipe, cli: Any) -> None:
+    """All 7.6 billion weights are trained on three GPUs, with 20 bytes for each weight."""
     devices = planned_devices(recipe, cli)
 
     gpu_counts = {role: device["gpus"] for role, device in devices.items()}
     assert gpu_counts == {"training": 3, "sampling": 1, "answers for rewards": 4}
-
-
-@pytest.mark.slow
-def test_the_recipe_fits_into_the_memory_of_the_gpus(recipe: Recipe, cli: Any) -> None:
-    """All 7.6 billion weights are trained on three GPUs, with 20 bytes for each weight."""
-    devices = planned_devices(recipe, cli)
-
     assert {device["fits"] for device in devices.values()} == {True}
     gigabytes = devices["training"]["parts"]
     assert gigabytes["weights and optimizer"] == pytest.approx(7.6 * 20 / 3, abs=0.2)
