@@ -613,12 +613,6 @@ def test_the_cell_of_several_seeds_has_their_mean_and_their_standard_deviation()
     assert cell.spread == pytest.approx(statistics.stdev([0, 1]))
 
 
-def test_a_cell_keeps_the_numbers_and_texts_that_the_paper_prints() -> None:
-    result = VariantResult("a variant", (scored([1.0]),))
-
-    cell = result.cell(Column(name="all"), printed=(38.1, "40"))
-
-    assert cell.printed == (38.1, "40")
 
 
 def section_with_column(
