@@ -875,6 +875,17 @@ def first_headline_question(questions: Benchmark) -> dspy.Example:
     return with_date.with_inputs("date", *example.inputs().keys())
 
 
+def ways_to_ask(example: dspy.Example) -> list[AskingPath]:
+    """Return the ways to have a question answered besides an evaluation.
+
+    Some tasks have inputs that a service does not take.
+    """
+    ways: list[AskingPath] = [compile_with_dspy, compute_reward, ask_in_python]
+    if question_fields(example).keys() <= Question.model_fields.keys():
+        ways.append(ask_over_http)
+    return ways
+
+
 @pytest.mark.parametrize(
     ("method", "benchmark_name"),
     [
@@ -886,26 +897,21 @@ def first_headline_question(questions: Benchmark) -> dspy.Example:
     ],
 )
 @pytest.mark.slow
-def test_the_prompts_of_a_question_are_the_same_on_every_path(method, benchmark_name, tmp_path):
+def test_a_question_has_the_same_prompts_wherever_it_is_asked(method, benchmark_name, store):
     """A program may be evaluated, compiled, trained, or asked by a user.
 
-    If it were prompted otherwise there, its score would not hold for what the user gets.
+    If it had other prompts there, its score would not hold for what the user gets.
     """
     questions = benchmark(benchmark_name)
     example = first_headline_question(questions)
-
-    other_paths = [compile_with_dspy, compute_reward, ask_in_python]
-    # Some tasks have inputs that a service does not take.
-    if question_fields(example).keys() <= Question.model_fields.keys():
-        other_paths.append(ask_over_http)
+    settings = SMALLER_SETTINGS.get(method, {})
 
     def new_program() -> MemoryProgram:
-        settings = SMALLER_SETTINGS.get(method, {})
         return build(method, questions.task, embedder(), **settings)
 
-    with Store(tmp_path / "memories.sqlite") as store:
-        evaluation_prompts = prompts_of(evaluate, new_program(), questions, example, store)
-        assert evaluation_prompts
-        for path in other_paths:
-            prompts = prompts_of(path, new_program(), questions, example, store)
-            assert prompts == evaluation_prompts, path.__name__
+    evaluation_prompts = prompts_of(evaluate, new_program(), questions, example, store)
+    assert evaluation_prompts
+
+    for ask in ways_to_ask(example):
+        prompts = prompts_of(ask, new_program(), questions, example, store)
+        assert prompts == evaluation_prompts, ask.__name__
