@@ -128,8 +128,6 @@ def test_a_replay_takes_over_the_settings_of_the_model(
     assert settings["lm_settings"] == {"temperature": 0}
 
 
-
-
 @pytest.mark.parametrize("name", ["set", "lm-set", "benchmark-set", "optimizer-set", "train-set"])
 def test_settings_of_the_command_line_are_added_to_those_of_the_file(
     name: str, current_folder: Path
@@ -538,7 +536,10 @@ def program_with_far_embedder(chat_of_ada: Path) -> Path:
 
 @pytest.mark.usefixtures("program_with_far_embedder")
 def test_the_folder_of_a_program_does_not_choose_the_embedder(cli: RunCommand) -> None:
-    """All texts would be sent to whoever runs the embedder."""
+    """The program in the folder `facts` names an embedder, and the user does not name it.
+
+    Otherwise all texts would be sent to whoever runs the embedder.
+    """
     code, _, err = cli("memories", "rebuild", "facts", "--store", "memories.sqlite")
 
     assert code == 2
@@ -547,7 +548,10 @@ def test_the_folder_of_a_program_does_not_choose_the_embedder(cli: RunCommand) -
 
 @pytest.mark.usefixtures("program_with_far_embedder")
 def test_the_embedder_of_a_saved_program_is_taken_if_the_user_names_it(cli: RunCommand) -> None:
-    """With --queued there is nothing to write, so the embedder is not asked."""
+    """The program in the folder `facts` names the embedder "openai/far".
+
+    With --queued there is nothing to write, so it is not asked.
+    """
     output_of(
         cli,
         *("memories", "rebuild", "facts"),
@@ -559,6 +563,7 @@ def test_the_embedder_of_a_saved_program_is_taken_if_the_user_names_it(cli: RunC
 
 @pytest.mark.usefixtures("program_with_far_embedder")
 def test_an_evaluation_does_not_take_the_embedder_from_the_folder(cli: RunCommand) -> None:
+    """The program in the folder `facts` names an embedder, and the user does not name it."""
     code, _, err = cli("evaluate", "facts", "--benchmark", "locomo", "--test", "2", "--plan")
 
     assert code == 2
@@ -567,7 +572,10 @@ def test_an_evaluation_does_not_take_the_embedder_from_the_folder(cli: RunComman
 
 @pytest.mark.usefixtures("program_with_far_embedder")
 def test_an_evaluation_takes_the_embedder_that_the_user_names(cli: RunCommand) -> None:
-    """The error shows that it is taken: there is no key for it."""
+    """The program in the folder `facts` names the embedder "openai/far".
+
+    The error shows that it is taken: there is no key for it.
+    """
     plan = ("evaluate", "facts", "--benchmark", "locomo", "--test", "2", "--plan")
 
     _, _, err = cli(*plan, "--embedder", "openai/far")

@@ -402,7 +402,7 @@ def test_five_gains_and_ties_are_not_told_apart_although_the_interval_leaves_out
 
 
 def test_a_large_loss_is_not_told_apart_although_the_permutation_test_is_significant() -> None:
-    """The loss lets the interval reach below zero."""
+    """Of 16 questions, 15 gain. One large loss lets the interval reach below zero."""
     differences = [0.25] * 12 + [-0.75] + [0.025] * 3
 
     result = compare_paired_scores(differences, [0.0] * 16, ["ann"] * 16, min_n=16)

@@ -420,7 +420,10 @@ class Drawing(TurnRAG):
 def test_only_a_variant_that_draws_random_numbers_is_run_once_for_each_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others would give the same result every time. The spread is that of several runs."""
+    """The user's method `Drawing` has a setting `seed`, so it may draw random numbers.
+
+    Others would give the same result every time. The spread is that of several runs.
+    """
     (tmp_path / "drawing.py").write_text(DRAWING_METHOD)
     monkeypatch.syspath_prepend(tmp_path)
     variants = {
@@ -611,8 +614,6 @@ def test_the_cell_of_several_seeds_has_their_mean_and_their_standard_deviation()
     assert cell.value == 0.5
     assert cell.interval == (0.5, 0.5)
     assert cell.spread == pytest.approx(statistics.stdev([0, 1]))
-
-
 
 
 def section_with_column(
