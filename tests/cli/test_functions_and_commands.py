@@ -186,5 +186,5 @@ def test_every_option_of_a_command_is_an_argument_of_its_function(name: str) -> 
     arguments = set(inspect.signature(getattr(mempiler, name)).parameters)
     arguments.update(RunOptions.__annotations__)
 
-    assert options >= {"benchmark", "lm", "max_usd"}
+    assert options >= {"lm", "max_usd"}
     assert options - options_of_the_terminal <= arguments
