@@ -113,25 +113,6 @@ def test_code_4_means_a_broken_run(cli: RunCommand) -> None:
     assert "broken run: 24 of 24 questions failed" in err
 
 
-def test_a_broken_run_is_an_error_in_the_file_for_ci_systems(
-    cli: RunCommand, current_folder: Path
-) -> None:
-    """The program `fails` raises an error for each of the 24 questions."""
-    cli(*check_command("fails", "--junit", "junit.xml"))
-
-    assert failure_counts(current_folder / "junit.xml") == {"failures": "0", "errors": "1"}
-
-
-def test_json_has_a_row_for_each_program_and_says_which_one_decides(cli: RunCommand) -> None:
-    """The first program is only what the other one is compared with."""
-    code, out, _ = cli(*check_command("knows_half", "--json"))
-
-    result = json.loads(out)
-    assert code == 1
-    assert result["passed"] is False
-    assert [row["decisive"] for row in result["rows"]] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -155,12 +155,6 @@ def test_the_first_line_says_what_the_scores_rest_on(cli: RunCommand) -> None:
     assert "not comparable" in line
 
 
-def test_scores_of_a_bundled_sample_are_called_a_smoke_test(cli: RunCommand) -> None:
-    output = output_of(cli, *EVALUATE)
-
-    assert "smoke test, not comparable" in output
-
-
 @pytest.mark.parametrize(
     ("question", "embedder"),
     [

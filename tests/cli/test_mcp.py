@@ -191,16 +191,6 @@ def add_entry(call_tool: CallTool, text: str) -> str:
     return hit["entry"]
 
 
-def test_an_updated_entry_is_answered_with_its_new_text(call_tool: CallTool) -> None:
-    entry = add_entry(call_tool, "I moved to Lisbon.")
-    call_tool("update_memory", entry=entry, text="I moved to Porto.")
-
-    answer = text_of(call_tool("ask_memory", question="Where did Ada move?"))
-
-    assert "Porto" in answer
-    assert "Lisbon" not in answer
-
-
 def test_a_deleted_entry_is_not_found(call_tool: CallTool) -> None:
     entry = add_entry(call_tool, "I moved to Lisbon.")
 
@@ -227,14 +217,6 @@ def test_undo_takes_back_one_change_after_the_other(call_tool: CallTool) -> None
 
     call_tool("undo_memory", entry=entry)
     assert "Lisbon" in only_hit(call_tool, "moved")
-
-
-def test_undo_without_a_change_says_that_there_is_nothing_to_undo(call_tool: CallTool) -> None:
-    entry = add_entry(call_tool, "I moved to Lisbon.")
-
-    reply = call_tool("undo_memory", entry=entry)
-
-    assert text_of(reply) == f"There is no entry {entry}, or nothing to undo."
 
 
 def test_the_history_of_an_entry_begins_after_the_change_that_the_agent_names(

@@ -322,17 +322,6 @@ def test_a_deleted_entry_is_found_by_neither_of_its_texts(run_with_chat: RunComm
     assert search(run_with_chat, "Porto") == ""
 
 
-def test_undo_brings_a_deleted_entry_back(run_with_chat: RunCommand) -> None:
-    """The entry is updated and then deleted. Only the deletion is undone."""
-    output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
-    output_of(run_with_chat, *EDIT_LISBON, "--delete")
-
-    note = output_of(run_with_chat, *EDIT_LISBON, "--undo")
-
-    assert note == "undo of chat-1:1\n"
-    assert "Porto" in search(run_with_chat, "Porto")
-
-
 SHOW = ("memories", "show", *ADA)
 
 
