@@ -172,7 +172,7 @@ def test_only_the_first_tokens_of_a_note_count(note: str, score: float) -> None:
 
 
 def test_a_question_without_an_answer_in_the_history_counts_in_no_score() -> None:
-    """Nothing can be recalled for such a question."""
+    """Bob is not mentioned in the history, so nothing can be recalled for the second question."""
     history = history_of_ann("I moved to Lisbon.")
     answerable = question(history, "Where does Ann live?", answer="Lisbon")
     unanswerable = dspy.Example(history=history, question="Who is Bob?", answer="Not mentioned")
