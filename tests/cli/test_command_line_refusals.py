@@ -191,7 +191,7 @@ def test_a_wrong_benchmark_is_refused(refusal_of: RefusalOf, options: str, messa
         ("omnibehavior", "detail=NaN"),
         ("omnibehavior", "last_day=maybe"),
         ("omnibehavior", "history=2025-13-01..2025-14-01"),
-        ("omnibehavior", "categories=video,cinema"),
+        ("omnibehavior", "categories=cinema"),
         ("beam", "size=2M"),
         ("beam", "categories=riddle"),
         ("beam", "metric=f1"),
@@ -354,10 +354,15 @@ def test_a_comparison_of_fewer_than_two_runs_is_refused(
 def test_a_number_that_an_evaluation_does_not_take_is_refused_with_its_option(
     refusal_of: RefusalOf, option: str
 ) -> None:
-    """No number may be infinite, "not a number", negative, or a text."""
-    name, _ = option.split()
+    """No number may be infinite, "not a number", negative, or a text.
 
-    assert name in refusal_of(f"{EVALUATE} {option}")
+    A message writes the option as on the command line, or as in Python: "max-usd" or "max_usd".
+    """
+    name = option.split()[0].removeprefix("--")
+
+    message = refusal_of(f"{EVALUATE} {option}")
+
+    assert name in message.replace("_", "-")
 
 
 @pytest.mark.parametrize(
@@ -371,8 +376,8 @@ def test_a_number_that_an_evaluation_does_not_take_is_refused_with_its_option(
         ("k=[1]", "k = [1]"),
         ("k=", "k = "),
         ("k=1e400", "k = "),
-        ("=5", "=5"),
-        ("min_score=NaN", "min_score = "),
+        ("=5", "has no setting ''"),
+        ("min_score=0", "has no setting 'min_score'"),
     ],
 )
 def test_a_wrong_setting_of_a_method_is_refused(
@@ -385,13 +390,17 @@ def test_a_wrong_setting_of_a_method_is_refused(
 # --- language models --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["''", "nosuch", "nosuch/model", "openai/", "/"])
+@pytest.mark.parametrize("name", ["nosuch", "nosuch/model", "openai/", "/"])
 @pytest.mark.parametrize("command", [f"{EVALUATE} --lm", f"{COMPILE} --prompt-lm"])
 def test_a_name_of_no_language_model_is_refused(
     refusal_of: RefusalOf, command: str, name: str
 ) -> None:
     """The name of a model begins with its provider. The provider `nosuch` does not exist."""
-    assert name.strip("'") in refusal_of(f"{command} {name}")
+    assert f"'{name}'" in refusal_of(f"{command} {name}")
+
+
+def test_an_empty_name_of_a_language_model_is_refused(refusal_of: RefusalOf) -> None:
+    assert "language model ''" in refusal_of(f"{EVALUATE} --lm ''")
 
 
 @pytest.mark.parametrize("setting", ["temperature=11", "top_p=x", "n=2", "model=x"])
@@ -495,7 +504,7 @@ def test_a_wrong_program_or_history_is_refused(
         ("--timeout nan", "--timeout"),
         ("--grace inf", "--grace"),
         ("--session-gap nan", "--session-gap"),
-        ("--lm-timeout nan", "--lm-timeout"),
+        ("--lm-timeout nan", "lm_timeout = nan"),
         ("--port 70000", "--port"),
         ("--log-level x", "--log-level"),
     ],

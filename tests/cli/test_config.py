@@ -437,10 +437,11 @@ def test_the_list_of_settings_has_the_default_and_the_key_in_a_file(cli: RunComm
     settings = json_of(cli, "list", "settings")["settings"]
 
     assert settings["threads"] == "questions in flight [default: 8]; in a file: execution.threads"
-    # This option has no default, and belongs to `evaluate` alone.
+    # This option belongs to `evaluate` alone.
     answer_address = settings["answer-api-base"]
-    assert "default" not in answer_address
     assert answer_address.endswith("in a file: models.answer.api_base (evaluate)")
+    # This one has no default.
+    assert "default" not in settings["categories"]
 
 
 # --- the models of a saved program ------------------------------------------------------------
