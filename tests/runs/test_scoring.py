@@ -25,6 +25,7 @@ import pytest
 from dspy.lm15 import ContextLengthError, ServerError
 from mempiler import (
     Context,
+    DataError,
     EntryReader,
     Evaluation,
     History,
@@ -699,10 +700,9 @@ def test_recorded_answers_that_do_not_fit_are_refused(lines, problem, make_histo
     questions = locomo(questions_about(make_history(1, id="a"), 2))
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines))
-    recorded_answers = RecordedAnswers(path)
 
-    with pytest.raises(UserError) as error:
-        recorded_answers.attach_answers(questions, questions.examples)
+    with pytest.raises((UserError, DataError)) as error:
+        RecordedAnswers(path).attach_answers(questions, questions.examples)
 
     assert problem in str(error.value)
 
