@@ -695,10 +695,6 @@ def test_the_gate_accepts_a_cheaper_program_that_is_not_worse_by_more_than_the_m
     assert "and cheaper: -300 tokens a question [" in decision.line
 
 
-
-
-
-
 def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_margin():
     """Scores are equal; 100 questions show that the cheap program is worse by 0.03 at most."""
     cheap = manifest_with_tokens(700)
