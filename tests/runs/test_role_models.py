@@ -434,7 +434,13 @@ def test_a_reranker_whose_package_is_missing_is_refused_before_anything_is_paid(
     monkeypatch.setitem(sys.modules, "fastembed", None)
     server = stub()
 
-    refused = mempiler_cli(server, "evaluate", "turn-rag", "--reranker", "fastembed:x")
+    refused = mempiler_cli(
+        server,
+        *("evaluate", "turn-rag"),
+        *("--embedder", "vectors"),
+        *("--embedder-api-base", server.url),
+        *("--reranker", "fastembed:x"),
+    )
 
     assert refused.code == 2
     assert "fastembed is not installed" in refused.error_line

@@ -619,9 +619,15 @@ def test_the_cell_of_several_seeds_has_their_mean_and_their_standard_deviation()
 def section_with_column(
     column: Column, measured: Evaluation, printed_number: float | str = 1
 ) -> SectionResult:
-    """Return a section with one row and one column, for which the paper prints a number."""
+    """Return a section with one row and one column, for which the paper prints a number.
+
+    The paper also prints the share 0.5 for others, which are no row of ours.
+    """
     table = PrintedTable(
-        title="T", model="m", columns=("method", "F1"), rows=(("turns", printed_number),)
+        title="T",
+        model="m",
+        columns=("method", "F1"),
+        rows=(("turns", printed_number), ("others", 0.5)),
     )
     paper = small_paper()
     section = paper.sections[0].model_copy(update={"columns": (column,), "printed": ("t",)})
