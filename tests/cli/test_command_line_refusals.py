@@ -2,7 +2,7 @@
 
 The commands try methods (programs with a memory, such as `turn-rag`) on benchmarks (conversations
 and questions about them, such as `locomo`). Each test gives wrong command lines of one kind, and a
-part of the message that should name the mistake; an empty text stands for any message.
+part of the message that should name the mistake.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def broken_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(broken_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def current_folder(broken_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder `broken_files`, which is the current one. There is no key of OpenAI."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(broken_files)
@@ -69,10 +69,10 @@ def here(broken_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def refusal_of(here: Path, cli: RunCommand) -> RefusalOf:
-    """A function that runs a wrong command line in the folder `broken_files`.
+def refusal_of(current_folder: Path, cli: RunCommand) -> RefusalOf:
+    """A function that runs a wrong command line, and returns the line in which it is refused.
 
-    It checks that the command ends with exit code 2 and with one line, and returns this line.
+    It checks that the command ends with exit code 2 and with this one line.
     """
 
     def run(command: str) -> str:
@@ -92,39 +92,57 @@ def refusal_of(here: Path, cli: RunCommand) -> RefusalOf:
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "message"),
     [
-        ("compil", ""),
         ("push", "No such command 'push'"),
         ("memories undo", "No such command 'undo'"),
-        ("list things", ""),
-        ("reproduce nosuch", ""),
-        ("publish folder models:/x", ""),
-        ("fetch nosuch", ""),
+        ("list things", "'things'"),
+        ("reproduce nosuch", "unknown paper 'nosuch'"),
+        ("fetch nosuch", "'nosuch'"),
         ("fetch system:mem1", "unknown system 'mem1'; did you mean 'mem0'?"),
-        ("fetch system:mem0 --out here", "--out and --sha256 are for data files"),
-        ("fetch system:mem0 --from wheel", "--from is for weights"),
     ],
 )
 def test_an_unknown_command_or_name_is_refused(
-    refusal_of: RefusalOf, command: str, expected: str
+    refusal_of: RefusalOf, command: str, message: str
 ) -> None:
-    """`mem0` is a memory system that can be fetched. An empty text stands for any message."""
-    assert expected in refusal_of(command)
+    assert message in refusal_of(command)
 
 
 @pytest.mark.parametrize(
-    ("method", "expected"),
+    ("option", "message"),
+    [
+        ("--out here", "--out and --sha256 are for data files"),
+        ("--from wheel", "--from is for weights"),
+    ],
+)
+def test_an_option_that_a_memory_system_does_not_need_is_refused(
+    refusal_of: RefusalOf, option: str, message: str
+) -> None:
+    """`mempiler fetch` fetches data files, weights of models, and memory systems such as mem0."""
+    assert message in refusal_of(f"fetch system:mem0 {option}")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
     [
         ("turn-rga", "did you mean 'turn-rag'"),
         ("folder", "no saved program here (manifest.json is missing)"),
         ("no.such.module:Thing", "cannot be imported"),
+        ("os:path", "mempiler: "),
+        ("''", "mempiler: "),
+        (":", "mempiler: "),
+    ],
+)
+def test_a_wrong_method_is_refused(refusal_of: RefusalOf, method: str, message: str) -> None:
+    assert message in refusal_of(f"evaluate {method} --benchmark locomo")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
         ("prg+turn-rag", "did you mean 'pgr'"),
         ("pgr+json:JSONDecoder", "is not a subclass"),
-        ("''", ""),
-        ("pgr+", ""),
-        (":", ""),
-        ("os:path", ""),
+        ("pgr+", "mempiler: "),
         pytest.param(
             "logs+" * 2000 + "turn-rag",
             "2,000 policies before a method; at most 8",
@@ -132,13 +150,15 @@ def test_an_unknown_command_or_name_is_refused(
         ),
     ],
 )
-def test_a_wrong_method_is_refused(refusal_of: RefusalOf, method: str, expected: str) -> None:
+def test_a_wrong_policy_before_a_method_is_refused(
+    refusal_of: RefusalOf, method: str, message: str
+) -> None:
     """A policy, such as `pgr`, stands before the method that it uses: `pgr+turn-rag`."""
-    assert expected in refusal_of(f"evaluate {method} --benchmark locomo")
+    assert message in refusal_of(f"evaluate {method} --benchmark locomo")
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "message"),
     [
         ("", "--benchmark"),
         ("--benchmark lokomo", "did you mean 'locomo'"),
@@ -146,20 +166,13 @@ def test_a_wrong_method_is_refused(refusal_of: RefusalOf, method: str, expected:
         ("--benchmark jsonl", "no sample; give the path"),
         ("--benchmark jsonl --data ok.jsonl --metric f2", "unknown metric 'f2'"),
         ("--benchmark mempiler.data.jsonl:Quiz", "AttributeError: "),
-        (
-            "--benchmark mempiler.data.jsonl:Combined",
-            "is not a subclass of mempiler.data.bench",
-        ),
-        (
-            "--benchmark longmemeval --test 1",
-            "--judge-lm, or take --benchmark-set metric=f1",
-        ),
-        ("--check --benchmark longmemeval --data ok.jsonl --benchmark-set size=5", ""),
+        ("--benchmark mempiler.data.jsonl:Combined", "is not a subclass of mempiler.data.bench"),
+        ("--benchmark longmemeval --test 1", "--judge-lm, or take --benchmark-set metric=f1"),
     ],
 )
-def test_a_wrong_benchmark_is_refused(refusal_of: RefusalOf, options: str, expected: str) -> None:
+def test_a_wrong_benchmark_is_refused(refusal_of: RefusalOf, options: str, message: str) -> None:
     """Some benchmarks have a sample of their data, and others need a file (--data)."""
-    assert expected in refusal_of(f"evaluate turn-rag {options}")
+    assert message in refusal_of(f"evaluate turn-rag {options}")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +191,7 @@ def test_a_wrong_benchmark_is_refused(refusal_of: RefusalOf, options: str, expec
         ("omnibehavior", "detail=NaN"),
         ("omnibehavior", "last_day=maybe"),
         ("omnibehavior", "history=2025-13-01..2025-14-01"),
-        ("omnibehavior", "categories=video,cinema"),
+        ("omnibehavior", "categories=cinema"),
         ("beam", "size=2M"),
         ("beam", "categories=riddle"),
         ("beam", "metric=f1"),
@@ -191,13 +204,14 @@ def test_a_wrong_benchmark_is_refused(refusal_of: RefusalOf, options: str, expec
         ("locomo", "nothing"),
     ],
 )
-def test_a_wrong_setting_of_a_benchmark_is_refused(
+def test_a_wrong_setting_of_a_benchmark_is_refused_with_its_name_or_value(
     refusal_of: RefusalOf, benchmark: str, setting: str
 ) -> None:
     """Each setting has a wrong value, or a name that its benchmark does not know."""
-    command = f"evaluate turn-rag --benchmark {benchmark} --benchmark-set {setting}"
+    message = refusal_of(f"evaluate turn-rag --benchmark {benchmark} --benchmark-set {setting}")
 
-    assert refusal_of(command).startswith("mempiler: ")
+    name, _, value = setting.partition("=")
+    assert name in message or value in message
 
 
 @pytest.mark.parametrize(
@@ -210,27 +224,36 @@ def test_a_wrong_setting_of_a_benchmark_is_refused(
     ],
 )
 def test_an_argument_that_is_no_text_is_refused(refusal_of: RefusalOf, command: str) -> None:
-    """Such characters are what Python makes of bytes that are no UTF-8."""
-    assert refusal_of(command).startswith("mempiler: ")
+    r"""Python makes characters such as \udc80 of bytes that are no UTF-8."""
+    assert "is no UTF-8 text" in refusal_of(command)
 
 
 # --- files and runs ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "message"),
     [
-        ("--data truncated.json", "truncated.json: not valid JSON at line 1"),
-        ("--data missing.json", "missing.json: no such file"),
-        ("--data /dev/zero", "/dev/zero: cannot be read: it is a pipe or a device"),
-        ("--config /dev/zero", "/dev/zero: cannot be read: it is a pipe or a device"),
+        pytest.param(
+            "--data truncated.json", "truncated.json: not valid JSON at line 1", id="half a file"
+        ),
+        pytest.param("--data missing.json", "missing.json: no such file", id="missing"),
+        pytest.param(
+            "--data /dev/zero",
+            "/dev/zero: cannot be read: it is a pipe or a device",
+            id="a device that never ends",
+        ),
+        pytest.param(
+            "--config /dev/zero",
+            "/dev/zero: cannot be read: it is a pipe or a device",
+            id="a device as the configuration",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    refusal_of: RefusalOf, options: str, expected: str
+    refusal_of: RefusalOf, options: str, message: str
 ) -> None:
-    """The file `truncated.json` ends in the middle, and /dev/zero is a device that never ends."""
-    assert expected in refusal_of(f"evaluate turn-rag --benchmark locomo {options}")
+    assert message in refusal_of(f"{EVALUATE} {options}")
 
 
 @pytest.mark.parametrize("file", BROKEN_FILES)
@@ -239,58 +262,62 @@ def test_a_broken_data_file_is_refused_by_every_benchmark(
     refusal_of: RefusalOf, benchmark: str, file: str
 ) -> None:
     """A file nested too deeply, one in UTF-16, an empty folder, and a name where nothing is."""
-    command = f"evaluate turn-rag --benchmark {benchmark} --data {file}"
+    message = refusal_of(f"evaluate turn-rag --benchmark {benchmark} --data {file}")
 
-    assert refusal_of(command).startswith("mempiler: ")
+    assert file in message
 
 
 @pytest.mark.parametrize("file", BROKEN_FILES)
 @pytest.mark.parametrize(
-    "command",
-    [
-        "ask folder 'Where?' --history {file}",
-        "memories add {file} --user ann",
-    ],
+    "command", ["ask folder 'Where?' --history {file}", "memories add {file} --user ann"]
 )
 def test_a_broken_history_is_refused(refusal_of: RefusalOf, command: str, file: str) -> None:
     """A file nested too deeply, one in UTF-16, an empty folder, and a name where nothing is."""
-    assert refusal_of(command.format(file=file)).startswith("mempiler: ")
+    assert file in refusal_of(command.format(file=file))
 
 
-@pytest.mark.parametrize("file", ["ok.jsonl", "deep.json", "utf16.json", "empty", "empty.json"])
-def test_a_file_that_is_no_export_is_not_imported(refusal_of: RefusalOf, file: str) -> None:
-    """An export has a line of JSON for each user. `ok.jsonl` is a file of questions."""
-    assert refusal_of(f"memories import {file}").startswith("mempiler: ")
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param("ok.jsonl", id="questions"),
+        pytest.param("deep.json", id="nested too deeply"),
+        pytest.param("utf16.json", id="UTF-16"),
+        pytest.param("empty", id="folder"),
+        pytest.param("empty.json", id="empty file"),
+    ],
+)
+def test_a_file_that_is_no_export_of_memories_is_not_imported(
+    refusal_of: RefusalOf, file: str
+) -> None:
+    assert file in refusal_of(f"memories import {file}")
 
 
 @pytest.mark.parametrize("file", ["nowhere", "empty", "empty.json"])
 def test_a_token_file_without_tokens_is_refused(refusal_of: RefusalOf, file: str) -> None:
     """The tokens are those of the clients that may use the service."""
-    assert refusal_of(f"serve folder --token-file {file}").startswith("mempiler: ")
+    assert file in refusal_of(f"serve folder --token-file {file}")
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("show nowhere --failed", ""),
-        ("show empty --failed", ""),
-        ("show '' --failed", ""),
-        pytest.param(
-            "show " + "x" * 5000, "no file or run can have the name 'xxx", id="show a long name"
-        ),
-        ("compare nowhere empty", ""),
-        ("compare a", ""),
-        ("compare a b --gate --min-n 0", ""),
-        (f"{EVALUATE} --resume nowhere", ""),
-        (f"{EVALUATE} --resume ''", ""),
-        (f"{EVALUATE} --resume empty", ""),
-    ],
-)
-def test_a_run_that_is_not_there_is_refused(
-    refusal_of: RefusalOf, command: str, expected: str
+@pytest.mark.parametrize("run", ["nowhere", "empty", "''"])
+@pytest.mark.parametrize("command", ["show {run} --failed", EVALUATE + " --resume {run}"])
+def test_a_run_that_is_not_there_is_refused(refusal_of: RefusalOf, command: str, run: str) -> None:
+    """`empty` is a folder without a run."""
+    message = refusal_of(command.format(run=run))
+
+    assert message.startswith("mempiler: ")
+
+
+def test_a_name_that_is_too_long_for_a_run_is_refused(refusal_of: RefusalOf) -> None:
+    message = refusal_of("show " + "x" * 5000)
+
+    assert "no file or run can have the name 'xxx" in message
+
+
+@pytest.mark.parametrize("command", ["compare nowhere empty", "compare a"])
+def test_a_comparison_of_fewer_than_two_runs_is_refused(
+    refusal_of: RefusalOf, command: str
 ) -> None:
-    """`empty` is a folder without a run. An empty text stands for any message."""
-    assert expected in refusal_of(command)
+    assert refusal_of(command).startswith("mempiler: ")
 
 
 # --- numbers and settings of an evaluation ----------------------------------------------------
@@ -324,205 +351,169 @@ def test_a_run_that_is_not_there_is_refused(
         "--traces -1",
     ],
 )
-def test_a_number_that_an_evaluation_does_not_take_is_refused(
+def test_a_number_that_an_evaluation_does_not_take_is_refused_with_its_option(
     refusal_of: RefusalOf, option: str
 ) -> None:
-    """No number may be infinite, "not a number", negative, or a text."""
-    assert refusal_of(f"evaluate turn-rag --benchmark locomo {option}").startswith("mempiler: ")
+    """No number may be infinite, "not a number", negative, or a text.
 
+    A message writes the option as on the command line, or as in Python: "max-usd" or "max_usd".
+    """
+    name = option.split()[0].removeprefix("--")
 
-def test_a_number_that_reproduce_does_not_take_is_refused(refusal_of: RefusalOf) -> None:
-    """`reproduce rgmem` repeats the tables of a paper."""
-    assert refusal_of("reproduce rgmem --max-usd nan").startswith("mempiler: ")
+    message = refusal_of(f"{EVALUATE} {option}")
+
+    assert name in message.replace("_", "-")
 
 
 @pytest.mark.parametrize(
-    ("setting", "expected"),
+    ("setting", "message"),
     [
         ("k", "'k' is not NAME=VALUE"),
         ("k=-1", "k = -1: input should be greater than or equal to 1"),
         ("k=1000000000", "k = 1000000000: input should be less than or equal to 1000"),
-        ("k=abc", ""),
-        ("k=NaN", ""),
-        ("k=[1]", ""),
-        ("k=", ""),
-        ("k=1e400", ""),
-        ("=5", ""),
-        ("min_score=NaN", ""),
+        ("k=abc", "k = 'abc'"),
+        ("k=NaN", "k = "),
+        ("k=[1]", "k = [1]"),
+        ("k=", "k = "),
+        ("k=1e400", "k = "),
+        ("=5", "has no setting ''"),
+        ("min_score=0", "has no setting 'min_score'"),
     ],
 )
 def test_a_wrong_setting_of_a_method_is_refused(
-    refusal_of: RefusalOf, setting: str, expected: str
+    refusal_of: RefusalOf, setting: str, message: str
 ) -> None:
-    """`k`, the number of recalled turns, is a whole number from 1 to 1000.
-
-    An empty text stands for any message.
-    """
-    assert expected in refusal_of(f"evaluate turn-rag --benchmark locomo --set {setting}")
-
-
-def test_an_unknown_adapter_is_refused(refusal_of: RefusalOf) -> None:
-    """An adapter decides the form of prompts and answers."""
-    message = refusal_of("evaluate turn-rag --benchmark locomo --adapter yaml")
-
-    assert "unknown adapter 'yaml'" in message
+    """`k`, the number of recalled turns, is a whole number from 1 to 1000."""
+    assert message in refusal_of(f"{EVALUATE} --set {setting}")
 
 
 # --- language models --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (f"{EVALUATE} --lm ''", "language model ''"),
-        (f"{EVALUATE} --lm nosuch", ""),
-        (f"{EVALUATE} --lm nosuch/model", ""),
-        (f"{EVALUATE} --lm openai/", ""),
-        (f"{EVALUATE} --lm /", ""),
-        (f"{COMPILE} --prompt-lm nosuch", ""),
-        (f"{EVALUATE} --lm openai/gpt-x --test 3", "OPENAI_API_KEY"),
-        ("compile memory-r2 --benchmark locomo --lm openai/gpt-x", "OPENAI_API_KEY"),
-    ],
-)
-def test_a_model_that_cannot_be_asked_is_refused(
-    refusal_of: RefusalOf, command: str, expected: str
+@pytest.mark.parametrize("name", ["nosuch", "nosuch/model", "openai/", "/"])
+@pytest.mark.parametrize("command", [f"{EVALUATE} --lm", f"{COMPILE} --prompt-lm"])
+def test_a_name_of_no_language_model_is_refused(
+    refusal_of: RefusalOf, command: str, name: str
 ) -> None:
-    """No key is set, and the provider `nosuch` does not exist. An empty text is any message."""
-    assert expected in refusal_of(command)
+    """The name of a model begins with its provider. The provider `nosuch` does not exist."""
+    assert f"'{name}'" in refusal_of(f"{command} {name}")
 
 
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
-        ("temperature=11", "--lm-set temperature"),
-        ("top_p=x", "--lm-set top_p"),
-        ("n=2", "--lm-set n"),
-        ("model=x", "--lm-set model"),
-    ],
-)
-def test_a_wrong_setting_of_a_model_at_a_server_is_refused(
-    refusal_of: RefusalOf, setting: str, expected: str
+def test_an_empty_name_of_a_language_model_is_refused(refusal_of: RefusalOf) -> None:
+    assert "language model ''" in refusal_of(f"{EVALUATE} --lm ''")
+
+
+@pytest.mark.parametrize("setting", ["temperature=11", "top_p=x", "n=2", "model=x"])
+def test_a_wrong_setting_of_a_model_is_refused_before_its_server_is_asked(
+    refusal_of: RefusalOf, setting: str
 ) -> None:
-    """The address leads nowhere, so each setting is refused before the server is asked."""
-    server = "--lm openai/own --api-base http://own/v1"
+    """There is no server at this address."""
+    message = refusal_of(f"{EVALUATE} --lm openai/own --api-base http://own/v1 --lm-set {setting}")
 
-    message = refusal_of(f"evaluate turn-rag --benchmark locomo {server} --lm-set {setting}")
+    name, _, _ = setting.partition("=")
+    assert f"--lm-set {name}" in message
 
-    assert expected in message
 
-
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
-        ("top_p=.5", "--lm-set top_p"),
-        ("min_p=.5", "--lm-set min_p"),
-        ("temperature=nan", ""),
-        ("temperature", ""),
-    ],
-)
+@pytest.mark.parametrize("setting", ["top_p=.5", "min_p=.5", "temperature=nan", "temperature"])
 def test_a_setting_that_the_offline_engine_does_not_take_is_refused(
-    refusal_of: RefusalOf, setting: str, expected: str
+    refusal_of: RefusalOf, setting: str
 ) -> None:
     """Without --lm the offline engine answers. It is no model, and copies text from the prompt."""
-    assert expected in refusal_of(f"evaluate turn-rag --benchmark locomo --lm-set {setting}")
+    name, _, _ = setting.partition("=")
+
+    assert name in refusal_of(f"{EVALUATE} --lm-set {setting}")
 
 
 # --- compile ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "message"),
     [
         ("--optimizer bootstrp", "did you mean 'bootstrap'"),
         ("--stage write", "no prompt to tune in stage 'write'"),
-        ("--optimizer-set rounds=2", "no setting 'rounds'"),
-        (
-            "--optimizer-set max_rounds=two",
-            "max_rounds = 'two': Input should be a valid integer",
-        ),
-        ("--optimizer-set max_labeled_demos=-1", "max_labeled_demos = -1: it is 0 or more"),
-        (
-            "--optimizer mipro --optimizer-set max_bootstrapped_demos=0",
-            "each set of demos has 1 or more",
-        ),
-        (
-            "--optimizer bootstrap-random --optimizer-set max_bootstrapped_demos=0",
-            "each set of demos has 1 or more",
-        ),
-        (
-            "--optimizer copro --optimizer-set breadth=1",
-            "breadth = 1: it is 2 or more; its default is 4",
-        ),
-        (
-            "--optimizer gepa --optimizer-set max_metric_calls=0",
-            "max_metric_calls = 0: it is 1 or more",
-        ),
-        (
-            "--optimizer gepa --optimizer-set auto=light --optimizer-set max_metric_calls=9",
-            "gepa takes one of auto, max_metric_calls; leave out the others",
-        ),
         ("--out folder", "folder: exists and is no saved program"),
         ("--out ok.jsonl/program", "cannot be written"),
     ],
 )
 def test_a_wrong_option_of_compile_is_refused(
-    refusal_of: RefusalOf, options: str, expected: str
+    refusal_of: RefusalOf, options: str, message: str
 ) -> None:
-    """An optimizer changes the prompts, for example by examples (demos) that it puts into them."""
-    assert expected in refusal_of(f"compile turn-rag --benchmark locomo {options}")
+    assert message in refusal_of(f"{COMPILE} {options}")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "setting", "message"),
+    [
+        ("bootstrap", "rounds=2", "no setting 'rounds'"),
+        ("bootstrap", "max_rounds=two", "max_rounds = 'two': Input should be a valid integer"),
+        ("bootstrap", "max_labeled_demos=-1", "max_labeled_demos = -1: it is 0 or more"),
+        ("bootstrap-random", "max_bootstrapped_demos=0", "each set of demos has 1 or more"),
+        ("mipro", "max_bootstrapped_demos=0", "each set of demos has 1 or more"),
+        ("copro", "breadth=1", "breadth = 1: it is 2 or more; its default is 4"),
+        ("gepa", "max_metric_calls=0", "max_metric_calls = 0: it is 1 or more"),
+    ],
+)
+def test_a_wrong_setting_of_an_optimizer_is_refused(
+    refusal_of: RefusalOf, optimizer: str, setting: str, message: str
+) -> None:
+    """Demos are examples for the model, which some optimizers put into prompts."""
+    refusal = refusal_of(f"{COMPILE} --optimizer {optimizer} --optimizer-set {setting}")
+
+    assert message in refusal
+
+
+def test_two_settings_of_an_optimizer_that_exclude_each_other_are_refused(
+    refusal_of: RefusalOf,
+) -> None:
+    settings = "--optimizer-set auto=light --optimizer-set max_metric_calls=9"
+
+    message = refusal_of(f"{COMPILE} --optimizer gepa {settings}")
+
+    assert "gepa takes one of auto, max_metric_calls; leave out the others" in message
 
 
 # --- ask and memories -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "message"),
     [
         ("ask folder 'Where?'", "--history"),
         ("ask folder 'Where?' --history no_role.json", "has no role"),
         ("ask folder 'Where?' --history history.json", "no saved program here"),
         ("ask models:/nobody@p 'Where?' --history history.json", "models:/nobody@p"),
         ("memories rebuild models:/nobody@p", "models:/nobody@p"),
-        pytest.param(
-            "memories list --store " + "x" * 5000, "no memories here", id="store with a long name"
-        ),
-        pytest.param(
-            f"memories add history.json --user a --store {'x' * 300}/m.sqlite",
-            "File name too long",
-            id="new store with a long name",
-        ),
-        ("memories add history.json --user ann --store no://x", ""),
-        ("memories add history.json --user ann --store mysql://x", ""),
     ],
 )
-def test_a_wrong_program_history_or_store_is_refused(
-    refusal_of: RefusalOf, command: str, expected: str
+def test_a_wrong_program_or_history_is_refused(
+    refusal_of: RefusalOf, command: str, message: str
 ) -> None:
-    """`folder` holds no program. The address models:/nobody@p names none, either."""
-    assert expected in refusal_of(command)
+    """`folder` holds no program, and the registry none with the name `nobody`."""
+    assert message in refusal_of(command)
 
 
 # --- serve and ui -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "message"),
     [
         ("--host 0.0.0.0", "give --token-file"),
         ("--lm-deadline 60", "--lm-deadline 60 must be less than --timeout 60"),
-        ("--timeout nan", ""),
-        ("--grace inf", ""),
-        ("--session-gap nan", ""),
-        ("--lm-timeout nan", ""),
-        ("--port 70000", ""),
-        ("--log-level x", ""),
+        ("--timeout nan", "--timeout"),
+        ("--grace inf", "--grace"),
+        ("--session-gap nan", "--session-gap"),
+        ("--lm-timeout nan", "lm_timeout = nan"),
+        ("--port 70000", "--port"),
+        ("--log-level x", "--log-level"),
     ],
 )
 def test_a_wrong_option_of_serve_is_refused(
-    refusal_of: RefusalOf, options: str, expected: str
+    refusal_of: RefusalOf, options: str, message: str
 ) -> None:
-    """An empty text stands for any message."""
-    assert expected in refusal_of(f"serve folder {options}")
+    """A service that others can reach must ask for a token."""
+    assert message in refusal_of(f"serve folder {options}")
 
 
 @pytest.mark.parametrize("port", ["-1", "0", "70000"])
@@ -533,20 +524,25 @@ def test_a_wrong_port_of_ui_is_refused(refusal_of: RefusalOf, port: str) -> None
 # --- the check of a judge ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("file", ["nowhere.jsonl", "half.csv", "deep.json", "empty", "ok.jsonl"])
+def test_a_file_without_labelled_answers_is_no_check_of_a_judge(
+    refusal_of: RefusalOf, file: str
+) -> None:
+    """A judge is a model that scores answers. It is checked by answers that people have labelled.
+
+    `half.csv` is a table in the form CSV, and `ok.jsonl` has questions without answers to judge.
+    """
+    assert file in refusal_of(f"evaluate judge --benchmark judge-check --data {file}")
+
+
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "message"),
     [
-        ("--data nowhere.jsonl", "nowhere.jsonl: no such file"),
-        ("--data half.csv", "half.csv: is a CSV file (its first line: human, judge)"),
-        ("--data deep.json", ""),
-        ("--data nowhere", ""),
-        ("--data empty", ""),
-        ("--data ok.jsonl", ""),
         ("--adapter morse", "morse"),
         ("--plan", "--plan, --resume and --replay are for runs"),
         ("--resume x", "--resume and --replay are for runs"),
         ("--max-calls 3", "budget reached: max-calls 3"),
-        ("--judge-lm nosuch", ""),
+        ("--judge-lm nosuch", "nosuch"),
         (
             "--judge-lm openai/x --judge-api-base 'javascript:alert(1)'",
             "is no address; give one such as",
@@ -554,17 +550,16 @@ def test_a_wrong_port_of_ui_is_refused(refusal_of: RefusalOf, port: str) -> None
     ],
 )
 def test_a_wrong_option_of_the_check_of_a_judge_is_refused(
-    refusal_of: RefusalOf, options: str, expected: str
+    refusal_of: RefusalOf, options: str, message: str
 ) -> None:
-    """The command shows a judge, a model that scores answers, answers that people have labelled."""
-    assert expected in refusal_of(f"evaluate judge --benchmark judge-check {options}")
+    assert message in refusal_of(f"evaluate judge --benchmark judge-check {options}")
 
 
 # --- train ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "message"),
     [
         ("--lm offline", "cannot be trained in this process; use --lm local:NAME"),
         ("--lm local:x --optimizer ppo", "--optimizer 'ppo': choose one of grpo, grpo-session, "),
@@ -572,14 +567,14 @@ def test_a_wrong_option_of_the_check_of_a_judge_is_refused(
     ],
 )
 def test_a_wrong_option_of_train_is_refused(
-    refusal_of: RefusalOf, options: str, expected: str
+    refusal_of: RefusalOf, options: str, message: str
 ) -> None:
     """Only a model on this machine ("local:...") can be trained."""
-    assert expected in refusal_of(f"train memory-r2 --benchmark memory-env {options}")
+    assert message in refusal_of(f"train memory-r2 --benchmark memory-env {options}")
 
 
 @pytest.mark.parametrize(
-    ("setting", "expected"),
+    ("setting", "message"),
     [
         ("answer_lm=openai/x", "language model 'openai/x': there is no key"),
         ("session_reward=fair", "session_reward: Input should be 'session', "),
@@ -598,21 +593,21 @@ def test_a_wrong_option_of_train_is_refused(
         ("compression=-1", "compression: Input should be greater than or equal to 0"),
     ],
 )
-def test_a_wrong_setting_of_a_training_is_refused(
-    refusal_of: RefusalOf, setting: str, expected: str
+def test_a_wrong_setting_of_a_training_is_refused_before_the_model_is_loaded(
+    refusal_of: RefusalOf, setting: str, message: str
 ) -> None:
-    """The model "local:x" does not exist, so the setting is refused before it is loaded."""
-    message = refusal_of(
+    """There is no model "local:x"."""
+    refusal = refusal_of(
         f"train memory-r2 --benchmark memory-env --lm local:x --train-set {setting}"
     )
 
-    assert expected in message
+    assert message in refusal
 
 
 # --- what is wrong outside of the command line ------------------------------------------------
 
 
-class Naps:
+class Pauses:
     """Stands in for `asyncio.sleep`: it notes the seconds, and returns at once."""
 
     def __init__(self) -> None:
@@ -623,51 +618,38 @@ class Naps:
 
 
 @pytest.fixture
-def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
-    """What replaces `asyncio.sleep` during the test."""
-    sleep = Naps()
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    return sleep
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    """The pauses of a command, by `asyncio.sleep`; they take no time."""
+    replacement = Pauses()
+    monkeypatch.setattr(asyncio, "sleep", replacement)
+    return replacement
 
 
+@pytest.mark.usefixtures("current_folder")
 @pytest.mark.parametrize(
     "command",
     [
-        f"{EVALUATE} --test 8",
-        "ask program 'Where?' --history history.json",
+        pytest.param(f"{EVALUATE} --test 8", id="evaluate"),
+        pytest.param("ask program 'Where?' --history history.json", id="ask"),
     ],
-    ids=["evaluate", "ask"],
 )
-def test_a_server_that_is_not_there_is_one_line_after_a_few_seconds(
-    here: Path, cli: RunCommand, naps: Naps, command: str
+def test_a_server_that_is_not_there_is_reported_in_one_line_after_less_than_ten_seconds(
+    cli: RunCommand, pauses: Pauses, command: str
 ) -> None:
-    """A call that fails is tried again after a pause. `naps` counts the seconds of all pauses."""
+    """A call that fails is tried again after a pause."""
     save(build("turn-rag"), "program")
     dead_server = ["--lm", "openai/x", "--api-base", "http://127.0.0.1:9/v1"]
 
     code, _, err = cli(*shlex.split(command), *dead_server)
-    lines = [line for line in err.splitlines() if not line.startswith("data: ")]
 
     assert code == 3
-    assert len(lines) == 1
-    assert lines[0].startswith("mempiler: ")
-    assert "127.0.0.1:9" in lines[0]
-    assert sum(naps.seconds) < 10
+    (line,) = [line for line in err.splitlines() if not line.startswith("data: ")]
+    assert line.startswith("mempiler: ")
+    assert "127.0.0.1:9" in line
+    assert sum(pauses.seconds) < 10
 
 
-def test_an_argument_that_is_no_text_is_refused_by_a_process(here: Path) -> None:
-    arguments = ["evaluate", "turn-rag", "--benchmark", "locomo", "--data", b"\xff.json"]
-
-    process = subprocess.run(
-        [sys.executable, "-m", "mempiler", *arguments], capture_output=True, timeout=60, check=False
-    )
-
-    assert process.returncode == 2
-    assert process.stderr.count(b"\n") == 1
-    assert rb"\udcff.json' is no UTF-8 text" in process.stderr
-
-
-def test_output_that_the_disk_does_not_take_is_one_line_and_code_four() -> None:
+def test_output_that_the_disk_does_not_take_is_reported_in_one_line_and_code_four() -> None:
     """/dev/full is a device of Linux that takes nothing, as a full disk."""
     command = [sys.executable, "-m", "mempiler", "list", "--json"]
 

@@ -30,11 +30,22 @@ from mempiler.runs.progress import spending_line
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 from rich.console import Console
 
-from ..command_line import CommandLine, RunCommand
+from ..command_line import CommandLine, RunCommand, json_of, output_of, run_cli
 from ..conftest import within
 from ..run_inputs import run_inputs
 from ..scripted_engine import chat_fields
 
+EVALUATE = ("evaluate", "turn-rag", "--benchmark", "locomo", "--test", "6", "--split", "test")
+"""A command that scores a method on six questions."""
+COMPILE = (
+    *("compile", "turn-rag"),
+    *("--benchmark", "locomo"),
+    *("--optimizer", "labeled"),
+    *("--train", "12"),
+    *("--dev", "4"),
+    *("--test", "6"),
+)
+"""A command that compiles a program in a second."""
 EVALUATION_FIELDS = {
     "program",
     "benchmark",
@@ -48,8 +59,7 @@ EVALUATION_FIELDS = {
     "calls",
     "run_id",
 }
-SMALL = ("--train", "12", "--dev", "4", "--test", "6")
-"""Sizes of a compile that takes a second."""
+"""Fields of the JSON of every evaluation."""
 
 
 def text_in_one_line(text: str) -> str:
@@ -61,15 +71,8 @@ def text_in_one_line(text: str) -> str:
 
 
 def test_evaluate_prints_one_json_object(cli: RunCommand) -> None:
-    options = ("--benchmark", "locomo", "--test", "6", "--split", "test")
+    evaluation = json_of(cli, *EVALUATE)
 
-    code, out, err = cli("evaluate", "turn-rag", *options, "--json")
-    evaluation = json.loads(out)
-
-    assert code == 0
-    # What the scores rest on stands on standard error.
-    assert "bundled sample" in err
-    assert "offline engine" in err
     assert set(evaluation) >= EVALUATION_FIELDS
     assert evaluation["program"] == "turn-rag"
     assert evaluation["benchmark"] == "locomo"
@@ -77,18 +80,12 @@ def test_evaluate_prints_one_json_object(cli: RunCommand) -> None:
     assert set(evaluation["retrieval"]) == {"shown", "recall@5", "recall@20"}
 
 
-def test_evaluate_counts_calls_and_questions(cli: RunCommand) -> None:
-    """Each of the six questions takes one call of the model for the task. `by` is by category."""
-    options = ("--benchmark", "locomo", "--test", "6", "--split", "test")
+def test_evaluate_counts_calls_by_role_and_questions_by_category(cli: RunCommand) -> None:
+    """The task LM answers, the prompt LM proposes prompts, and the judge scores answers."""
+    evaluation = json_of(cli, *EVALUATE)
 
-    _, out, _ = cli("evaluate", "turn-rag", *options, "--json")
-    evaluation = json.loads(out)
-
-    assert set(evaluation["calls"]) == {"task", "prompt", "judge", "cached"}
-    assert evaluation["calls"]["task"] == 6
+    assert evaluation["calls"] == {"task": 6, "prompt": 0, "judge": 0, "cached": 0}
     assert sum(category["n"] for category in evaluation["by"].values()) == 6
-    for category in evaluation["by"].values():
-        assert {"n", "score"} <= set(category)
 
 
 def test_share_of_cached_prompt_tokens_is_shown_if_the_endpoint_reports_it(
@@ -114,74 +111,68 @@ def test_share_of_cached_prompt_tokens_is_unknown_if_the_endpoint_reports_none(
     assert result.printed_json["prompt_tokens"] > 0
 
 
-def test_compile_prints_one_json_object_and_saves_the_program(
-    cli: RunCommand, tmp_path: Path
-) -> None:
+def test_compile_prints_one_json_object(cli: RunCommand) -> None:
     """`before` and `after` are the evaluations of the program before and after the compile."""
-    folder = str(tmp_path / "out")
-    options = ("--benchmark", "locomo", "--optimizer", "labeled", *SMALL, "--out", folder)
+    result = json_of(cli, *COMPILE)
 
-    code, out, _ = cli("compile", "turn-rag", *options, "--json")
-    result = json.loads(out)
-
-    assert code == 0
     assert set(result) >= {"before", "after", "difference", "promoted", "program", "run_id"}
     assert set(result["before"]) >= EVALUATION_FIELDS
     assert set(result["after"]) >= EVALUATION_FIELDS
     assert set(result["difference"]) >= {"mean", "interval"}
     assert result["before"]["run_id"] == result["run_id"]
-    assert result["program"] == folder
+
+
+def test_compile_saves_the_program_in_the_folder_that_the_user_named(
+    cli: RunCommand, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+
+    result = json_of(cli, *COMPILE, "--out", folder)
+
+    assert result["program"] == str(folder)
     assert load(folder).name == "turn-rag"
 
 
 def test_compile_notes_that_a_verdict_needs_more_dev_questions(cli: RunCommand) -> None:
-    """It needs 20 of them."""
-    sizes = ("--train", "12", "--dev", "4", "--test", "6")
-
-    _, _, err = cli(
-        "compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", *sizes
-    )
+    """It needs 20 of them, and there are 4."""
+    _, _, err = cli(*COMPILE)
 
     data_line, note = err.splitlines()
     assert "(12 train, 4 dev, 6 test questions)" in data_line
     assert note.startswith("note: dev: too small for a verdict: 4 questions count")
 
 
-@pytest.mark.usefixtures("mlflow_tracking")
-def test_first_line_says_what_the_scores_rest_on(cli: RunCommand) -> None:
-    options = ("--benchmark", "locomo", "--test", "4", "--split", "test")
+def test_the_first_line_says_what_the_scores_rest_on(cli: RunCommand) -> None:
+    """It stands on standard error, so that standard output has only the result."""
+    _, _, err = cli(*EVALUATE)
 
-    code, out, err = cli("evaluate", "turn-rag", *options)
-
-    assert code == 0
-    assert err.count("\n") == 1
-    assert "bundled sample" in err
-    assert "(4 questions)" in err
-    assert "LM: offline engine" in err
-    assert "embedder: offline" in err
-    assert "adapter: chat" in err
-    assert "not comparable" in err
-    assert "smoke test, not comparable" in out
-    assert "MLflow run" in out
+    (line,) = err.splitlines()
+    assert "bundled sample" in line
+    assert "(6 questions)" in line
+    assert "LM: offline engine" in line
+    assert "embedder: offline" in line
+    assert "adapter: chat" in line
+    assert "not comparable" in line
 
 
 @pytest.mark.parametrize(
-    ("question", "expected"),
+    ("question", "embedder"),
     [
         ("我住在哪里？", "embedder: minilm (knows English alone; --embedder e5 knows"),
         ("Where do I live?", "embedder: minilm; adapter"),
     ],
+    ids=["Chinese", "English"],
 )
-def test_first_line_warns_of_an_embedder_that_does_not_know_the_language(
-    question: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_first_line_warns_of_an_embedder_that_does_not_know_the_language(
+    question: str, embedder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The embedder minilm was trained on English texts, and one of the questions is in Chinese."""
+    """The embedder minilm was trained on English texts."""
     path = write_rows(tmp_path / "own.jsonl", [{**ROW, "question": question}])
     inputs = run_inputs("jsonl", data=str(path), embedder="minilm")
 
     announce(inputs, part="all")
 
-    assert expected in text_in_one_line(capsys.readouterr().err)
+    assert embedder in text_in_one_line(capsys.readouterr().err)
 
 
 def test_embedder_without_its_weights_is_refused(
@@ -202,21 +193,16 @@ def test_embedder_without_its_weights_is_refused(
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that was compiled on the bundled sample."""
     path = tmp_path_factory.mktemp("compiled") / "program"
-    options = ("--benchmark", "locomo", "--optimizer", "labeled", "--force", *SMALL)
-    main(["compile", "turn-rag", *options, "--json", "--out", str(path)])
+    main([*COMPILE, "--force", "--json", "--out", str(path)])
     return path
 
 
-def test_evaluation_of_a_compiled_program_says_what_it_was_compiled_on(
+def test_a_hint_says_how_to_leave_out_the_questions_that_a_program_was_trained_on(
     cli: RunCommand, program: Path
 ) -> None:
-    """Without --split, questions that it was trained on are scored, too. A hint says so."""
-    options = ("--benchmark", "locomo", "--categories", "4")
+    """Without --split, they are scored, too."""
+    _, _, err = cli("evaluate", program, "--benchmark", "locomo", "--categories", "4")
 
-    code, out, err = cli("evaluate", program, *options, "--json")
-
-    assert code == 0
-    assert json.loads(out)["program"] == "turn-rag"
     assert "--split test leaves its training questions out" in err
 
 
@@ -225,7 +211,11 @@ def test_evaluation_of_a_compiled_program_says_what_it_was_compiled_on(
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a session of Ann and Bob. Rich would take some of its words for markup."""
+    """A file with a session of Ann and Bob, of 3 May 2024.
+
+    In the turn D1:1 Ann says "I moved to [b]Lisbon[/b] :smile:". The library Rich, which prints the
+    output, would take these words for markup.
+    """
     path = tmp_path_factory.mktemp("history") / "history.json"
     messages = [
         {
@@ -243,25 +233,22 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ask_prints_the_answer_and_the_turns_it_rests_on(
     cli: RunCommand, program: Path, history: Path
 ) -> None:
-    """In the turn D1:1 Ann says "I moved to [b]Lisbon[/b] :smile:", which looks like markup."""
-    code, out, err = cli("ask", program, "Where did Ann move to?", "--history", history, "--why")
+    """Ann said "I moved to [b]Lisbon[/b] :smile:". What looks like markup is printed as it is."""
+    output = output_of(cli, "ask", program, "Where did Ann move to?", "--history", history, "--why")
 
-    assert code == 0
-    assert err == ""
-    answer, *reasons = out.splitlines()
+    answer, *reasons = output.splitlines()
     assert answer != ""
     assert any("[D1:1]" in line and "[b]Lisbon[/b] :smile:" in line for line in reasons)
 
 
 def test_ask_prints_one_json_object(cli: RunCommand, program: Path, history: Path) -> None:
     """In the turn D1:1, of 3 May 2024, Ann says that she moved to Lisbon."""
-    _, out, _ = cli("ask", program, "Where did Ann move to?", "--history", history, "--json")
-    result = json.loads(out)
+    result = json_of(cli, "ask", program, "Where did Ann move to?", "--history", history)
 
     assert set(result) == {"answer", "lm", "why"}
     assert result["lm"] == "offline"
-    source = result["why"][0]["sources"][0]
-    assert source["line"].startswith("[D1:1] (3 May 2024, Friday) Ann: I moved")
+    first_reason = result["why"][0]
+    assert first_reason["sources"][0]["line"].startswith("[D1:1] (3 May 2024, Friday) Ann: I moved")
 
 
 @pytest.mark.parametrize("name", ["api_base", "cache", "guard", "timeout"])
@@ -277,13 +264,17 @@ def test_ask_refuses_model_settings_that_have_options_of_their_own(
     assert err.startswith(f"mempiler: --lm-set {name}: ")
 
 
-def test_published_program_is_asked_by_its_address(cli: RunCommand, tmp_path: Path) -> None:
-    """The registry of MLflow keeps published programs.
+PUBLISHED = "models:/cli-published@prod"
+"""The address of a program in the registry of MLflow: its name, and an alias of its version."""
 
-    A program is published only with a score on dev questions (the gate). `cli-published` is its
-    name, and `prod` an alias for the version.
+
+@pytest.fixture(scope="module")
+def publish_output(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What `mempiler publish` printed of the program at the address `PUBLISHED`.
+
+    A program is published only with a score on dev questions, which the gate looks at.
     """
-    gate = {
+    dev_score = {
         "split": "dev",
         "score": 0.5,
         "n": 20,
@@ -291,20 +282,25 @@ def test_published_program_is_asked_by_its_address(cli: RunCommand, tmp_path: Pa
         "lm": "offline",
         "judge": None,
     }
-    manifest = Manifest(method="", task="", scores={"gate": gate}, lms={"task": "offline"})
-    save(build("turn-rag"), tmp_path / "program", manifest)
-    history = tmp_path / "chat.json"
-    history.write_text(json.dumps([{"role": "user", "content": "I moved to Lisbon."}]))
-    address = "models:/cli-published@prod"
+    manifest = Manifest(method="", task="", scores={"gate": dev_score}, lms={"task": "offline"})
+    folder = tmp_path_factory.mktemp("published") / "program"
+    save(build("turn-rag"), folder, manifest)
+    return output_of(run_cli, "publish", folder, PUBLISHED)
 
-    code, out, _ = cli("publish", tmp_path / "program", address)
-    _, answer, _ = cli("ask", address, "Where did I move?", "--history", history, "--json")
 
-    assert code == 0
-    assert f"version 1 of cli-published: {address}" in out
-    assert "gate: dev 0.500 (n = 20, offline), nothing to compare with" in out
-    assert f"mlflow models serve -m {address} --env-manager local" in out
-    assert "Lisbon" in json.loads(answer)["answer"]
+def test_publish_prints_the_address_the_gate_and_how_to_serve_the_program(
+    publish_output: str,
+) -> None:
+    assert f"version 1 of cli-published: {PUBLISHED}" in publish_output
+    assert "gate: dev 0.500 (n = 20, offline), nothing to compare with" in publish_output
+    assert f"mlflow models serve -m {PUBLISHED} --env-manager local" in publish_output
+
+
+@pytest.mark.usefixtures("publish_output")
+def test_a_published_program_is_asked_by_its_address(cli: RunCommand, history: Path) -> None:
+    result = json_of(cli, "ask", PUBLISHED, "Where did Ann move to?", "--history", history)
+
+    assert result["answer"].startswith("I moved to")
 
 
 # --- list and --help ------------------------------------------------------------------------
@@ -319,46 +315,32 @@ def test_published_program_is_asked_by_its_address(cli: RunCommand, tmp_path: Pa
         ("adapters", "chat"),
     ],
 )
-def test_list_has_every_kind_with_summaries(cli: RunCommand, kind: str, name: str) -> None:
-    _, out, _ = cli("list", "--json")
-    summaries = json.loads(out)[kind]
+def test_list_has_a_summary_for_every_name(cli: RunCommand, kind: str, name: str) -> None:
+    summaries = json_of(cli, "list")[kind]
 
     assert name in summaries
     assert all(summaries.values())
 
 
-def test_list_prints_every_name(cli: RunCommand) -> None:
-    _, json_out, _ = cli("list", "--json")
-    _, out, _ = cli("list")
+def test_list_prints_every_name_that_the_json_has(cli: RunCommand) -> None:
+    output = output_of(cli, "list")
 
-    for summaries in json.loads(json_out).values():
+    for summaries in json_of(cli, "list").values():
         for name in summaries:
-            assert name in out
+            assert name in output
 
 
 def test_list_of_one_kind_has_no_other(cli: RunCommand) -> None:
-    _, out, _ = cli("list", "weights", "--json")
-
-    assert set(json.loads(out)) == {"weights"}
+    assert set(json_of(cli, "list", "weights")) == {"weights"}
 
 
-def test_list_has_the_settings_of_an_optimizer_and_of_its_teleprompter(cli: RunCommand) -> None:
-    """A teleprompter is DSPy's optimizer, which does the work behind the optimizer of this name."""
-    _, json_out, _ = cli("list", "optimizers", "gepa", "--json")
-    _, out, _ = cli("list", "optimizers", "gepa")
-    settings = json.loads(json_out)
+def test_list_has_the_settings_of_an_optimizer_with_their_defaults(cli: RunCommand) -> None:
+    """They are those of Mempiler's optimizer `gepa`, and those of DSPy's GEPA, which it runs."""
+    settings = json_of(cli, "list", "optimizers", "gepa")
 
     assert "max_metric_calls" in settings
     assert settings["reflection_minibatch_size"] == 3
     assert settings["use_merge"] is True
-    assert settings["sampling_strategy"] is None
-    assert "reflection_minibatch_size" in out
-
-
-def test_list_refuses_a_name_of_another_kind(cli: RunCommand) -> None:
-    code, _, _ = cli("list", "methods", "gepa")
-
-    assert code == 2
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["memories", "rebuild"]])
@@ -387,55 +369,65 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def check_command(path: Path) -> tuple[object, ...]:
-    """Return the words of a command that checks a file of own questions."""
+    """Return the words of a command that checks a user's file of questions, and scores nothing."""
     return ("evaluate", "turn-rag", "--check", "--benchmark", "jsonl", "--data", path)
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected_code", "expected_text"),
+    ("row", "finding"),
     [
-        pytest.param([ROW], 0, "nothing wrong found", id="good"),
+        pytest.param(ROW, "nothing wrong found", id="right"),
+        # A remark, since the question can be answered all the same.
+        pytest.param({**ROW, "evidence": ["D9:9"]}, "0 errors, 1 remarks", id="unknown evidence"),
+    ],
+)
+def test_check_ends_with_code_zero_if_the_file_can_be_used(
+    cli: RunCommand, tmp_path: Path, row: dict[str, Any], finding: str
+) -> None:
+    path = write_rows(tmp_path / "questions.jsonl", [row])
+
+    code, out, _ = cli(*check_command(path))
+
+    assert code == 0
+    assert finding in out
+
+
+@pytest.mark.parametrize(
+    ("rows", "finding"),
+    [
         pytest.param(
-            [{**ROW, "evidence": ["D9:9"]}], 0, "0 errors, 1 remarks", id="unknown evidence"
+            [ROW, {**ROW, "question": ""}], "ERROR: line 2, field 'question'", id="no question"
         ),
-        pytest.param(
-            [ROW, {**ROW, "question": ""}], 1, "ERROR: line 2, field 'question'", id="no question"
-        ),
-        pytest.param([], 1, "cannot be used as it is", id="empty"),
+        pytest.param([], "cannot be used as it is", id="empty"),
     ],
 )
 def test_check_ends_with_code_one_if_the_file_cannot_be_used(
-    cli: RunCommand,
-    tmp_path: Path,
-    rows: list[dict[str, Any]],
-    expected_code: int,
-    expected_text: str,
+    cli: RunCommand, tmp_path: Path, rows: list[dict[str, Any]], finding: str
 ) -> None:
-    """`--check` reads a user's file of questions and scores nothing.
-
-    Evidence that names an unknown turn is a remark and no error.
-    """
     path = write_rows(tmp_path / "questions.jsonl", rows)
 
     code, out, _ = cli(*check_command(path))
-    json_code, json_out, _ = cli(*check_command(path), "--json")
 
-    assert code == expected_code
-    assert json_code == expected_code
-    assert expected_text in out
-    assert json.loads(json_out)["ok"] == (expected_code == 0)
+    assert code == 1
+    assert finding in out
 
 
-@pytest.mark.parametrize(("rows", "has_split"), [([ROW], True), ([], False)])
-def test_check_prints_one_json_object(
-    cli: RunCommand, tmp_path: Path, rows: list[dict[str, Any]], has_split: bool
+@pytest.mark.parametrize(("rows", "is_ok"), [([ROW], True), ([], False)], ids=["right", "empty"])
+def test_check_says_in_json_whether_the_file_can_be_used(
+    cli: RunCommand, tmp_path: Path, rows: list[dict[str, Any]], is_ok: bool
 ) -> None:
-    """The split of the questions into train, dev and test is there if there are questions."""
     path = write_rows(tmp_path / "questions.jsonl", rows)
 
-    _, out, _ = cli(*check_command(path), "--json")
+    code, out, _ = cli(*check_command(path), "--json")
 
-    fields = {
+    assert json.loads(out)["ok"] is is_ok
+    assert code == (0 if is_ok else 1)
+
+
+def test_check_prints_one_json_object(cli: RunCommand, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "questions.jsonl", [ROW])
+
+    assert set(json_of(cli, *check_command(path))) == {
         "path",
         "benchmark",
         "counts",
@@ -446,25 +438,19 @@ def test_check_prints_one_json_object(
         "metric",
         "splitter_description",
         "advice",
+        "split",
     }
-    if has_split:
-        fields.add("split")
-    assert set(json.loads(out)) == fields
 
 
-def test_check_of_some_categories_reads_the_whole_file(cli: RunCommand) -> None:
-    """The split says which questions are for training and which for the test.
-
-    It is made of the chosen categories alone.
-    """
+def test_check_of_some_categories_reads_the_whole_file_and_splits_these_categories(
+    cli: RunCommand,
+) -> None:
+    """The split says which questions are for training and which for the test."""
     with sample("locomo.json") as path:
         command = ("evaluate", "turn-rag", "--check", "--benchmark", "locomo", "--data", path)
-        _, out_for_all, _ = cli(*command, "--json")
-        code, out_for_two, _ = cli(*command, "--categories", "1,2", "--json")
-    all_categories = json.loads(out_for_all)
-    two_categories = json.loads(out_for_two)
+        all_categories = json_of(cli, *command)
+        two_categories = json_of(cli, *command, "--categories", "1,2")
 
-    assert code == 0
     assert two_categories["counts"] == all_categories["counts"]
     assert two_categories["split"] != all_categories["split"]
 
@@ -476,33 +462,34 @@ def questions_in_two_languages(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "questions.jsonl", [ROW, german_row])
 
 
-def test_check_names_languages_and_metric_and_advises_a_judge(
+def test_check_names_the_languages_of_the_questions(
     cli: RunCommand, questions_in_two_languages: Path
 ) -> None:
-    """Comparing words is unfair to German, whose words have many endings. So a judge is advised."""
-    code, out, _ = cli(*check_command(questions_in_two_languages))
-    lines = out.splitlines()
-    metric_lines = [line for line in lines if line.startswith("metric: ")]
-    advice_lines = [line for line in lines if line.startswith("advice: ")]
+    output = output_of(cli, *check_command(questions_in_two_languages))
 
-    assert code == 0
-    assert "languages of the questions: English 1, German 1" in lines
-    assert len(metric_lines) == 1
-    assert "f1 (token F1); compares words between spaces" in metric_lines[0]
-    assert len(advice_lines) == 1
-    assert "German" in advice_lines[0]
-    assert "--metric judge" in advice_lines[0]
+    assert "languages of the questions: English 1, German 1" in output.splitlines()
+
+
+def test_check_advises_a_judge_if_comparing_words_is_unfair(
+    cli: RunCommand, questions_in_two_languages: Path
+) -> None:
+    """One question is in German, whose words have many endings."""
+    output = output_of(cli, *check_command(questions_in_two_languages))
+
+    assert "metric: f1 (token F1); compares words between spaces" in output
+    (advice,) = [line for line in output.splitlines() if line.startswith("advice: ")]
+    assert "German" in advice
+    assert "--metric judge" in advice
 
 
 def test_check_gives_no_advice_if_a_judge_is_chosen(
     cli: RunCommand, questions_in_two_languages: Path
 ) -> None:
     """One question is in German. Without a judge, the command would advise one."""
-    code, out, _ = cli(*check_command(questions_in_two_languages), "--metric", "judge")
+    output = output_of(cli, *check_command(questions_in_two_languages), "--metric", "judge")
 
-    assert code == 0
-    assert "metric: judge (judged right)" in out.splitlines()
-    assert "advice: " not in out
+    assert "metric: judge (judged right)" in output.splitlines()
+    assert "advice: " not in output
 
 
 # --- evaluate judge -------------------------------------------------------------------------
@@ -512,9 +499,9 @@ def test_check_gives_no_advice_if_a_judge_is_chosen(
 def check_judge(cli: RunCommand, stub: Any, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """A function that shows a judge labelled answers, and returns what the command prints.
 
-    The gold answer is always "Rome". The label, `kind`, says whether an answer is right in truth.
-    The judge calls every answer right but "It was Rome.". Its verdict on "What?" cannot be read,
-    and the server refuses the call for "Too long.".
+    The gold answer is always "Rome". People have labelled each answer as right or wrong. The judge
+    calls every answer right but "It was Rome.". Its verdict on "What?" cannot be read, and the
+    server refuses the call for "Too long.".
     """
 
     def judge(body: dict[str, Any]) -> str:
@@ -529,48 +516,58 @@ def check_judge(cli: RunCommand, stub: Any, tmp_path: Path) -> Callable[..., dic
 
     server = stub(refuse_long_answer, answer=judge)
 
-    def run(kinds_by_answer: dict[str, str]) -> dict[str, Any]:
+    def run(labels_by_answer: dict[str, str]) -> dict[str, Any]:
         rows = [
-            {"question": "Where?", "gold_answer": "Rome", "answer": answer, "kind": kind}
-            for answer, kind in kinds_by_answer.items()
+            {"question": "Where?", "gold_answer": "Rome", "answer": answer, "kind": label}
+            for answer, label in labels_by_answer.items()
         ]
         path = write_rows(tmp_path / "labelled.jsonl", rows)
-        command = ("evaluate", "judge", "--benchmark", "judge-check", "--data", path, "--json")
-        code, out, err = cli(*command, "--judge-lm", server.model, "--judge-api-base", server.url)
-        assert code == 0, err
-        return json.loads(out)
+        return json_of(
+            cli,
+            *("evaluate", "judge"),
+            *("--benchmark", "judge-check"),
+            *("--data", path),
+            *("--judge-lm", server.model),
+            *("--judge-api-base", server.url),
+        )
 
     return run
 
 
-def test_check_of_a_judge_counts_what_it_accepts_by_kind_of_answer(
+def test_check_of_a_judge_counts_what_it_accepts_by_label(
     check_judge: Callable[..., dict[str, Any]],
 ) -> None:
     """The judge calls every answer right but "It was Rome."."""
     result = check_judge(
         {
             "Rome": "right",
-            "Roma": "right",
             "It was Rome.": "paraphrased-right",
             "A city.": "vague-wrong",
         }
     )
 
-    assert result["judge_hash"] == judge_hash(JudgeAnswer)
-    assert result["kinds"]["right"]["rate"] == 1.0
-    assert result["kinds"]["paraphrased-right"]["rate"] == 0.0
-    assert result["kinds"]["vague-wrong"]["rate"] == 1.0
-    # There is no answer of this kind.
-    assert result["kinds"]["specific-wrong"]["rate"] is None
-    # Of all kinds of right answers together.
-    assert result["right"]["accepted"] == 2
-    assert result["right"]["n"] == 3
+    rates = {label: counts["rate"] for label, counts in result["kinds"].items()}
+    assert rates == {
+        "right": 1.0,
+        "paraphrased-right": 0.0,
+        "vague-wrong": 1.0,
+        "specific-wrong": None,  # there is no such answer
+    }
+
+
+def test_check_of_a_judge_names_the_prompt_of_the_judge(
+    check_judge: Callable[..., dict[str, Any]],
+) -> None:
+    assert check_judge({"Rome": "right"})["judge_hash"] == judge_hash(JudgeAnswer)
 
 
 def test_check_of_a_judge_counts_verdicts_that_could_not_be_read(
     check_judge: Callable[..., dict[str, Any]],
 ) -> None:
-    """The verdict on "What?" cannot be read, and the call for "Too long." is refused."""
+    """The verdict on "What?" cannot be read, and the call for "Too long." is refused.
+
+    The rate is that of the verdict which could be read.
+    """
     result = check_judge(
         {
             "A city.": "vague-wrong",
@@ -579,21 +576,18 @@ def test_check_of_a_judge_counts_verdicts_that_could_not_be_read(
         }
     )
 
-    vague = result["kinds"]["vague-wrong"]
-    assert vague["n"] == 3
-    assert vague["unreadable"] == 2
-    # Of the verdicts that could be read.
-    assert vague["rate"] == 1.0
-    assert result["wrong"]["rate"] == 1.0
+    counts = result["kinds"]["vague-wrong"]
+    assert counts["n"] == 3
+    assert counts["unreadable"] == 2
+    assert counts["rate"] == 1.0
 
 
 def test_check_of_the_offline_judge_is_called_a_smoke_test(cli: RunCommand) -> None:
-    _, out, _ = cli("evaluate", "judge", "--benchmark", "judge-check")
+    output = output_of(cli, "evaluate", "judge", "--benchmark", "judge-check")
 
-    assert f"prompt {judge_hash(JudgeAnswer)[:12]}" in out
-    assert "smoke test" in out
-    for kind in ("right", "paraphrased-right", "vague-wrong", "specific-wrong", "all wrong"):
-        assert kind in out
+    assert "smoke test" in output
+    for label in ("right", "paraphrased-right", "vague-wrong", "specific-wrong", "all wrong"):
+        assert label in output
 
 
 # --- progress -------------------------------------------------------------------------------
@@ -602,36 +596,32 @@ def test_check_of_the_offline_judge_is_called_a_smoke_test(cli: RunCommand) -> N
 def test_prints_and_logs_of_optimizers_are_hidden(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """DSPy's optimizers print a lot while they work.
-
-    Afterwards printing and logging are as before.
-    """
+    """DSPy's optimizers print a lot while they work. Afterwards printing is as before."""
     stdout_before = sys.stdout
-    logger = logging.getLogger("dspy.teleprompt")
 
     with progress():
         print("Bootstrapped 4 full traces")
-        logger.error("Failed to run or to evaluate an example")
-    output = capsys.readouterr()
+        logging.getLogger("dspy.teleprompt").error("Failed to run or to evaluate an example")
 
+    output = capsys.readouterr()
     assert output.out == ""
     assert output.err == ""
     assert caplog.records == []
     assert sys.stdout is stdout_before
-    assert logger.isEnabledFor(logging.ERROR)
 
 
 @pytest.mark.parametrize(
-    ("limits", "expected"),
+    ("limits", "line"),
     [
-        (None, "1,200 calls, $0.5000, 3 lost, 2 failed"),
-        (
+        pytest.param(None, "1,200 calls, $0.5000, 3 lost, 2 failed", id="without limits"),
+        pytest.param(
             Limits(max_usd=5, max_calls=2000),
             "1,200 of 2,000 calls, $0.5000 of $5, 3 lost, 2 failed",
+            id="with limits",
         ),
     ],
 )
-def test_usage_is_shown_beside_its_limit(limits: Limits | None, expected: str) -> None:
+def test_usage_is_shown_beside_its_limit(limits: Limits | None, line: str) -> None:
     """Lost answers could not be read; failed calls had no answer."""
     usage = UsageReport(
         calls=Counter(task=1200),
@@ -640,7 +630,7 @@ def test_usage_is_shown_beside_its_limit(limits: Limits | None, expected: str) -
         answers=Counter({("task.answer", "lost"): 3, ("task.answer", "ok"): 9}),
     )
 
-    assert spending_line(usage, limits) == expected
+    assert spending_line(usage, limits) == line
 
 
 def test_limit_is_shown_before_the_first_call() -> None:
@@ -652,7 +642,8 @@ def test_limit_is_shown_before_the_first_call() -> None:
 def test_progress_in_a_file_is_a_line_for_the_running_phase_now_and_then() -> None:
     """A terminal shows a bar, and a file gets lines.
 
-    Phases that are over, or have no count, get none.
+    A phase that is over gets none, nor one that does not count. A report that comes late, as
+    `report(0, 40)` here, does not count backwards.
     """
     output = io.StringIO()
     console = Console(file=output, width=80)
@@ -662,12 +653,12 @@ def test_progress_in_a_file_is_a_line_for_the_running_phase_now_and_then() -> No
         start_phase("warming up")
         report = start_phase("test questions")
         report(1, 40)
-        report(0, 40)  # a report that comes late does not count backwards
+        report(0, 40)
         assert within(20, lambda: "test questions" in output.getvalue())
 
-    lines = [line.split() for line in output.getvalue().splitlines()]
-    assert lines[0] == ["test", "questions", "1/40"]
-    assert lines[1] == ["0", "calls"]
+    first_line, second_line, *_ = [line.split() for line in output.getvalue().splitlines()]
+    assert first_line == ["test", "questions", "1/40"]
+    assert second_line == ["0", "calls"]
 
 
 class RecordedProgress:
@@ -685,18 +676,26 @@ class RecordedProgress:
         return report
 
 
-def test_progress_counts_the_sessions_of_which_memories_are_written() -> None:
-    """The method memory-r2 writes a memory of all sessions before the six questions are asked."""
+def test_progress_counts_the_sessions_that_are_written_into_memories() -> None:
+    """The method memory-r2 writes all sessions before the questions are asked."""
     inputs = run_inputs(benchmark="locomo", test=6, embedder="offline", threads=2)
     histories = {example.history for example in inputs.split().test}
-    num_sessions = sum(len(history.items) for history in histories)
+    session_count = sum(len(history.items) for history in histories)
     progress = RecordedProgress()
 
     run_evaluate("memory-r2", inputs, progress=progress)
 
-    sessions = progress.reports["evaluating, sessions remembered"]
-    assert sessions[0] == (0, num_sessions)
-    assert sorted(sessions) == [(done, num_sessions) for done in range(num_sessions + 1)]
+    reports = progress.reports["evaluating, sessions remembered"]
+    assert reports[0] == (0, session_count)
+    assert sorted(reports) == [(done, session_count) for done in range(session_count + 1)]
+
+
+def test_progress_counts_the_questions_that_are_answered() -> None:
+    inputs = run_inputs(benchmark="locomo", test=6, embedder="offline", threads=2)
+    progress = RecordedProgress()
+
+    run_evaluate("turn-rag", inputs, progress=progress)
+
     assert max(progress.reports["evaluating"]) == (6, 6)
 
 
@@ -738,11 +737,9 @@ def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("MEMPILER_HOME", str(folder))
         main(["memories", "add", str(history), "--user", "ada"])
         for name in ("one", "two"):
-            options = ["--benchmark", "locomo", "--test", "2", "--split", "test"]
-            main(["evaluate", "turn-rag", *options])
-            new_runs = list(folder.glob("2*/run.json"))
-            assert len(new_runs) == 1
-            new_runs[0].parent.rename(folder / name)
+            main([*EVALUATE])
+            (new_run,) = folder.glob("2*/run.json")
+            new_run.parent.rename(folder / name)
     return folder
 
 
@@ -757,7 +754,7 @@ def run(
 
 
 @pytest.mark.parametrize("command", WRITES_A_FILE.values(), ids=WRITES_A_FILE)
-def test_file_of_the_user_is_overwritten_by_force(
+def test_a_file_of_the_user_is_overwritten_by_force(
     run: RunCommand, command: tuple[str, ...]
 ) -> None:
     notes = Path("notes")
@@ -767,12 +764,12 @@ def test_file_of_the_user_is_overwritten_by_force(
 
     assert code == 0
     assert notes.read_text() != "my notes on mempiler"
-    # Temporary files are gone.
+    # No temporary file is left.
     assert list(Path().iterdir()) == [notes]
 
 
 @pytest.mark.parametrize("command", WRITES_A_FILE.values(), ids=WRITES_A_FILE)
-def test_file_of_the_user_is_not_overwritten(run: RunCommand, command: tuple[str, ...]) -> None:
+def test_a_file_of_the_user_is_not_overwritten(run: RunCommand, command: tuple[str, ...]) -> None:
     notes = Path("notes")
     notes.write_text("my notes on mempiler")
 
@@ -785,35 +782,36 @@ def test_file_of_the_user_is_not_overwritten(run: RunCommand, command: tuple[str
 
 
 @pytest.mark.parametrize("command", WRITES_A_FILE.values(), ids=WRITES_A_FILE)
-def test_file_that_the_command_has_written_is_overwritten(
+def test_a_file_that_the_same_command_has_written_is_overwritten(
     run: RunCommand, command: tuple[str, ...]
 ) -> None:
-    run(*command, "notes")
-    first_text = Path("notes").read_text()
+    run(*command, "out")
+    first_text = Path("out").read_text()
 
-    code, _, _ = run(*command, "notes")
+    code, _, _ = run(*command, "out")
 
     assert code == 0
-    assert Path("notes").read_text() == first_text
+    assert Path("out").read_text() == first_text
 
 
-@pytest.mark.parametrize(("name", "other"), [("export", "compare"), ("compare", "export")])
-def test_file_that_another_command_has_written_is_not_overwritten(
-    run: RunCommand, name: str, other: str
+@pytest.mark.parametrize(
+    ("first_command", "second_command"), [("export", "compare"), ("compare", "export")]
+)
+def test_a_file_that_another_command_has_written_is_not_overwritten(
+    run: RunCommand, first_command: str, second_command: str
 ) -> None:
     """`memories export` writes JSON lines, and `compare --page` a page of HTML."""
-    run(*WRITES_A_FILE[name], "notes")
+    run(*WRITES_A_FILE[first_command], "out")
 
-    code, _, _ = run(*WRITES_A_FILE[other], "notes")
+    code, _, _ = run(*WRITES_A_FILE[second_command], "out")
 
     assert code == 2
 
 
 @pytest.mark.parametrize("command", WRITES_A_FILE.values(), ids=WRITES_A_FILE)
-def test_only_a_regular_file_is_ever_replaced(
+def test_a_link_to_a_device_is_not_replaced_even_by_force(
     run: RunCommand, command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """A link to a device is no regular file, and --force does not replace it."""
     device = tmp_path / "null"
     device.symlink_to("/dev/null")
 
@@ -825,8 +823,8 @@ def test_only_a_regular_file_is_ever_replaced(
 
 
 @pytest.mark.parametrize("command", WRITES_A_FOLDER.values(), ids=WRITES_A_FOLDER)
-def test_folder_of_the_user_is_left_alone(run: RunCommand, command: tuple[str, ...]) -> None:
-    """A saved program, too, has files called manifest.json and state.json."""
+def test_a_folder_of_the_user_is_left_alone(run: RunCommand, command: tuple[str, ...]) -> None:
+    """Its files have the names of those of a saved program, but another content."""
     folder = Path("site")
     folder.mkdir()
     files = {"index.html": "my page", "manifest.json": "{}", "state.json": "{}"}

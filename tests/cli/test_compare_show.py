@@ -8,6 +8,7 @@ here are made by hand, and no model is asked.
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mempiler.runs.pages.page import run_page
 from mempiler.runs.question_trace import Entry, QuestionTrace
 from mempiler.runs.results import Evaluation
 
-from ..command_line import RunCommand
+from ..command_line import RunCommand, json_of, output_of, run_cli
 from ..runs.evaluations import evaluation as make_evaluation
 from ..runs.evaluations import row as make_row
 from ..runs.pages.test_document import evaluation as make_traced_evaluation
@@ -117,11 +118,20 @@ def test_compare_prints_the_difference_with_its_interval_and_verdict(
     first = save_scores(HALF_RIGHT)
     second = save_scores(SIX_MORE_RIGHT)
 
-    code, out, _ = run_command("compare", first, second)
+    output = output_of(run_command, "compare", first, second)
 
-    assert code == 0
     difference = "+0.250 [+0.083, +0.417], p = .031, n = 24"
-    assert f"B against A: {difference}: better (scope: {SCOPE})\n" in out
+    assert f"B against A: {difference}: better (scope: {SCOPE})\n" in output
+
+
+def table_cells(output: str) -> dict[str, list[str]]:
+    """Return the cells of each line of a printed table, by the first word of the line."""
+    cells_by_name: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        if line.strip():
+            name, *cells = line.split()
+            cells_by_name[name] = cells
+    return cells_by_name
 
 
 def test_compare_prints_scores_by_category(run_command: RunCommand) -> None:
@@ -129,42 +139,34 @@ def test_compare_prints_scores_by_category(run_command: RunCommand) -> None:
     first = save_scores([1.0, 0.0] * 12)
     second = save_scores([1.0, 1.0] * 12)
 
-    _, out, _ = run_command("compare", first, second)
+    output = output_of(run_command, "compare", first, second)
 
-    cells_by_category: dict[str, list[str]] = {}
-    for line in out.splitlines():
-        if line.strip():
-            category, *cells = line.split()
-            cells_by_category[category] = cells
-    # The number of questions, and the score of the first run.
-    assert cells_by_category["[multi]"][:2] == ["12", "1.000"]
-    assert cells_by_category["temporal"][:2] == ["12", "0.000"]
+    question_count, score_of_first, *_ = table_cells(output)["temporal"]
+    assert question_count == "12"
+    assert score_of_first == "0.000"
 
 
-def test_compare_prints_the_cost_of_each_run(run_command: RunCommand) -> None:
-    """Every evaluation that is made here says that it cost half a dollar."""
-    first = save_scores([1.0, 0.0])
-    second = save_scores([1.0, 1.0])
+def test_compare_prints_a_category_that_looks_like_markup(run_command: RunCommand) -> None:
+    """Names in brackets are styles to Rich, the library that prints the tables."""
+    first = save_scores([1.0, 0.0] * 12)
 
-    _, out, _ = run_command("compare", first, second)
+    output = output_of(run_command, "compare", first, first)
 
-    assert out.count("$0.5000") == 2
+    assert "[multi]" in output
 
 
 def test_compare_compares_every_further_run_with_the_first(run_command: RunCommand) -> None:
-    """Of 24 answers the second run has six more right ones than the first, the third eight less."""
+    """The second run has six more right answers than the first, and the third eight fewer."""
     first = save_scores(HALF_RIGHT)
     second = save_scores(SIX_MORE_RIGHT)
     third = save_scores(EIGHT_FEWER_RIGHT)
 
-    _, out, _ = run_command("compare", first, second, third, "--json")
-    comparisons = json.loads(out)["comparisons"]
+    result = json_of(run_command, "compare", first, second, third)
 
-    second_difference, third_difference = (each["overall"]["difference"] for each in comparisons)
-    assert second_difference["mean"] == pytest.approx(6 / 24)
-    assert second_difference["verdict"] == "better"
-    assert third_difference["mean"] == pytest.approx(-8 / 24)
-    assert third_difference["verdict"] == "worse"
+    verdicts = []
+    for comparison in result["comparisons"]:
+        verdicts.append(comparison["overall"]["difference"]["verdict"])
+    assert verdicts == ["better", "worse"]
 
 
 def test_compare_describes_the_runs_as_json(run_command: RunCommand) -> None:
@@ -172,116 +174,100 @@ def test_compare_describes_the_runs_as_json(run_command: RunCommand) -> None:
     first = save_scores(HALF_RIGHT)
     second = save_scores(SIX_MORE_RIGHT)
 
-    _, out, _ = run_command("compare", first, second, "--json")
-    result = json.loads(out)
+    result = json_of(run_command, "compare", first, second)
 
     assert [run["run"] for run in result["runs"]] == [first, second]
-    assert result["runs"][0]["cost"] == 0.5
+    assert [run["cost"] for run in result["runs"]] == [0.5, 0.5]
     assert result["gate"] is None
-    (comparison,) = result["comparisons"]
-    assert comparison["overall"]["difference"]["scope"] == SCOPE
 
 
-def test_compare_gives_no_verdict_on_too_few_questions(run_command: RunCommand) -> None:
-    """By default a verdict needs 20 questions. The runs have q0 and q1 in common."""
-    of_24_questions = save_scores([1.0] * 24)
-    of_2_questions = save_scores([1.0, 0.0])
-
-    _, out, _ = run_command("compare", of_24_questions, of_2_questions)
-
-    assert f"p = 1, n = 2: too few to tell (scope: {SCOPE})\n" in out
-    assert "compared on the 2 questions that all were asked, of 24 and 2" in out
-
-
-def test_compare_gives_a_verdict_on_the_number_of_questions_that_the_user_wants(
-    run_command: RunCommand,
-) -> None:
-    """By default a verdict needs 20 questions. The runs have two."""
+def test_compare_gives_no_verdict_on_two_questions(run_command: RunCommand) -> None:
+    """By default a verdict needs 20 questions."""
     first = save_scores([1.0, 0.0])
     second = save_scores([0.0, 0.0])
 
-    _, out, _ = run_command("compare", first, second, "--min-n", "2")
+    output = output_of(run_command, "compare", first, second)
 
-    assert ": not told apart (scope: " in out
-
-
-GATE_CASES = [
-    pytest.param(
-        [HALF_RIGHT, SIX_MORE_RIGHT],
-        [],
-        0,
-        "gate: nothing worse than",
-        id="better",
-    ),
-    pytest.param(
-        [HALF_RIGHT, EIGHT_FEWER_RIGHT],
-        [],
-        1,
-        "worse (-0.333 [-0.542, -0.167], p = ",
-        id="worse",
-    ),
-    pytest.param(
-        [HALF_RIGHT, SIX_MORE_RIGHT, EIGHT_FEWER_RIGHT],
-        [],
-        1,
-        "worse (",
-        id="one of two is worse",
-    ),
-    pytest.param(
-        [[1.0, 0.0], [0.0, 0.0]],
-        [],
-        1,
-        "too few to tell (-0.500 [",
-        id="two questions",
-    ),
-    pytest.param(
-        [[1.0, 0.0], [0.0, 0.0]],
-        ["--min-n", "2"],
-        0,
-        "gate: nothing worse than",
-        id="two questions are enough",
-    ),
-]
-"""The scores of the runs that are compared, options, the exit code, and words of the verdict."""
+    assert f"n = 2: too few to tell (scope: {SCOPE})\n" in output
 
 
-@pytest.mark.parametrize(
-    ("scores_of_runs", "options", "expected_code", "expected_words"), GATE_CASES
-)
-def test_gate_ends_with_code_one_if_a_run_is_worse_or_has_too_few_questions(
+def test_compare_says_how_many_questions_the_runs_have_in_common(run_command: RunCommand) -> None:
+    of_24_questions = save_scores([1.0] * 24)
+    of_2_questions = save_scores([1.0, 0.0])
+
+    output = output_of(run_command, "compare", of_24_questions, of_2_questions)
+
+    assert "compared on the 2 questions that all were asked, of 24 and 2" in output
+
+
+def test_compare_gives_a_verdict_on_two_questions_if_the_user_wants_it(
     run_command: RunCommand,
-    scores_of_runs: list[list[float]],
-    options: list[str],
-    expected_code: int,
-    expected_words: str,
 ) -> None:
+    """By default a verdict needs 20 questions."""
+    first = save_scores([1.0, 0.0])
+    second = save_scores([0.0, 0.0])
+
+    output = output_of(run_command, "compare", first, second, "--min-n", "2")
+
+    assert ": not told apart (scope: " in output
+
+
+def gate_line(output: str) -> str:
+    """Return the last line of what `compare --gate` prints."""
+    line = output.splitlines()[-1]
+    assert line.startswith("gate: ")
+    return line
+
+
+def test_gate_ends_with_code_zero_if_the_second_run_is_better(run_command: RunCommand) -> None:
     """With --gate, a script can let the exit code decide whether a version may replace another."""
-    runs = [save_scores(scores) for scores in scores_of_runs]
+    first = save_scores(HALF_RIGHT)
+    second = save_scores(SIX_MORE_RIGHT)
 
-    code, out, _ = run_command("compare", *runs, "--gate", *options)
+    code, out, _ = run_command("compare", first, second, "--gate")
 
-    assert code == expected_code
-    last_line = out.splitlines()[-1]
-    assert last_line.startswith("gate: ")
-    assert expected_words in last_line
+    assert code == 0
+    assert gate_line(out).startswith("gate: nothing worse than")
+
+
+def test_gate_ends_with_code_one_if_the_second_run_is_worse(run_command: RunCommand) -> None:
+    """With --gate, a script can let the exit code decide whether a version may replace another."""
+    first = save_scores(HALF_RIGHT)
+    second = save_scores(EIGHT_FEWER_RIGHT)
+
+    code, out, _ = run_command("compare", first, second, "--gate")
+
+    assert code == 1
+    assert "worse (-0.333 [-0.542, -0.167], p = " in gate_line(out)
+
+
+def test_gate_ends_with_code_one_if_one_of_two_runs_is_worse_than_the_first(
+    run_command: RunCommand,
+) -> None:
+    first = save_scores(HALF_RIGHT)
+    second = save_scores(SIX_MORE_RIGHT)
+    third = save_scores(EIGHT_FEWER_RIGHT)
+
+    code, out, _ = run_command("compare", first, second, third, "--gate")
+
+    assert code == 1
+    assert "worse (" in gate_line(out)
 
 
 @pytest.mark.parametrize(
-    ("second_scores", "expected_code"), [(SIX_MORE_RIGHT, 0), (EIGHT_FEWER_RIGHT, 1)]
+    ("second_scores", "is_passed"), [(SIX_MORE_RIGHT, True), (EIGHT_FEWER_RIGHT, False)]
 )
 def test_gate_has_the_same_exit_code_and_a_message_with_json(
-    run_command: RunCommand, second_scores: list[float], expected_code: int
+    run_command: RunCommand, second_scores: list[float], is_passed: bool
 ) -> None:
-    """With --gate, a script can let the exit code decide whether a version may replace another."""
     first = save_scores(HALF_RIGHT)
     second = save_scores(second_scores)
 
     code, out, _ = run_command("compare", first, second, "--gate", "--json")
 
-    assert code == expected_code
+    assert code == (0 if is_passed else 1)
     gate = json.loads(out)["gate"]
-    assert gate["passed"] == (expected_code == 0)
-    assert gate["scope"] == SCOPE
+    assert gate["passed"] is is_passed
     assert f"; scope: {SCOPE})" in gate["message"]
 
 
@@ -295,31 +281,67 @@ def test_compare_refuses_runs_without_a_common_question(run_command: RunCommand)
     assert "have no question in common" in err.splitlines()[-1]
 
 
-def test_compiled_program_is_compared_with_the_original_one_on_the_same_questions(
-    run_command: RunCommand, tmp_path: Path
+@dataclass(frozen=True)
+class StartAndCompile:
+    """A program was evaluated on six questions, and compiled and scored on the same ones."""
+
+    start: dict[str, Any]
+    """What `mempiler evaluate` printed of the program."""
+    compilation: dict[str, Any]
+    """What `mempiler compile` printed."""
+
+
+@pytest.fixture(scope="module")
+def start_and_compile() -> StartAndCompile:
+    """The results of both commands."""
+    options = ("--benchmark", "locomo", "--test", "6")
+    start = json_of(run_cli, "evaluate", "turn-rag", "--split", "test", *options)
+    compilation = json_of(
+        run_cli,
+        *("compile", "turn-rag"),
+        *("--optimizer", "labeled"),
+        *("--dev", "2"),
+        "--force",
+        *options,
+    )
+    return StartAndCompile(start, compilation)
+
+
+def test_comparing_a_compile_with_its_start_gives_the_difference_of_the_compile(
+    run_command: RunCommand, start_and_compile: StartAndCompile
 ) -> None:
-    """A compile scores the program before and after.
+    """A compile scores the program before and after, on the same questions."""
+    start_run = start_and_compile.start["run_id"]
+    compile_run = start_and_compile.compilation["run"]
 
-    Here its start is evaluated once more, and the difference is the same. amb is a public benchmark
-    harness, whose format can be exported.
-    """
-    options = ("--benchmark", "locomo", "--test", 6, "--json")
-    compile_options = ("--optimizer", "labeled", "--dev", 2, "--force", *options)
-    _, compile_out, _ = run_command("compile", "turn-rag", *compile_options)
-    compilation = json.loads(compile_out)
-    _, start_out, _ = run_command("evaluate", "turn-rag", "--split", "test", *options)
-    start = json.loads(start_out)
-
-    page = tmp_path / "both.html"
-    amb_file = tmp_path / "amb.json"
-    files = ("--page", page, "--export", "amb", amb_file)
-    _, out, _ = run_command("compare", start["run_id"], compilation["run"], *files, "--json")
-    comparison = json.loads(out)["comparisons"][0]
+    (comparison,) = json_of(run_command, "compare", start_run, compile_run)["comparisons"]
 
     assert comparison["shared"] == 6
     assert comparison["warnings"] == []
-    assert comparison["overall"]["difference"] == compilation["difference"]
-    assert len(json.loads(amb_file.read_text())["results"]) == start["n"]
+    assert comparison["overall"]["difference"] == start_and_compile.compilation["difference"]
+
+
+def test_compare_exports_the_first_run_in_the_format_of_a_public_harness(
+    run_command: RunCommand, start_and_compile: StartAndCompile, tmp_path: Path
+) -> None:
+    """The harness, in which others evaluate their memory systems, is called amb."""
+    start_run = start_and_compile.start["run_id"]
+    compile_run = start_and_compile.compilation["run"]
+    amb_file = tmp_path / "amb.json"
+
+    output_of(run_command, "compare", start_run, compile_run, "--export", "amb", amb_file)
+
+    assert len(json.loads(amb_file.read_text())["results"]) == start_and_compile.start["n"]
+
+
+def test_the_page_of_a_comparison_has_calls_and_recalled_entries_of_every_answer(
+    run_command: RunCommand, start_and_compile: StartAndCompile, tmp_path: Path
+) -> None:
+    start_run = start_and_compile.start["run_id"]
+    compile_run = start_and_compile.compilation["run"]
+    page = tmp_path / "both.html"
+
+    output_of(run_command, "compare", start_run, compile_run, "--page", page)
 
     page_data = data_of_page(page)
     assert page_data["phases"] == ["A", "B"]
@@ -341,62 +363,56 @@ def data_of_page(path: Path) -> dict[str, Any]:
 
 
 def test_show_lists_failures_with_question_and_message(run_command: RunCommand) -> None:
-    """The question q0 is right; of the other three, two could not be read."""
-    scores = [1.0, UNREADABLE, UNREACHABLE, UNREADABLE]
-    run = save_evaluation(evaluation_of_scores(scores))
+    """The answer to question 0 is right, that to 1 could not be read, and 2 could not be asked."""
+    run = save_evaluation(evaluation_of_scores([1.0, UNREADABLE, UNREACHABLE]))
 
-    code, out, _ = run_command("show", run, "--failed")
+    output = output_of(run_command, "show", run, "--failed")
 
-    assert code == 0
-    assert "3 of 4 questions\n" in out
-    # The questions with the numbers 1 and 2.
-    assert "  question: What of [1]?\n" in out
-    assert "  answer: parse: no JSON\n" in out
-    assert "  question: What of [2]?\n" in out
-    assert "  answer: endpoint: connection refused\n" in out
+    assert "  question: What of [1]?\n" in output
+    assert "  answer: parse: no JSON\n" in output
+    assert "  question: What of [2]?\n" in output
+    assert "  answer: endpoint: connection refused\n" in output
+    assert "2 of 3 questions\n" in output
 
 
 def test_show_lists_failed_writes_before_the_failed_questions(run_command: RunCommand) -> None:
-    """A write is an update of a memory by a session."""
+    """A write updates the memory of a user, here of Ann, with a session, such as D0."""
     run = save_evaluation(evaluation_of_scores([1.0, UNREADABLE], failed_writes=2))
 
-    _, out, _ = run_command("show", run, "--failed")
+    output = output_of(run_command, "show", run, "--failed")
 
-    assert out.splitlines()[:2] == [
+    assert output.splitlines()[:2] == [
         "score, writing ann, item D0, extract: parse: garbled",
         "score, writing ann, item D1, extract: parse: garbled",
     ]
 
 
 def test_show_prints_failures_as_json(run_command: RunCommand) -> None:
-    """The question q0 is right, and q1 and q2 failed. Two updates of a memory failed, too."""
+    """Two questions failed, and one update of Ann's memory with session D0."""
     scores = [1.0, UNREADABLE, UNREACHABLE]
-    run = save_evaluation(evaluation_of_scores(scores, failed_writes=2))
+    run = save_evaluation(evaluation_of_scores(scores, failed_writes=1))
 
-    _, out, _ = run_command("show", run, "--failed", "--json")
-    result = json.loads(out)
+    result = json_of(run_command, "show", run, "--failed")
 
-    first, second = result["questions"]
-    assert first["id"] == "q1"
-    assert first["phases"]["score"]["failure"] == "parse: no JSON"
-    assert second["id"] == "q2"
-    places = [write["where"] for write in result["writes"]]
-    assert places == ["ann, item D0, extract", "ann, item D1, extract"]
+    failures = {}
+    for question in result["questions"]:
+        failures[question["id"]] = question["phases"]["score"]["failure"]
+    assert failures == {"q1": "parse: no JSON", "q2": "endpoint: connection refused"}
+    assert [write["where"] for write in result["writes"]] == ["ann, item D0, extract"]
 
 
 def test_show_lists_failures_of_a_compile_by_phase(run_command: RunCommand) -> None:
     """A compile optimizes a program, and asks it two questions before and after.
 
-    Here the first question failed before, and the second one after.
+    Question 0 failed before, and question 1 after. The other two answers are the text "answer".
     """
     before = evaluation_of_scores([UNREACHABLE, 1.0])
     after = evaluation_of_scores([1.0, UNREADABLE])
     run = save_run("compile", {"before": before, "after": after})
 
-    _, out, _ = run_command("show", run, "--failed")
+    output = output_of(run_command, "show", run, "--failed")
 
-    # The other two answers, which were read, are the text "answer".
-    assert out.splitlines()[:-2] == [
+    assert output.splitlines()[:10] == [
         "q0 ([multi]) 1.000: right",
         "  question: What of [0]?",
         "  gold: gold",
@@ -413,13 +429,13 @@ def test_show_lists_failures_of_a_compile_by_phase(run_command: RunCommand) -> N
 def test_show_counts_a_failure_once_if_compile_kept_the_original_program(
     run_command: RunCommand,
 ) -> None:
-    """If compiling did not help, the original program is kept, and there is no phase "after"."""
+    """Then there is no phase "after"."""
     before = evaluation_of_scores([UNREACHABLE, 1.0])
     run = save_run("compile", {"before": before})
 
-    _, out, _ = run_command("show", run, "--failed")
+    output = output_of(run_command, "show", run, "--failed")
 
-    assert "1 of 2 questions\n" in out
+    assert "1 of 2 questions\n" in output
 
 
 # --- show, --wrong and --question -----------------------------------------------------------
@@ -433,9 +449,10 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run_with_wrong_answer(empty_home: None) -> str:
-    """The only run: an evaluation of q0, q1 and q2. The question q1 is answered "red", not "blue".
+    """The only run: an evaluation of q0, q1 and q2, in which q1 is answered "red", not "blue".
 
-    Its text has characters that would turn a terminal red. Nothing of its evidence was recalled.
+    Nothing of its evidence was recalled. The text of q1, "What \\x1b[31mcolour?", would turn a
+    terminal red.
     """
     wrong_row = make_traced_row(
         1,
@@ -450,35 +467,33 @@ def run_with_wrong_answer(empty_home: None) -> str:
     return save_evaluation(evaluation)
 
 
-def test_show_says_how_many_answers_are_wrong_and_how_to_see_them(
+def test_show_without_a_name_shows_the_latest_run(
     run_command: RunCommand, run_with_wrong_answer: str
 ) -> None:
-    """Without a name it shows the latest run, in which one of three answers is wrong."""
-    code, out, _ = run_command("show")
+    """One of its three answers is wrong."""
+    output = output_of(run_command, "show")
 
-    assert code == 0
-    assert "turn-rag on locomo" in out
-    assert f"mempiler show {run_with_wrong_answer} --wrong: the wrong answers (1)" in out
-    assert "wrong: no gold evidence recalled" in out
-    assert f"{run_with_wrong_answer}/report.html" in out
+    assert "turn-rag on locomo" in output
+    assert f"{run_with_wrong_answer}/report.html" in output
+    assert f"mempiler show {run_with_wrong_answer} --wrong: the wrong answers (1)" in output
 
 
 def test_show_counts_answers_that_could_not_be_read(
     run_command: RunCommand, run_with_wrong_answer: str
 ) -> None:
     """The evaluation says that two answers of the predictor `task.answer` were lost."""
-    _, out, _ = run_command("show", run_with_wrong_answer)
+    output = output_of(run_command, "show", run_with_wrong_answer)
 
-    assert "task.answer, score: 2 lost, 0 retried" in out
+    assert "task.answer, score: 2 lost, 0 retried" in output
 
 
 def test_show_lists_wrong_answers_with_what_went_wrong(
     run_command: RunCommand, run_with_wrong_answer: str
 ) -> None:
-    """The question q1 is answered "red" and not "blue"; none of its evidence was recalled."""
-    _, out, _ = run_command("show", run_with_wrong_answer, "--wrong")
+    """The question q1 is answered "red" and not "blue". None of its evidence was recalled."""
+    output = output_of(run_command, "show", run_with_wrong_answer, "--wrong")
 
-    assert out.splitlines() == [
+    assert output.splitlines() == [
         "q1 (2) 0.000: wrong: no gold evidence recalled",
         "  question: What \\u001b[31mcolour?",
         "  gold: blue",
@@ -491,12 +506,16 @@ def test_show_lists_wrong_answers_with_what_went_wrong(
 def test_show_prints_evidence_and_prompt_of_a_question(
     run_command: RunCommand, run_with_wrong_answer: str
 ) -> None:
-    """The evidence are the turns D1:1 and D4:2. The prompt is a short one, made for these tests."""
-    _, out, _ = run_command("show", run_with_wrong_answer, "--question", "q1")
+    """The evidence are the turns D1:1, which was recalled, and D4:2, which was not.
 
-    assert "gold evidence that was not recalled:\n  [D4:2] Ann: Elsewhere." in out
-    assert "* [D1:1] Ann: What \\u001b[31mcolour?" in out
-    assert "prompt of task.answer (ok):\n--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA" in out
+    The prompt is a short one, made for these tests. The model answered "A".
+    """
+    output = output_of(run_command, "show", run_with_wrong_answer, "--question", "q1")
+
+    assert "* [D1:1] Ann: " in output
+    assert "gold evidence that was not recalled:\n  [D4:2] Ann: Elsewhere." in output
+    prompt = "--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA"
+    assert f"prompt of task.answer (ok):\n{prompt}" in output
 
 
 @pytest.mark.parametrize("options", [["--wrong"], ["--question", "q1"]])
@@ -504,34 +523,43 @@ def test_control_characters_of_a_question_do_not_reach_the_terminal(
     run_command: RunCommand, run_with_wrong_answer: str, options: list[str]
 ) -> None:
     """The question q1 is "What \\x1b[31mcolour?", which would turn the text red."""
-    _, out, _ = run_command("show", run_with_wrong_answer, *options)
+    output = output_of(run_command, "show", run_with_wrong_answer, *options)
 
-    assert "colour?" in out
-    assert "\x1b" not in out
+    assert "colour?" in output
+    assert "\x1b" not in output
 
 
-@pytest.mark.usefixtures("empty_home")
-def test_show_does_not_say_what_a_program_recalled_if_it_does_not_report_it(
-    run_command: RunCommand,
-) -> None:
-    """The evidence is the turns that hold the answer, here D1:1 and D4:2.
+@pytest.fixture
+def run_without_sources(empty_home: None) -> str:
+    """The only run: somebody's own program, which does not say what its memory recalled.
 
-    Only D1:1 stood in the prompts. Somebody's own program may not say what its memory recalled.
+    The evidence of question q1 is the turns D1:1 and D4:2. Only D1:1 stood in a prompt.
     """
     trace = QuestionTrace(
         evidence={"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."},
         in_prompts=("D1:1",),
     )
     row = make_traced_row(1, score=0.0, recall={"shown": 0.0}, sources=(), trace=trace)
-    save_evaluation(make_traced_evaluation(row))
+    return save_evaluation(make_traced_evaluation(row))
 
-    _, list_of_wrong, _ = run_command("show", "last", "--wrong")
-    _, question, _ = run_command("show", "last", "--question", "q1")
 
-    assert "wrong; the program does not report which evidence it recalled" in list_of_wrong
-    assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in question
-    assert "does not report whether it recalled it:\n  [D4:2] Ann: Elsewhere.\n" in question
-    assert "not recalled" not in question
+def test_show_says_that_a_program_does_not_report_what_it_recalled(
+    run_command: RunCommand, run_without_sources: str
+) -> None:
+    output = output_of(run_command, "show", run_without_sources, "--wrong")
+
+    assert "wrong; the program does not report which evidence it recalled" in output
+
+
+def test_show_says_which_evidence_stood_in_prompts_if_nobody_knows_what_was_recalled(
+    run_command: RunCommand, run_without_sources: str
+) -> None:
+    """The evidence D1:1 stood in a prompt, and D4:2 did not."""
+    output = output_of(run_command, "show", run_without_sources, "--question", "q1")
+
+    assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in output
+    assert "does not report whether it recalled it:\n  [D4:2] Ann: Elsewhere.\n" in output
+    assert "not recalled" not in output
 
 
 @pytest.fixture
@@ -548,54 +576,44 @@ def run_with_fallback(empty_home: None) -> str:
     return save_evaluation(make_traced_evaluation(make_traced_row(0), row_with_fallback))
 
 
-def test_show_marks_entries_that_were_not_found(
+def test_show_marks_entries_that_no_search_found(
     run_command: RunCommand, run_with_fallback: str
 ) -> None:
     """A search found nothing for q1, so the newest turn, D9:9, was shown to the model."""
-    _, out, _ = run_command("show", run_with_fallback, "--question", "q1")
+    output = output_of(run_command, "show", run_with_fallback, "--question", "q1")
 
     legend = "(* gold evidence, ~ shown because nothing was found)"
-    assert f"recalled, 1 entries {legend}:\n~ [D9:9] Ann: Good night." in out
+    assert f"recalled, 1 entries {legend}:\n~ [D9:9] Ann: Good night." in output
 
 
-def test_show_explains_no_mark_that_is_not_used(
-    run_command: RunCommand, run_with_fallback: str
-) -> None:
-    """For q0 something was found, so no entry has the mark `~`."""
-    _, out, _ = run_command("show", run_with_fallback, "--question", "q0")
-
-    assert "~" not in out
-
-
-def test_show_prints_in_json_which_entries_were_not_found(
+def test_show_prints_in_json_which_entries_no_search_found(
     run_command: RunCommand, run_with_fallback: str
 ) -> None:
     """A search found nothing for q1, so the newest turn was shown: it is a `fallback`."""
-    _, out, _ = run_command("show", run_with_fallback, "--question", "q1", "--json")
-    entries = json.loads(out)["phases"]["score"]["entries"]
+    question = json_of(run_command, "show", run_with_fallback, "--question", "q1")
 
-    assert len(entries) == 1
-    assert entries[0]["fallback"] is True
+    (entry,) = question["phases"]["score"]["entries"]
+    assert entry["fallback"] is True
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "message"),
     [
-        (["--question", "q9"], "has no question 'q9'"),
-        (["--question", "q"], "has 3 questions 'q'"),
-        (["--category", "nine"], "category of"),
+        pytest.param(["--question", "q9"], "has no question 'q9'", id="unknown id"),
+        pytest.param(["--question", "q"], "has 3 questions 'q'", id="beginning of three ids"),
+        pytest.param(["--category", "nine"], "category of", id="unknown category"),
     ],
 )
 def test_show_refuses_a_question_that_the_run_does_not_have(
-    run_command: RunCommand, run_with_wrong_answer: str, options: list[str], expected: str
+    run_command: RunCommand, run_with_wrong_answer: str, options: list[str], message: str
 ) -> None:
-    """The run has the questions q0, q1 and q2. The beginning of an id is enough if it is unique."""
+    """The run has the questions q0, q1 and q2."""
     code, out, err = run_command("show", run_with_wrong_answer, *options)
 
     assert code == 2
     assert out == ""
     assert err.count("\n") == 1
-    assert expected in err
+    assert message in err
 
 
 # --- show --prompts -------------------------------------------------------------------------
@@ -606,22 +624,23 @@ def test_show_prints_the_prompts_of_a_program_as_plain_text(
 ) -> None:
     save(build("turn-rag"), tmp_path / "program")
 
-    code, out, _ = cli("show", tmp_path / "program", "--prompts")
+    output = output_of(cli, "show", tmp_path / "program", "--prompts")
 
-    assert code == 0
-    assert out.splitlines()[:2] == ["task.answer", "==========="]
+    assert output.splitlines()[:2] == ["task.answer", "==========="]
 
 
-def test_show_refuses_a_folder_without_a_program(cli: RunCommand, tmp_path: Path) -> None:
+def test_show_refuses_to_print_the_prompts_of_a_folder_without_a_program(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     code, _, _ = cli("show", tmp_path, "--prompts")
 
     assert code == 2
 
 
-def test_show_refuses_to_print_prompts_of_an_evaluation(cli: RunCommand) -> None:
-    options = ("--benchmark", "locomo", "--split", "test", "--test", "1", "--json")
-    _, evaluate_out, _ = cli("evaluate", "turn-rag", *options)
-    run = json.loads(evaluate_out)["run_id"]
+def test_show_refuses_to_print_the_prompts_of_an_evaluation(cli: RunCommand) -> None:
+    """It makes no program. Only a compile does."""
+    options = ("--benchmark", "locomo", "--split", "test", "--test", "1")
+    run = json_of(cli, "evaluate", "turn-rag", *options)["run_id"]
 
     code, _, err = cli("show", run, "--prompts")
 
@@ -638,35 +657,33 @@ def compile_folder() -> RunFolder:
     return folder
 
 
-@pytest.mark.parametrize("by_name", [True, False])
-def test_show_prints_the_prompts_of_the_program_of_a_run(
-    cli: RunCommand, compile_folder: RunFolder, by_name: bool
+def test_show_prints_the_prompts_of_the_program_of_a_compile(
+    cli: RunCommand, compile_folder: RunFolder
 ) -> None:
-    run = compile_folder.path.name if by_name else compile_folder.path
+    """A run is given by its name or by its folder."""
+    by_name = output_of(cli, "show", compile_folder.path.name, "--prompts")
+    by_folder = output_of(cli, "show", compile_folder.path, "--prompts")
 
-    code, out, _ = cli("show", run, "--prompts")
-
-    assert code == 0
-    assert out.startswith("task.answer\n")
+    assert by_name.startswith("task.answer\n")
+    assert by_folder == by_name
 
 
 def test_show_prints_the_prompts_of_a_program_that_was_saved_elsewhere(
     cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
 ) -> None:
-    """The run names the folder of its program."""
+    """The record of the run names the folder of its program."""
     compile_folder.program.rename(tmp_path / "program")
     compile_folder.update(result={"program": str(tmp_path / "program")})
 
-    code, out, _ = cli("show", compile_folder.path, "--prompts")
+    output = output_of(cli, "show", compile_folder.path, "--prompts")
 
-    assert code == 0
-    assert out.startswith("task.answer\n")
+    assert output.startswith("task.answer\n")
 
 
-def test_show_refuses_to_print_prompts_of_an_original_program_that_was_not_saved(
+def test_show_refuses_to_print_the_prompts_of_a_program_that_was_not_saved(
     cli: RunCommand, compile_folder: RunFolder, tmp_path: Path
 ) -> None:
-    """The run kept its original program, which was named `turn-rag` and was no saved folder."""
+    """The run kept its original program, the method `turn-rag`, which is in no folder."""
     compile_folder.program.rename(tmp_path / "program")
     compile_folder.update(result={"program": "turn-rag"})
 

@@ -22,7 +22,7 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest, read_manifest
 from mempiler.runs.setting_pairs import parse_settings
 
-from ..command_line import RunCommand, json_of
+from ..command_line import RunCommand, json_of, output_of
 
 EVALUATE_BY_FILE = ("evaluate", "turn-rag", "--config", "run.toml")
 PLAN_BY_FILE = ("evaluate", "turn-rag", "--config", "run.toml", "--plan")
@@ -47,34 +47,28 @@ def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- files and variables ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("variable", "options", "expected_questions"),
-    [
-        pytest.param(None, [], 4, id="the file"),
-        pytest.param("3", [], 3, id="a variable before the file"),
-        pytest.param("3", ["--test", "2"], 2, id="the command line before a variable"),
-    ],
-)
-def test_the_command_line_overrides_a_variable_and_a_variable_overrides_the_file(
-    cli: RunCommand,
-    current_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variable: str | None,
-    options: list[str],
-    expected_questions: int,
+def test_a_variable_overrides_the_file(
+    cli: RunCommand, current_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The setting is the number of test questions. Each takes one call, so the plan shows it.
+    """The setting is the number of test questions. Each takes one call, so the plan shows it."""
+    (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
+    monkeypatch.setenv("MEMPILER_TEST", "3")
 
-    The file says four.
-    """
-    settings = '[data]\nbenchmark = "locomo"\ntest = 4\n[evaluation]\nsplit = "test"\n'
-    (current_folder / "run.toml").write_text(settings)
-    if variable is not None:
-        monkeypatch.setenv("MEMPILER_TEST", variable)
+    plan = json_of(cli, *PLAN_BY_FILE)
 
-    plan = json_of(cli, *PLAN_BY_FILE, *options)
+    assert plan["calls"]["high"] == 3
 
-    assert plan["calls"]["high"] == expected_questions
+
+def test_the_command_line_overrides_a_variable(
+    cli: RunCommand, current_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting is the number of test questions. Each takes one call, so the plan shows it."""
+    (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
+    monkeypatch.setenv("MEMPILER_TEST", "3")
+
+    plan = json_of(cli, *PLAN_BY_FILE, "--test", "2")
+
+    assert plan["calls"]["high"] == 2
 
 
 def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, current_folder: Path) -> None:
@@ -93,22 +87,32 @@ def test_settings_in_a_file_may_be_a_table_or_a_list(cli: RunCommand, current_fo
 
 
 @pytest.mark.parametrize(
-    ("settings", "options", "expected_name"),
+    "settings",
     [
-        pytest.param("[models.task.settings]\nmy-field = 1", [], "my-field", id="table"),
-        pytest.param('[models.task]\nsettings = ["my-field=1"]', [], "my-field", id="list"),
-        pytest.param("", ["--lm-set", "my-field=1"], "my_field", id="command line"),
+        pytest.param("[models.task.settings]\nmy-field = 1", id="table"),
+        pytest.param('[models.task]\nsettings = ["my-field=1"]', id="list"),
     ],
 )
-def test_names_lose_their_hyphens_on_the_command_line_but_not_in_a_file(
-    cli: RunCommand, current_folder: Path, settings: str, options: list[str], expected_name: str
+def test_names_keep_their_hyphens_in_a_file(
+    cli: RunCommand, current_folder: Path, settings: str
 ) -> None:
     """The offline engine takes no such setting, and the error names it as it was understood."""
     (current_folder / "run.toml").write_text(f"{FOUR_QUESTIONS}\n{settings}\n")
 
-    _, _, err = cli(*EVALUATE_BY_FILE, *options)
+    _, _, err = cli(*EVALUATE_BY_FILE)
 
-    assert f"--lm-set {expected_name}: offline does not take it" in err
+    assert "--lm-set my-field: offline does not take it" in err
+
+
+def test_names_lose_their_hyphens_on_the_command_line(
+    cli: RunCommand, current_folder: Path
+) -> None:
+    """The offline engine takes no such setting, and the error names it as it was understood."""
+    (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
+
+    _, _, err = cli(*EVALUATE_BY_FILE, "--lm-set", "my-field=1")
+
+    assert "--lm-set my_field: offline does not take it" in err
 
 
 def test_a_replay_takes_over_the_settings_of_the_model(
@@ -124,54 +128,54 @@ def test_a_replay_takes_over_the_settings_of_the_model(
     assert settings["lm_settings"] == {"temperature": 0}
 
 
-def test_a_replay_with_other_settings_of_the_model_is_refused(
-    cli: RunCommand, current_folder: Path
-) -> None:
-    """A replay repeats a run with the answers that the model gave then."""
-    (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
-    original = json_of(cli, *EVALUATE_BY_FILE, "--lm-set", "temperature=0")
-
-    code, _, err = cli(
-        *EVALUATE_BY_FILE, "--replay", original["run_id"], "--lm-set", "temperature=1"
-    )
-
-    assert code == 2
-    assert "ran with --lm-set {'temperature': 0}, not {'temperature': 1}" in err
-
-
-@pytest.mark.parametrize("by_variable", [False, True], ids=["command line", "variable"])
 @pytest.mark.parametrize("name", ["set", "lm-set", "benchmark-set", "optimizer-set", "train-set"])
-def test_settings_are_added_to_those_of_the_file(
-    name: str, by_variable: bool, current_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_settings_of_the_command_line_are_added_to_those_of_the_file(
+    name: str, current_folder: Path
 ) -> None:
-    """The test has a command of its own, with one option that is declared as the real ones are.
+    """The file sets `k` and `steps`, and the user sets `k` once more."""
+    (current_folder / "run.toml").write_text("[group.settings]\nk = 1\nsteps = 2\n")
+    command = command_with_settings(f"--{name}")
 
-    The file sets `k` and `steps`, and the user sets only `k`.
+    result = CliRunner().invoke(command, ["--config", "run.toml", f"--{name}", "k=9"])
+
+    assert json.loads(result.output) == {"k": 9, "steps": 2}
+
+
+@pytest.mark.parametrize("name", ["set", "lm-set", "benchmark-set", "optimizer-set", "train-set"])
+def test_settings_of_a_variable_are_added_to_those_of_the_file(
+    name: str, current_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file sets `k` and `steps`, and the variable sets `k` once more."""
+    (current_folder / "run.toml").write_text("[group.settings]\nk = 1\nsteps = 2\n")
+    monkeypatch.setenv("SETTINGS", "k=9")
+    command = command_with_settings(f"--{name}")
+
+    result = CliRunner().invoke(command, ["--config", "run.toml"])
+
+    assert json.loads(result.output) == {"k": 9, "steps": 2}
+
+
+def command_with_settings(option: str) -> click.Command:
+    """Return a command that prints its settings.
+
+    They come from an option that is declared as those of the real commands are, from the variable
+    SETTINGS, or from the table `group.settings` of a file.
     """
 
     @click.command()
     @click.option(
-        f"--{name}",
+        option,
         "pairs",
         cls=FileOption,
         file_key="group.settings",
         multiple=True,
-        envvar="PAIRS",
+        envvar="SETTINGS",
     )
     @CONFIG
     def print_settings(pairs: tuple[str, ...]) -> None:
         click.echo(json.dumps(parse_settings(pairs)))
 
-    (current_folder / "run.toml").write_text("[group.settings]\nk = 1\nsteps = 2\n")
-    words = ["--config", "run.toml"]
-    if by_variable:
-        monkeypatch.setenv("PAIRS", "k=9")
-    else:
-        words.extend([f"--{name}", "k=9"])
-
-    result = CliRunner().invoke(print_settings, words)
-
-    assert json.loads(result.output) == {"k": 9, "steps": 2}
+    return print_settings
 
 
 TRAIN_BY_FILE = (
@@ -180,17 +184,6 @@ TRAIN_BY_FILE = (
     *("--lm", "local:x"),
     *("--config", "run.toml"),
 )
-
-
-def test_a_wrong_setting_of_a_training_in_the_file_is_refused(
-    cli: RunCommand, current_folder: Path
-) -> None:
-    """`tokens` is the number of tokens after which a training ends."""
-    (current_folder / "run.toml").write_text("[training.settings]\ntokens = 0\n")
-
-    _, _, err = cli(*TRAIN_BY_FILE)
-
-    assert "tokens: Input should be greater than 0" in err
 
 
 def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
@@ -208,10 +201,7 @@ def test_train_set_replaces_a_setting_of_the_file_and_leaves_the_others(
 def test_settings_of_a_training_in_a_file_may_hold_a_table(
     cli: RunCommand, current_folder: Path
 ) -> None:
-    """The error shows that the table was read.
-
-    trl is a library for trainings, which is not used here.
-    """
+    """The error shows that the table was read: trl, a library for trainings, is not used here."""
     (current_folder / "run.toml").write_text("[training.settings.trl]\nbf16 = true\n")
 
     _, _, err = cli(*TRAIN_BY_FILE, "--train-set", "steps=3")
@@ -219,13 +209,25 @@ def test_settings_of_a_training_in_a_file_may_hold_a_table(
     assert "settings of trl are for trainer = trl" in err
 
 
+def refusal_of_file(cli: RunCommand, folder: Path, text: str) -> str:
+    """Run `mempiler evaluate` with a file of settings that is refused; return the one line."""
+    (folder / "run.toml").write_text(text, encoding="latin-1")
+
+    code, out, err = cli(*PLAN_BY_FILE)
+
+    assert code == 2
+    assert out == ""
+    assert err.startswith("mempiler: run.toml: ")
+    assert err.count("\n") == 1
+    return err
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "message"),
     [
-        # Keys that the command does not know.
         (
             "[data]\nseed = 1\nsead = 2\n",
-            "run.toml: line 3: data.sead is no setting of mempiler evaluate; did you mean ",
+            "line 3: data.sead is no setting of mempiler evaluate; did you mean ",
         ),
         (
             "seed = 1\n",
@@ -239,11 +241,17 @@ def test_settings_of_a_training_in_a_file_may_hold_a_table(
             '[optimizer]\nname = "gepa"',
             "line 1: optimizer is no setting of mempiler evaluate",
         ),
-        # Values of a wrong kind or size.
-        (
-            "[execution]\nmax_failure_rate = 2\n",
-            "run.toml: line 2: execution.max_failure_rate: max_failure_rate = 2: ",
-        ),
+    ],
+)
+def test_an_unknown_key_of_a_file_is_refused_with_its_line(
+    cli: RunCommand, current_folder: Path, text: str, message: str
+) -> None:
+    assert message in refusal_of_file(cli, current_folder, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         (
             '\n[data]\ntest = "many"\n',
             "line 3: data.test: test = 'many': input should be a valid integer",
@@ -251,6 +259,10 @@ def test_settings_of_a_training_in_a_file_may_hold_a_table(
         (
             "[data]\ntest = true\n",
             "line 2: data.test: test = True: input should be a valid integer",
+        ),
+        (
+            "[execution]\nmax_failure_rate = 2\n",
+            "line 2: execution.max_failure_rate: max_failure_rate = 2: ",
         ),
         (
             "[limits]\nmax_usd = true\n",
@@ -284,45 +296,42 @@ def test_settings_of_a_training_in_a_file_may_hold_a_table(
             "[method.settings]\nat = [{ since = 2024-01-01T10:00:00 }]\n",
             "line 1: method.settings: at = ",
         ),
-        # Files that are no TOML.
-        (
-            "seed = \n",
-            "run.toml: cannot be read as TOML: Invalid value (at line 1",
+    ],
+)
+def test_a_wrong_value_in_a_file_is_refused_with_line_and_key(
+    cli: RunCommand, current_folder: Path, text: str, message: str
+) -> None:
+    assert message in refusal_of_file(cli, current_folder, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            "seed = \n", "cannot be read as TOML: Invalid value (at line 1", id="no value"
         ),
-        (
-            "\xff\xfe",
-            "run.toml: cannot be read as UTF-8 text: it is UTF-16",
-        ),
+        pytest.param("\xff\xfe", "cannot be read as UTF-8 text: it is UTF-16", id="UTF-16"),
         pytest.param(
             "seed = " + "1" * 5_000,
-            "run.toml: cannot be read as TOML: Exceeds the limit",
+            "cannot be read as TOML: Exceeds the limit",
             id="a number with 5,000 digits",
         ),
         pytest.param(
             "#" * 1_000_000 + "\nseed = 1",
-            "run.toml: has more than 1,000,000 characters; a file of options",
+            "has more than 1,000,000 characters; a file of options",
             id="a large file",
         ),
         pytest.param(
             "a = " + "[" * 100_000,
-            "run.toml: cannot be read as TOML: maximum recursion depth exceeded",
+            "cannot be read as TOML: maximum recursion depth exceeded",
             id="100,000 brackets",
         ),
     ],
 )
-def test_a_mistake_in_the_file_names_line_and_key(
-    cli: RunCommand, current_folder: Path, text: str, expected: str
+def test_a_file_that_is_no_toml_is_refused(
+    cli: RunCommand, current_folder: Path, text: str, message: str
 ) -> None:
-    """The file is one for `mempiler evaluate`."""
-    (current_folder / "run.toml").write_text(text, encoding="latin-1")
-
-    code, out, err = cli(*PLAN_BY_FILE)
-
-    assert code == 2
-    assert out == ""
-    assert err.startswith("mempiler: run.toml: ")
-    assert err.count("\n") == 1
-    assert expected in err
+    assert message in refusal_of_file(cli, current_folder, text)
 
 
 def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
@@ -339,34 +348,47 @@ def test_a_file_for_another_command_is_refused_with_the_name_of_that_command(
     assert "the file is for mempiler compile" in err
 
 
-def test_environment_variables_name_no_user_and_set_no_flag(
+def test_an_environment_variable_does_not_name_the_user_to_forget(
     cli: RunCommand, current_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a forgotten variable would decide whose memory is deleted."""
     (current_folder / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
     store = ("--store", "memories.sqlite")
-    added_code, _, _ = cli("memories", "add", "chat.json", "--user", "ada", *store)
+    output_of(cli, "memories", "add", "chat.json", "--user", "ada", *store)
     monkeypatch.setenv("MEMPILER_USER", "ada")
-    monkeypatch.setenv("MEMPILER_FORCE", "1")
+
+    code, _, _ = cli("memories", "forget", *store)
+
+    assert code == 2
+    assert [user["user"] for user in json_of(cli, "memories", "list", *store)] == ["ada"]
+
+
+def test_an_environment_variable_does_not_let_an_import_replace_users(
+    cli: RunCommand, current_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --replace, an import refuses a user who is in the store already."""
+    (current_folder / "chat.json").write_text('[{"role": "user", "content": "I moved."}]')
+    store = ("--store", "memories.sqlite")
+    output_of(cli, "memories", "add", "chat.json", "--user", "ada", *store)
+    output_of(cli, "memories", "export", "all.jsonl", *store)
     monkeypatch.setenv("MEMPILER_REPLACE", "1")
 
-    forget_code, _, _ = cli("memories", "forget", *store)
-    _, users, _ = cli("memories", "list", *store, "--json")
+    code, _, err = cli("memories", "import", "all.jsonl", *store)
 
-    assert added_code == 0
-    assert forget_code == 2
-    assert users.count("ada") == 1
+    assert code == 2
+    assert "give --replace" in err
 
 
 # --- help -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", [(), ("memories",)], ids=["mempiler", "memories"])
-def test_a_group_alone_prints_its_help(cli: RunCommand, group: tuple[str, ...]) -> None:
-    code, out, err = cli(*group)
+def test_a_group_of_commands_alone_prints_its_help(cli: RunCommand, group: tuple[str, ...]) -> None:
+    result = cli(*group)
 
+    assert result == cli(*group, "--help")
+    _, out, _ = result
     assert "Commands" in out
-    assert (code, out, err) == cli(*group, "--help")
 
 
 def options_of_help(page: str) -> set[str]:
@@ -380,14 +402,14 @@ def options_of_help(page: str) -> set[str]:
 )
 def test_a_command_that_takes_no_config_file_hides_no_option(cli: RunCommand, option: str) -> None:
     """Other commands do not show options that are seldom used, as a file can set them."""
-    _, page, _ = cli("ask", "--help")
+    page = output_of(cli, "ask", "--help")
 
     assert "--config" not in page
     assert option in page
 
 
 def test_help_shows_the_options_that_are_often_used(cli: RunCommand) -> None:
-    _, page, _ = cli("compile", "--help")
+    page = output_of(cli, "compile", "--help")
 
     shown_options = options_of_help(page)
     assert len(shown_options) <= 25
@@ -403,26 +425,31 @@ def test_help_shows_the_options_that_are_often_used(cli: RunCommand) -> None:
 
 
 def test_the_list_of_settings_has_the_options_that_help_does_not_show(cli: RunCommand) -> None:
-    """`list settings` prints the options that are seldom used, with their keys in a file."""
-    _, page, _ = cli("compile", "--help")
+    shown_options = options_of_help(output_of(cli, "compile", "--help"))
 
     settings = json_of(cli, "list", "settings")["settings"]
 
-    threads = "questions in flight [default: 8]; in a file: execution.threads"
-    assert settings["threads"] == threads
-    assert "default" not in settings["categories"]
+    assert settings
+    assert {f"--{name}" for name in settings}.isdisjoint(shown_options)
+
+
+def test_the_list_of_settings_has_the_default_and_the_key_in_a_file(cli: RunCommand) -> None:
+    settings = json_of(cli, "list", "settings")["settings"]
+
+    assert settings["threads"] == "questions in flight [default: 8]; in a file: execution.threads"
+    # This option belongs to `evaluate` alone.
     answer_address = settings["answer-api-base"]
     assert answer_address.endswith("in a file: models.answer.api_base (evaluate)")
-    listed_options = {f"--{name}" for name in settings}
-    assert listed_options.isdisjoint(options_of_help(page))
+    # This one has no default.
+    assert "default" not in settings["categories"]
 
 
 # --- the models of a saved program ------------------------------------------------------------
 
 LOADING_COMMANDS = {
-    "ask": "ask program 'Where did Ada move?' --history chat.json",
-    "ask stored": "ask program 'Where did Ada move?' --user ada --store memories.sqlite",
-    "queued": "memories rebuild program --queued --store memories.sqlite",
+    "ask a history": "ask program 'Where did Ada move?' --history chat.json",
+    "ask a stored user": "ask program 'Where did Ada move?' --user ada --store memories.sqlite",
+    "write queued sessions": "memories rebuild program --queued --store memories.sqlite",
     "rebuild": "memories rebuild program --store memories.sqlite",
     "serve": "serve program --store serve.sqlite --host 127.0.0.1",
 }
@@ -445,15 +472,15 @@ def chat_of_ada(current_folder: Path, cli: RunCommand) -> Path:
     }
     path = current_folder / "chat.json"
     path.write_text(json.dumps([turn]))
-    code, _, err = cli("memories", "add", path, "--user", "ada", "--store", "memories.sqlite")
-    assert code == 0, err
+    output_of(cli, "memories", "add", path, "--user", "ada", "--store", "memories.sqlite")
     return path
 
 
+@pytest.mark.usefixtures("chat_of_ada")
 @pytest.mark.parametrize("model", ["huggingface/https://evil", "local:x"])
 @pytest.mark.parametrize("command", LOADING_COMMANDS.values(), ids=LOADING_COMMANDS)
 def test_the_folder_of_a_program_does_not_choose_the_model(
-    cli: RunCommand, chat_of_ada: Path, command: str, model: str
+    cli: RunCommand, command: str, model: str
 ) -> None:
     """Somebody may have got the folder from a stranger.
 
@@ -468,21 +495,32 @@ def test_the_folder_of_a_program_does_not_choose_the_model(
     assert f"mempiler: program: was compiled with {model!r}; {fix}" in err
 
 
-def test_whoever_runs_a_program_chooses_the_model(
-    cli: RunCommand, chat_of_ada: Path, stub: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("chat_of_ada")
+def test_the_model_of_a_saved_program_is_asked_if_the_user_names_it_by_an_option(
+    cli: RunCommand, stub: Any
 ) -> None:
-    """The saved program names the model of the server. By --lm the user names it, too."""
     server = stub()
     save_program("program", server.model)
     ask = ["ask", "program", "Where?", "--history", "chat.json", "--api-base", server.url]
 
-    answer_by_option = json_of(cli, *ask, "--lm", server.model)
-    monkeypatch.setenv("MEMPILER_LM", server.model)
-    answer_by_variable = json_of(cli, *ask)
+    answer = json_of(cli, *ask, "--lm", server.model)
 
-    assert answer_by_option["lm"] == server.model
-    assert answer_by_variable["lm"] == server.model
-    # The cache has the second answer.
+    assert answer["lm"] == server.model
+    assert len(server.texts) == 1
+
+
+@pytest.mark.usefixtures("chat_of_ada")
+def test_the_model_of_a_saved_program_is_asked_if_the_user_names_it_by_a_variable(
+    cli: RunCommand, stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = stub()
+    save_program("program", server.model)
+    monkeypatch.setenv("MEMPILER_LM", server.model)
+    ask = ["ask", "program", "Where?", "--history", "chat.json", "--api-base", server.url]
+
+    answer = json_of(cli, *ask)
+
+    assert answer["lm"] == server.model
     assert len(server.texts) == 1
 
 
@@ -497,42 +535,48 @@ def program_with_far_embedder(chat_of_ada: Path) -> Path:
     return Path("facts")
 
 
-def test_the_folder_of_a_program_does_not_choose_the_embedder(
-    cli: RunCommand, program_with_far_embedder: Path
-) -> None:
-    """All texts would be sent to whoever runs the embedder."""
+@pytest.mark.usefixtures("program_with_far_embedder")
+def test_the_folder_of_a_program_does_not_choose_the_embedder(cli: RunCommand) -> None:
+    """The program in the folder `facts` names an embedder, and the user does not name it.
+
+    Otherwise all texts would be sent to whoever runs the embedder.
+    """
     code, _, err = cli("memories", "rebuild", "facts", "--store", "memories.sqlite")
 
     assert code == 2
     assert "facts: was made with the embedder 'openai/far'; give --embedder" in err
 
 
-def test_whoever_runs_a_program_chooses_the_embedder(
-    cli: RunCommand, program_with_far_embedder: Path
-) -> None:
-    """The program is told by name which embedder to use. With `--queued` nothing is written."""
-    store = ("--store", "memories.sqlite")
+@pytest.mark.usefixtures("program_with_far_embedder")
+def test_the_embedder_of_a_saved_program_is_taken_if_the_user_names_it(cli: RunCommand) -> None:
+    """The program in the folder `facts` names the embedder "openai/far".
 
-    code, _, err = cli(
-        "memories", "rebuild", "facts", "--queued", *store, "--embedder", "openai/far"
+    With --queued there is nothing to write, so it is not asked.
+    """
+    output_of(
+        cli,
+        *("memories", "rebuild", "facts"),
+        "--queued",
+        *("--store", "memories.sqlite"),
+        *("--embedder", "openai/far"),
     )
 
-    assert code == 0, err
 
-
-def test_an_evaluation_does_not_take_the_embedder_from_the_folder(
-    cli: RunCommand, program_with_far_embedder: Path
-) -> None:
+@pytest.mark.usefixtures("program_with_far_embedder")
+def test_an_evaluation_does_not_take_the_embedder_from_the_folder(cli: RunCommand) -> None:
+    """The program in the folder `facts` names an embedder, and the user does not name it."""
     code, _, err = cli("evaluate", "facts", "--benchmark", "locomo", "--test", "2", "--plan")
 
     assert code == 2
     assert "give --embedder" in err
 
 
-def test_an_evaluation_takes_the_embedder_of_the_command_line(
-    cli: RunCommand, program_with_far_embedder: Path
-) -> None:
-    """That it is taken is seen by the error: there is no key for it."""
+@pytest.mark.usefixtures("program_with_far_embedder")
+def test_an_evaluation_takes_the_embedder_that_the_user_names(cli: RunCommand) -> None:
+    """The program in the folder `facts` names the embedder "openai/far".
+
+    The error shows that it is taken: there is no key for it.
+    """
     plan = ("evaluate", "facts", "--benchmark", "locomo", "--test", "2", "--plan")
 
     _, _, err = cli(*plan, "--embedder", "openai/far")

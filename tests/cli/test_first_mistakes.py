@@ -14,7 +14,6 @@ from ..command_line import RunCommand
 from ..stub_server import every
 
 MESSAGES = [{"role": "user", "content": "I moved to Lisbon."}]
-# A script must not be run to find the class that the user means.
 SCRIPT_WITH_AGENT = """
 import dspy
 raise SystemExit("imported")
@@ -25,6 +24,7 @@ class Helper:
 class Agent(dspy.Module):
     pass
 """
+"""A script of a user. It must not be run to find the class that the user means."""
 OWN_DATA = ("--benchmark", "jsonl", "--data", "own.jsonl")
 
 
@@ -60,20 +60,25 @@ def error_line(cli: RunCommand, *words: object, code: int = 2) -> str:
 
 @pytest.mark.parametrize("command", ["compile", "evaluate"])
 @pytest.mark.parametrize(
-    ("method", "file", "name_to_write"),
+    ("path", "name_to_write"),
     [
-        ("./agent.py", "./agent.py", "agent:Agent"),
-        ("agent.py:Agent", "agent.py", "agent:Agent"),
-        ("agents/mine.py", "agents/mine.py", "agents.mine:Agent"),
+        ("./agent.py", "agent:Agent"),
+        ("agents/mine.py", "agents.mine:Agent"),
     ],
 )
 def test_a_path_of_a_python_file_is_answered_with_the_name_to_write(
-    cli: RunCommand, command: str, method: str, file: str, name_to_write: str
+    cli: RunCommand, command: str, path: str, name_to_write: str
 ) -> None:
-    """The files `agent.py` and `agents/mine.py` have a class `Agent`, the program of a user."""
-    line = error_line(cli, command, method, *OWN_DATA)
+    """Both files have a class `Agent`, the program of a user."""
+    line = error_line(cli, command, path, *OWN_DATA)
 
-    assert line == f"mempiler: method '{file}' is a file; write {name_to_write}"
+    assert line == f"mempiler: method '{path}' is a file; write {name_to_write}"
+
+
+def test_a_path_with_a_class_is_answered_with_the_name_to_write(cli: RunCommand) -> None:
+    line = error_line(cli, "evaluate", "agent.py:Agent", *OWN_DATA)
+
+    assert line == "mempiler: method 'agent.py' is a file; write agent:Agent"
 
 
 def test_a_missing_python_file_is_named(cli: RunCommand) -> None:
@@ -108,17 +113,13 @@ def test_a_taken_port_ends_ui_with_one_line_and_code_one(cli: RunCommand) -> Non
 
 
 @pytest.mark.parametrize(
-    ("setting", "unknown_name", "suggestion"),
-    [
-        ("step=1", "step", "steps"),
-        ("learnin_rate=1", "learnin_rate", "learning_rate"),
-    ],
+    ("unknown_name", "suggestion"),
+    [("step", "steps"), ("learnin_rate", "learning_rate")],
 )
 def test_an_unknown_setting_of_a_training_is_refused_before_the_training_begins(
     cli: RunCommand,
     current_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    setting: str,
     unknown_name: str,
     suggestion: str,
 ) -> None:
@@ -127,7 +128,7 @@ def test_an_unknown_setting_of_a_training_is_refused_before_the_training_begins(
     monkeypatch.setenv("MEMPILER_HOME", str(home))
     train = ["train", "memory-r2", "--benchmark", "memory-env", "--lm", "local:tiny"]
 
-    line = error_line(cli, *train, "--train-set", setting)
+    line = error_line(cli, *train, "--train-set", f"{unknown_name}=1")
 
     assert f"unknown setting of the training '{unknown_name}'" in line
     assert f"did you mean '{suggestion}'?" in line
@@ -166,23 +167,18 @@ def test_an_address_that_answers_404_names_its_option(
     assert "the model's name" in line
 
 
-@pytest.mark.parametrize("name", ["rebuild", "search", "show", "edit"])
-def test_commands_of_memories_that_take_a_program_take_it_first(name: str) -> None:
-    """Otherwise users would have to look up the order of arguments for each command."""
-    parameters = memories_group.commands[name].params
-    arguments = [
-        parameter.name for parameter in parameters if parameter.param_type_name == "argument"
+def arguments_of(command: str) -> list[str]:
+    """Return the arguments, without options, of a command such as `mempiler memories show`."""
+    return [
+        str(parameter.name)
+        for parameter in memories_group.commands[command].params
+        if parameter.param_type_name == "argument"
     ]
 
-    assert arguments[0] == "program"
-    assert [parameter.name for parameter in parameters].count("program") == 1
 
+@pytest.mark.parametrize("command", ["rebuild", "search", "show", "edit"])
+def test_commands_of_memories_that_take_a_program_take_it_first(command: str) -> None:
+    """Otherwise users would have to look up the order of arguments for each command."""
+    first_argument, *_ = arguments_of(command)
 
-def test_other_commands_of_memories_take_no_program() -> None:
-    commands_with_program = {"rebuild", "search", "show", "edit"}
-    other_commands = memories_group.commands.keys() - commands_with_program
-
-    assert other_commands >= {"add", "list", "forget", "export", "import"}
-    for name in other_commands:
-        parameter_names = [parameter.name for parameter in memories_group.commands[name].params]
-        assert "program" not in parameter_names, name
+    assert first_argument == "program"

@@ -4,16 +4,11 @@ The command compiles a registered program anew, on questions that its users have
 promotes the result if it is better. The address of a program names it in a registry.
 """
 
-import inspect
-import json
 from pathlib import Path
 
-import mempiler
 import pytest
-from mempiler.cli import app
-from mempiler.runs.options import RunOptions
 
-from ..command_line import RunCommand
+from ..command_line import RunCommand, json_of, output_of
 from ..runs.drifting_users import register_first_version, write_questions
 
 
@@ -24,33 +19,32 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return register_first_version("improved-by-command", folder)
 
 
-def test_the_exit_code_is_zero_if_nothing_is_promoted(
+def test_too_few_questions_are_no_error(cli: RunCommand, address: str, tmp_path: Path) -> None:
+    """Questions of two users are too few to compile on, so nothing is promoted."""
+    questions = write_questions(tmp_path / "questions.jsonl", users=range(2))
+
+    output = output_of(cli, "improve", address, "--data", questions, "--max-usd", "5")
+
+    assert output.startswith(f"{address}: too few questions (version 1): missing: ")
+
+
+def test_json_names_the_version_before_and_after(
     cli: RunCommand, address: str, tmp_path: Path
 ) -> None:
-    """Questions of two users are too few to compile on."""
+    """Questions of two users are too few to compile on, so the first version stays."""
     questions = write_questions(tmp_path / "questions.jsonl", users=range(2))
 
-    code, out, _ = cli("improve", address, "--data", questions, "--max-usd", "5")
+    result = json_of(cli, "improve", address, "--data", questions)
 
-    assert code == 0
-    assert out.startswith(f"{address}: too few questions (version 1): missing: ")
-
-
-def test_json_is_one_object(cli: RunCommand, address: str, tmp_path: Path) -> None:
-    """Questions of two users are too few, so the first version stays."""
-    questions = write_questions(tmp_path / "questions.jsonl", users=range(2))
-
-    code, out, _ = cli("improve", address, "--data", questions, "--json")
-
-    printed = json.loads(out)
-    assert code == 0
-    assert printed["promoted"] is False
-    assert printed["version_before"] == "1"
-    assert printed["version_after"] == "1"
-    assert printed["decided_questions"] == 0
+    assert result["promoted"] is False
+    assert result["version_before"] == "1"
+    assert result["version_after"] == "1"
+    assert result["decided_questions"] == 0
 
 
-def test_without_questions_the_exit_code_is_two(cli: RunCommand, address: str) -> None:
+def test_without_a_source_of_questions_the_command_is_refused(
+    cli: RunCommand, address: str
+) -> None:
     code, _, err = cli("improve", address)
 
     assert code == 2
@@ -58,18 +52,3 @@ def test_without_questions_the_exit_code_is_two(cli: RunCommand, address: str) -
         "mempiler: improve takes its questions from a store or a file;"
         " give one of --store and --data\n"
     )
-
-
-def test_every_option_is_an_argument_of_the_function() -> None:
-    """The function `mempiler.improve` takes the options of a run as keywords."""
-    command = app.get_command(None, "improve")  # type: ignore[arg-type]
-    options: set[str] = set()
-    for parameter in command.params:
-        long_name = max(parameter.opts, key=len)
-        options.add(long_name.lstrip("-").replace("-", "_"))
-
-    arguments = set(inspect.signature(mempiler.improve).parameters)
-    arguments.update(RunOptions.__annotations__)
-
-    assert options >= {"store", "data", "lm", "max_usd", "min_users"}
-    assert options - {"json", "config"} <= arguments

@@ -63,7 +63,7 @@ def listed_users(run_command: RunCommand, *options: str) -> list[dict[str, Any]]
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two saved programs, a chat, and a results folder `filled`.
 
-    There a store remembers the chat as Ada's.
+    In the results folder is a store, in which `program` has remembered the chat as Ada's.
     """
     folder = tmp_path_factory.mktemp("template")
     mempiler.save(mempiler.build("turn-rag"), folder / "program")
@@ -99,49 +99,52 @@ def run_with_chat(folder: Path, cli: RunCommand) -> RunCommand:
     return cli
 
 
-def test_a_file_is_added_once(run_command: RunCommand) -> None:
+def test_a_chat_is_added_once(run_command: RunCommand) -> None:
     """The file chat.json has two sessions."""
-    add = ("memories", "add", "chat.json", *ADA)
-
-    first_note = output_of(run_command, *add)
-    second_note = output_of(run_command, *add)
+    first_note = output_of(run_command, "memories", "add", "chat.json", *ADA)
+    second_note = output_of(run_command, "memories", "add", "chat.json", *ADA)
 
     assert first_note == "2 new, 0 known\n"
     assert second_note == "0 new, 2 known\n"
 
 
-def test_a_history_of_mempiler_is_added_once(
+def test_a_history_in_the_form_of_mempiler_is_added_once(
     run_command: RunCommand, folder: Path, make_history: Callable[..., Any]
 ) -> None:
-    """The history has two sessions."""
     (folder / "history.json").write_text(make_history(sessions=2).model_dump_json())
-    add = ("memories", "add", "history.json", "--user", "own")
 
-    first_note = output_of(run_command, *add)
-    second_note = output_of(run_command, *add)
+    first_note = output_of(run_command, "memories", "add", "history.json", *ADA)
+    second_note = output_of(run_command, "memories", "add", "history.json", *ADA)
 
     assert first_note == "2 new, 0 known\n"
     assert second_note == "0 new, 2 known\n"
 
 
-def test_a_forgotten_user_is_neither_written_nor_listed(
-    run_command: RunCommand, folder: Path, make_history: Callable[..., Any]
+def test_a_user_who_was_forgotten_before_a_rebuild_is_neither_written_nor_listed(
+    run_command: RunCommand,
 ) -> None:
-    """The user "own" is added and forgotten, and then Ada is added, with two sessions."""
-    (folder / "history.json").write_text(make_history(2).model_dump_json())
-    output_of(run_command, "memories", "add", "history.json", "--user", "own")
-    output_of(run_command, "memories", "forget", "--user", "own")
+    """Bob and Ada have added the same chat, with two sessions. Bob is forgotten."""
+    output_of(run_command, "memories", "add", "chat.json", "--user", "bob")
+    output_of(run_command, "memories", "add", "chat.json", "--user", "ada")
+    output_of(run_command, "memories", "forget", "--user", "bob")
+
+    note = output_of(run_command, "memories", "rebuild", "program")
+
+    assert note == "1 users, 2 sessions, 0 failures\n"
+    assert [user["user"] for user in listed_users(run_command)] == ["ada"]
+
+
+def test_list_counts_the_sessions_of_a_user(run_command: RunCommand) -> None:
+    """Two sessions are added. They are queued until a rebuild has written them."""
     output_of(run_command, "memories", "add", "chat.json", *ADA)
+    (before,) = listed_users(run_command)
+    output_of(run_command, "memories", "rebuild", "program")
+    (after,) = listed_users(run_command)
 
-    written = output_of(run_command, "memories", "rebuild", "program")
-    users = listed_users(run_command)
-
-    assert written == "1 users, 2 sessions, 0 failures\n"
-    assert len(users) == 1
-    assert users[0]["user"] == "ada"
-    assert users[0]["sessions"] == 2
-    assert users[0]["queued"] == 0
-    assert users[0]["position"] == 2
+    assert before["sessions"] == 2
+    assert before["queued"] == 2
+    assert after["sessions"] == 2
+    assert after["queued"] == 0
 
 
 def test_ask_answers_from_the_store_with_sources(run_with_chat: RunCommand) -> None:
@@ -149,13 +152,17 @@ def test_ask_answers_from_the_store_with_sources(run_with_chat: RunCommand) -> N
     result = json_of(run_with_chat, "ask", "program", "When does Grace visit?", *ADA)
 
     assert result["answer"] == "My sister Grace visits me in June."
-    first_source = result["why"][0]["sources"][0]
-    expected_beginning = "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister"
-    assert first_source["line"].startswith(expected_beginning)
+    first_reason = result["why"][0]
+    assert first_reason["sources"][0]["line"].startswith(
+        "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister"
+    )
 
 
-# Characters that turn letters red, ring the bell, clear the screen, or turn the text around.
 HOSTILE_TEXT = "red [bold]x[/bold] \x1b[31m bell \x07 title \x9b2J \x7f end \u202eturned\u2066"
+"""It would turn letters red, ring the bell, clear the screen, and turn the text around.
+
+`[bold]` is markup of the library that prints tables.
+"""
 
 
 @pytest.fixture
@@ -176,66 +183,56 @@ def control_characters_in(text: str) -> list[str]:
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
 @pytest.mark.parametrize(
     "command",
-    [
-        ["memories", "show", *ADA],
-        ["ask", "program", "red bell title?", *ADA],
-    ],
+    [["memories", "show", *ADA], ["ask", "program", "red bell title?", *ADA]],
     ids=["show", "ask"],
 )
 def test_texts_of_users_cannot_send_control_characters_to_the_terminal(
     run_with_hostile_text: RunCommand, command: list[str], options: list[str]
 ) -> None:
-    """`HOSTILE_TEXT` would turn the terminal red, ring its bell, and clear it."""
-    out = output_of(run_with_hostile_text, *command, *options)
+    """Ada's text would turn the terminal red, ring its bell, and clear it."""
+    output = output_of(run_with_hostile_text, *command, *options)
 
-    assert control_characters_in(out) == []
-    # Marks of the library that prints tables are printed as they are.
-    assert "[bold]x[/bold] " in out
+    assert control_characters_in(output) == []
+    # Markup of the library that prints tables is printed as it is.
+    assert "[bold]x[/bold] " in output
 
 
-def test_an_export_keeps_control_characters_in_a_printable_form(
-    run_with_hostile_text: RunCommand, folder: Path
+def test_an_export_shows_control_characters_as_escapes(
+    run_with_hostile_text: RunCommand,
 ) -> None:
-    """The text is the same after an import, although the file shows such characters as escapes."""
+    """Ada's text would turn a terminal red, ring its bell, and clear it."""
     export = output_of(run_with_hostile_text, "memories", "export", "-")
-    (folder / "export.jsonl").write_text(export)
-    output_of(
-        run_with_hostile_text, "memories", "import", "export.jsonl", "--store", "other.sqlite"
-    )
-
-    original = output_of(run_with_hostile_text, "memories", "show", *ADA)
-    imported = output_of(run_with_hostile_text, "memories", "show", *ADA, "--store", "other.sqlite")
 
     assert control_characters_in(export) == []
+
+
+def test_a_text_with_control_characters_is_the_same_after_export_and_import(
+    run_with_hostile_text: RunCommand,
+) -> None:
+    other_store = ("--store", "other.sqlite")
+    run_with_hostile_text("memories", "export", "export.jsonl")
+    output_of(run_with_hostile_text, "memories", "import", "export.jsonl", *other_store)
+
+    original = output_of(run_with_hostile_text, "memories", "show", *ADA)
+    imported = output_of(run_with_hostile_text, "memories", "show", *ADA, *other_store)
+
     assert imported == original
 
 
-def test_an_export_moves_to_another_store(run_with_chat: RunCommand, folder: Path) -> None:
+def test_an_export_moves_to_another_store(run_with_chat: RunCommand) -> None:
     """The store remembers Ada alone. `updated` is the time of the last write."""
     other_store = ("--store", "new/other.sqlite")
 
     _, _, export_note = run_with_chat("memories", "export", "all.jsonl")
     import_note = output_of(run_with_chat, "memories", "import", "all.jsonl", *other_store)
-    (original,) = listed_users(run_with_chat)
-    (imported,) = listed_users(run_with_chat, *other_store)
 
     assert export_note == "1 users\n"
     assert import_note == "1 users\n"
+    (original,) = listed_users(run_with_chat)
+    (imported,) = listed_users(run_with_chat, *other_store)
     del original["updated"]
     del imported["updated"]
     assert imported == original
-    assert not (folder / "all.jsonl.part").exists()
-
-
-def test_an_export_to_standard_output_equals_an_export_to_a_file(
-    run_with_chat: RunCommand, folder: Path
-) -> None:
-    """The name "-" stands for standard output."""
-    run_with_chat("memories", "export", "all.jsonl")
-
-    export = output_of(run_with_chat, "memories", "export", "-")
-
-    assert export == (folder / "all.jsonl").read_text()
 
 
 def test_show_prints_sessions_and_turns(run_with_chat: RunCommand) -> None:
@@ -248,24 +245,17 @@ def test_show_prints_sessions_and_turns(run_with_chat: RunCommand) -> None:
 
 
 def test_a_forgotten_session_is_gone(run_with_chat: RunCommand) -> None:
-    """Session chat-1 is about Lisbon, and chat-2 about Grace.
+    """Session chat-1, with two turns, is about Lisbon, and chat-2 about Grace.
 
     chat-2 is queued anew, for a memory without the forgotten session.
     """
-    forgotten = output_of(run_with_chat, "memories", "forget", *ADA, "--session", "chat-1")
+    note = output_of(run_with_chat, "memories", "forget", *ADA, "--session", "chat-1")
     output_of(run_with_chat, "memories", "rebuild", "program")
-    shown = output_of(run_with_chat, "memories", "show", *ADA)
 
-    assert forgotten == "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
+    assert note == "1 forgotten, 1 sessions, 2 turns, 1 queued anew\n"
+    shown = output_of(run_with_chat, "memories", "show", *ADA)
     assert "Lisbon" not in shown
     assert "Grace" in shown
-
-
-def test_a_forgotten_user_is_gone(run_with_chat: RunCommand) -> None:
-    """The store remembers Ada alone."""
-    output_of(run_with_chat, "memories", "forget", *ADA)
-
-    assert listed_users(run_with_chat) == []
 
 
 # --- entries ----------------------------------------------------------------------------------
@@ -278,18 +268,11 @@ def search(run_command: RunCommand, *words: str) -> str:
 
 def test_search_prints_the_entries_that_are_found(run_with_chat: RunCommand) -> None:
     """Ada said in her second session, of 2 April: "My sister Grace visits me in June."."""
-    out = search(run_with_chat, "When does Grace visit?", "--k", "1")
+    output = search(run_with_chat, "When does Grace visit?", "--k", "1")
 
-    line = "[chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June."
-    assert out.endswith(f"  {line}\n")
-
-
-def test_search_returns_the_entries_that_are_found_as_json(run_with_chat: RunCommand) -> None:
-    """Ada speaks of Grace in the turn chat-2:1 alone."""
-    result = json.loads(search(run_with_chat, "Grace", "--json"))
-
-    assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
-    assert result["pending"] == []
+    assert output.endswith(
+        "  [chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June.\n"
+    )
 
 
 def test_search_without_a_query_lists_all_entries(run_with_chat: RunCommand) -> None:
@@ -308,10 +291,10 @@ def test_search_without_a_query_lists_the_entries_of_a_time(run_with_chat: RunCo
     assert [entry["id"] for entry in result["entries"]] == ["chat-2:1"]
 
 
-def test_search_without_a_query_lists_no_entry_of_sessions_that_do_not_meet_a_condition(
+def test_search_lists_no_entry_of_sessions_without_the_metadata_that_is_asked_for(
     run_with_chat: RunCommand,
 ) -> None:
-    """No session has the metadata that the condition asks for."""
+    """The sessions of the chat have no metadata."""
     assert search(run_with_chat, "--where", '{"channel": "phone"}') == ""
 
 
@@ -321,14 +304,14 @@ EDIT_LISBON = ("memories", "edit", "program", "chat-1:1", *ADA)
 
 def test_an_updated_entry_is_found_by_its_new_text(run_with_chat: RunCommand) -> None:
     """The text was "I moved to Lisbon last week."."""
-    note = output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.", "--by", "desk")
+    note = output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
 
     assert note == "update of chat-1:1\n"
     assert "Ada: I moved to Porto." in search(run_with_chat, "Porto")
 
 
 def test_a_deleted_entry_is_found_by_neither_of_its_texts(run_with_chat: RunCommand) -> None:
-    """The text was "I moved to Lisbon last week." at first."""
+    """The text was "I moved to Lisbon last week." at first, and then "I moved to Porto."."""
     output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
 
     change = json_of(run_with_chat, *EDIT_LISBON, "--delete")
@@ -337,17 +320,6 @@ def test_a_deleted_entry_is_found_by_neither_of_its_texts(run_with_chat: RunComm
     assert change["new"] is None
     assert search(run_with_chat, "Lisbon") == ""
     assert search(run_with_chat, "Porto") == ""
-
-
-def test_undo_brings_a_deleted_entry_back(run_with_chat: RunCommand) -> None:
-    """The entry is updated and then deleted. Only the deletion is undone."""
-    output_of(run_with_chat, *EDIT_LISBON, "--text", "I moved to Porto.")
-    output_of(run_with_chat, *EDIT_LISBON, "--delete")
-
-    note = output_of(run_with_chat, *EDIT_LISBON, "--undo")
-
-    assert note == "undo of chat-1:1\n"
-    assert "Porto" in search(run_with_chat, "Porto")
 
 
 SHOW = ("memories", "show", *ADA)
@@ -367,22 +339,27 @@ def run_with_edits(run_with_chat: RunCommand) -> RunCommand:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
-def test_show_prints_edits_without_the_words_that_they_replaced(
+def test_show_prints_no_words_that_were_edited_away(
     run_with_edits: RunCommand, options: list[str]
 ) -> None:
     """ "I moved to Lisbon last week." is deleted.
 
     "My sister Grace visits me in June." has become "My sister visits me.".
     """
-    out = output_of(run_with_edits, *SHOW, "program", *options)
+    output = output_of(run_with_edits, *SHOW, "program", *options)
 
-    assert "Lisbon" not in out
-    assert "Grace" not in out
-    assert "(deleted)" in out
-    assert "My sister visits me." in out
-    assert "How do you like it" in out
-    assert "delete of chat-1:1 (turn), 20" in out
-    assert "by desk" in out
+    assert "Lisbon" not in output
+    assert "Grace" not in output
+    assert "My sister visits me." in output
+
+
+def test_show_prints_which_entry_was_deleted_and_by_whom(run_with_edits: RunCommand) -> None:
+    """The note ends with the time of the deletion."""
+    output = output_of(run_with_edits, *SHOW, "program")
+
+    assert "(deleted)" in output
+    assert "delete of chat-1:1 (turn), 20" in output
+    assert "by desk" in output
 
 
 def test_show_needs_the_program_whose_entries_were_edited(run_with_edits: RunCommand) -> None:
@@ -395,65 +372,94 @@ def test_show_needs_the_program_whose_entries_were_edited(run_with_edits: RunCom
     assert "give PROGRAM" in err
 
 
-def test_show_with_a_program_that_remembers_nothing_names_the_fix(
-    run_with_edits: RunCommand,
-) -> None:
-    """`other` is another method, which has not written Ada's memory."""
-    _, _, err = run_with_edits(*SHOW, "other")
-
-    assert "run: mempiler memories rebuild" in err
-
-
 def test_show_prints_all_words_after_the_edits_are_undone(run_with_edits: RunCommand) -> None:
-    """Two entries are edited. The first one, "I moved to Lisbon last week.", is deleted."""
+    """Ada's sentence about Lisbon was deleted, and that about Grace was updated."""
     for entry in ("chat-1:1", "chat-2:1"):
         output_of(run_with_edits, "memories", "edit", "program", entry, "--undo", *ADA)
 
-    assert "Lisbon" in output_of(run_with_edits, *SHOW)
+    output = output_of(run_with_edits, *SHOW)
+
+    assert "Lisbon" in output
+    assert "Grace" in output
 
 
 # --- mistakes ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("list --store none.sqlite", "none.sqlite: no memories here"),
-        ("list --store mysql://a/b", "mysql is not supported"),
-        ("show --user bob", "no user 'bob'"),
-        ("show --user ada --tenant acme", "no user 'ada'"),
-        ("forget --user bob", "no user 'bob'"),
-        ("forget --user ada --session x", "no session 'x' of user 'ada'"),
-        ("add chat.json --user ''", "user '' must be a text"),
-        ("import chat.json", "chat.json: line 1"),
-        ("import none.jsonl", "'none.jsonl': No such file or directory"),
-        ("export no/folder/x.jsonl", "cannot be written"),
-        ("rebuild program --user bob", "no user 'bob'"),
-        (
-            "rebuild program --failed --force",
-            "--queued, --failed and --force each say what is written; give one of them",
-        ),
-        ("search program", "Missing option '--user'"),
-        ("search program x --user ada --k 0", "k = 0: give a finite number, 1 to 1000"),
-        ("search program --user ada --where '{'", "where: Invalid JSON"),
-        ("search program --user ada --where '{\"a b\": 1}'", "the name 'a b'"),
-        ("search program --user ada --since soon", "since: "),
-        (
-            "edit program x --undo --user ada",
-            "no entry 'x' of user 'ada', or nothing to undo",
-        ),
-        ("edit program chat-1:1 --text ' ' --user ada", "a text that is not empty"),
-        ("edit other chat-1:1 --delete --user ada", "run: mempiler memories rebuild"),
-        ("edit none chat-1:1 --delete --user ada", "there is no such folder"),
-    ],
-)
-def test_a_mistake_is_one_line(run_with_chat: RunCommand, command: str, expected: str) -> None:
-    code, _, err = run_with_chat("memories", *shlex.split(command))
+def refusal(run_command: RunCommand, command: str) -> str:
+    """Run a command of `mempiler memories` that is refused; return the one line."""
+    code, _, err = run_command("memories", *shlex.split(command))
 
     assert code == 2
     assert err.startswith("mempiler: ")
     assert err.count("\n") == 1
-    assert expected in err
+    return err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("list --store none.sqlite", "none.sqlite: no memories here"),
+        ("list --store mysql://a/b", "mysql is not supported"),
+        ("import chat.json", "chat.json: line 1"),
+        ("import none.jsonl", "'none.jsonl': No such file or directory"),
+        ("export no/folder/x.jsonl", "cannot be written"),
+        ("edit none chat-1:1 --delete --user ada", "there is no such folder"),
+    ],
+)
+def test_a_wrong_store_or_file_is_refused(
+    run_with_chat: RunCommand, command: str, message: str
+) -> None:
+    assert message in refusal(run_with_chat, command)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("show --user bob", "no user 'bob'"),
+        ("show --user ada --tenant acme", "no user 'ada'"),
+        ("forget --user bob", "no user 'bob'"),
+        ("rebuild program --user bob", "no user 'bob'"),
+        ("add chat.json --user ''", "user '' must be a text"),
+        ("search program", "Missing option '--user'"),
+        ("forget --user ada --session x", "no session 'x' of user 'ada'"),
+        ("edit program x --undo --user ada", "no entry 'x' of user 'ada', or nothing to undo"),
+    ],
+)
+def test_a_user_session_or_entry_that_is_not_there_is_refused(
+    run_with_chat: RunCommand, command: str, message: str
+) -> None:
+    """The store has Ada alone, who is of no tenant."""
+    assert message in refusal(run_with_chat, command)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("search program x --user ada --k 0", "k = 0: give a finite number, 1 to 1000"),
+        ("search program --user ada --where '{'", "where: Invalid JSON"),
+        ("search program --user ada --where '{\"a b\": 1}'", "the name 'a b'"),
+        ("search program --user ada --since soon", "since: "),
+        ("edit program chat-1:1 --text ' ' --user ada", "a text that is not empty"),
+        (
+            "rebuild program --failed --force",
+            "--queued, --failed and --force each say what is written; give one of them",
+        ),
+    ],
+)
+def test_a_wrong_option_of_memories_is_refused(
+    run_with_chat: RunCommand, command: str, message: str
+) -> None:
+    assert message in refusal(run_with_chat, command)
+
+
+def test_an_entry_is_not_edited_by_a_program_that_has_not_written_the_memory(
+    run_with_chat: RunCommand,
+) -> None:
+    """`program` has written Ada's memory, and `other` has not."""
+    message = refusal(run_with_chat, "edit other chat-1:1 --delete --user ada")
+
+    assert "run: mempiler memories rebuild" in message
 
 
 @pytest.mark.parametrize(
@@ -479,27 +485,25 @@ def test_a_store_that_is_no_database_ends_with_code_four(run_with_chat: RunComma
     assert "not a database" in err
 
 
-def test_users_are_there_after_a_refused_import(run_with_chat: RunCommand) -> None:
-    """An import refuses a user who is in the store already, here Ada."""
+def test_an_import_of_a_user_who_is_there_already_is_refused(run_with_chat: RunCommand) -> None:
+    """The export has Ada, and so does the store."""
     run_with_chat("memories", "export", "all.jsonl")
 
     code, _, err = run_with_chat("memories", "import", "all.jsonl")
 
     assert code == 2
     assert "give --replace" in err
-    assert len(listed_users(run_with_chat)) == 1
-    rebuilt = output_of(run_with_chat, "memories", "rebuild", "program", "--failed")
-    assert rebuilt == "1 users, 0 sessions, 0 failures\n"
+    assert [user["user"] for user in listed_users(run_with_chat)] == ["ada"]
 
 
-def test_an_import_replaces_users_if_it_is_told_to(run_with_chat: RunCommand) -> None:
-    """The export has Ada, who is in the store already."""
+def test_an_import_replaces_users_if_the_user_says_so(run_with_chat: RunCommand) -> None:
+    """The export has Ada, and so does the store."""
     run_with_chat("memories", "export", "all.jsonl")
 
     code, _, _ = run_with_chat("memories", "import", "all.jsonl", "--replace")
 
     assert code == 0
-    assert len(listed_users(run_with_chat)) == 1
+    assert [user["user"] for user in listed_users(run_with_chat)] == ["ada"]
 
 
 # --- several users ----------------------------------------------------------------------------
@@ -514,9 +518,9 @@ USERS = [
 
 @pytest.fixture(scope="module")
 def folder_of_four_users(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two programs and a store.
+    """A folder with a store and the programs `program` and `other`.
 
-    The first program has remembered two sessions of each of `USERS`.
+    `program` has remembered two sessions of each of `USERS`, such as "I am eve of ..., 0.".
     """
     folder = tmp_path_factory.mktemp("four-users")
     program = mempiler.build("recursive-summary")
@@ -545,31 +549,16 @@ def run_with_four_users(
     return run
 
 
-@pytest.mark.parametrize(
-    ("scope", "written_inside", "written_outside"),
-    [
-        (
-            ["--tenant", "acme"],
-            "2 users, 4 sessions, 0 failures\n",
-            "4 users, 4 sessions, 0 failures\n",
-        ),
-        (
-            ["--user", "ada", "--tenant", "acme"],
-            "1 users, 2 sessions, 0 failures\n",
-            "4 users, 6 sessions, 0 failures\n",
-        ),
-    ],
-    ids=["a tenant", "a user"],
-)
-def test_rebuild_writes_only_the_users_in_its_scope(
-    run_with_four_users: RunCommand, scope: list[str], written_inside: str, written_outside: str
-) -> None:
-    """There are four users with two sessions each.
+def test_rebuild_writes_only_the_users_of_a_tenant(run_with_four_users: RunCommand) -> None:
+    """Of four users with two sessions each, two users are of the tenant acme.
 
-    `other` first writes those in the scope, and then it writes only those that are left.
+    `other` has remembered nothing yet. After the tenant, the other two users are left.
     """
-    assert output_of(run_with_four_users, "memories", "rebuild", "other", *scope) == written_inside
-    assert output_of(run_with_four_users, "memories", "rebuild", "other") == written_outside
+    note = output_of(run_with_four_users, "memories", "rebuild", "other", "--tenant", "acme")
+    note_of_rest = output_of(run_with_four_users, "memories", "rebuild", "other")
+
+    assert note == "2 users, 4 sessions, 0 failures\n"
+    assert note_of_rest == "4 users, 4 sessions, 0 failures\n"
 
 
 class Killed(BaseException):
@@ -613,70 +602,90 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedWrites]:
         yield counted_writes
 
 
-@pytest.mark.parametrize(
-    ("program", "kills", "rest"),
-    [
-        pytest.param("program", [3, 6], "2 sessions", id="the same program, killed twice"),
-        pytest.param("other", [3], "5 sessions", id="another program, killed once"),
-    ],
-)
-def test_a_killed_rebuild_goes_on_and_writes_no_session_twice(
-    run_with_four_users: RunCommand,
-    writes: CountedWrites,
-    program: str,
-    kills: list[int],
-    rest: str,
+def test_a_rebuild_that_was_killed_twice_goes_on_and_writes_no_session_twice(
+    run_with_four_users: RunCommand, writes: CountedWrites
 ) -> None:
-    """There are eight sessions.
+    """There are eight sessions. With --force all are written anew; to go on, it is left out."""
+    writes.kill_after = 3
+    with pytest.raises(Killed):
+        run_with_four_users("memories", "rebuild", "program", "--force")
 
-    With --force the rebuild begins anew. It is killed after three writes, and once more after six,
-    so that two are left; or after three, so that five are left.
-    """
-    options = ["--force"]
-    for number_of_writes in kills:
-        writes.kill_after = number_of_writes
-        with pytest.raises(Killed):
-            run_with_four_users("memories", "rebuild", program, *options)
-        # To go on, a user repeats the command without --force.
-        options = []
+    writes.kill_after = 6
+    with pytest.raises(Killed):
+        run_with_four_users("memories", "rebuild", "program")
 
     writes.kill_after = None
-    written = output_of(run_with_four_users, "memories", "rebuild", program)
+    note = output_of(run_with_four_users, "memories", "rebuild", "program")
 
-    assert written == f"4 users, {rest}, 0 failures\n"
+    assert note == "4 users, 2 sessions, 0 failures\n"
     assert len(writes.texts) == 8
     assert set(writes.texts.values()) == {1}
 
 
-def test_queued_sessions_are_written_within_the_scope_and_by_their_program_only(
-    run_with_four_users: RunCommand,
+def test_a_killed_rebuild_by_another_program_goes_on_and_writes_no_session_twice(
+    run_with_four_users: RunCommand, writes: CountedWrites
 ) -> None:
-    """One session of each of the four users is queued.
+    """There are eight sessions. `program` has remembered them, and `other` has not."""
+    writes.kill_after = 3
+    with pytest.raises(Killed):
+        run_with_four_users("memories", "rebuild", "other")
 
-    The memories belong to `program`, so `other` writes none. Two users are called ada, one of acme;
-    bob is of acme, too.
+    writes.kill_after = None
+    note = output_of(run_with_four_users, "memories", "rebuild", "other")
+
+    assert note == "4 users, 5 sessions, 0 failures\n"
+    assert len(writes.texts) == 8
+    assert set(writes.texts.values()) == {1}
+
+
+@pytest.fixture
+def run_with_queued_sessions(run_with_four_users: RunCommand) -> RunCommand:
+    """Runs commands with a store in which one session of each of the four users is queued.
+
+    The memories belong to `program`. Two users are called ada, one of them of the tenant acme; bob
+    is of acme, too, and eve is of none.
     """
     with Store("memories.sqlite") as store:
         for owner in USERS:
             memory = mempiler.build("turn-rag").memory(store, owner.user, owner.tenant)
             memory.add([{"role": "user", "content": "I like tea."}], remember=False)
+    return run_with_four_users
 
-    def write_queued(*scope: str) -> str:
-        return output_of(run_with_four_users, "memories", "rebuild", *scope, "--queued")
 
-    assert write_queued("other", "--tenant", "acme") == (
-        "2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program\n"
-    )
-    assert write_queued("program", "--user", "ada") == "2 users, 2 sessions, 0 failures\n"
-    assert write_queued("program", "--tenant", "acme") == "2 users, 1 sessions, 0 failures\n"
-    assert write_queued("program") == "4 users, 1 sessions, 0 failures\n"
+def rebuild_queued(run_command: RunCommand, *words: str) -> str:
+    """Let a program write queued sessions; return the note."""
+    return output_of(run_command, "memories", "rebuild", *words, "--queued")
+
+
+def test_queued_sessions_are_written_only_by_the_program_of_the_memory(
+    run_with_queued_sessions: RunCommand,
+) -> None:
+    """The memories belong to `program`. Two users are of the tenant acme."""
+    note = rebuild_queued(run_with_queued_sessions, "other", "--tenant", "acme")
+
+    assert note == ("2 users, 0 sessions, 0 failures, 2 still queued, 2 users of another program\n")
+
+
+@pytest.mark.parametrize(
+    ("scope", "note"),
+    [
+        pytest.param([], "4 users, 4 sessions, 0 failures\n", id="everybody"),
+        pytest.param(["--user", "ada"], "2 users, 2 sessions, 0 failures\n", id="both named ada"),
+        pytest.param(["--tenant", "acme"], "2 users, 2 sessions, 0 failures\n", id="a tenant"),
+    ],
+)
+def test_queued_sessions_are_written_of_the_users_who_are_named(
+    run_with_queued_sessions: RunCommand, scope: list[str], note: str
+) -> None:
+    """One session of each user is queued."""
+    assert rebuild_queued(run_with_queued_sessions, "program", *scope) == note
 
 
 # --- forgetting -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def reader(run_with_four_users: RunCommand) -> Iterator[sqlite3.Connection]:
+def open_reading_transaction(run_with_four_users: RunCommand) -> Iterator[sqlite3.Connection]:
     """A connection to the store that has begun to read: it sees what is deleted meanwhile."""
     with closing(sqlite3.connect("memories.sqlite", isolation_level=None)) as connection:
         connection.execute("BEGIN")
@@ -684,8 +693,8 @@ def reader(run_with_four_users: RunCommand) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-@pytest.mark.usefixtures("reader")
-def test_forget_ends_with_code_four_while_somebody_holds_the_bytes(
+@pytest.mark.usefixtures("open_reading_transaction")
+def test_forget_ends_with_code_four_while_somebody_reads_the_store(
     run_with_four_users: RunCommand,
 ) -> None:
     """A reader of the SQLite file still sees the deleted rows, so their bytes must stay."""
@@ -697,17 +706,19 @@ def test_forget_ends_with_code_four_while_somebody_holds_the_bytes(
     assert err.count("\n") == 1
 
 
-def test_forget_removes_bytes_that_somebody_held_when_it_is_repeated(
-    run_with_four_users: RunCommand, reader: sqlite3.Connection, tmp_path: Path
+def test_forget_removes_the_bytes_when_it_is_repeated_after_the_reader_has_ended(
+    run_with_four_users: RunCommand,
+    open_reading_transaction: sqlite3.Connection,
+    tmp_path: Path,
 ) -> None:
     """Eve's sessions have texts such as "I am eve of ..., 0."."""
     run_with_four_users("memories", "forget", "--user", "eve")
     assert files_with("I am eve", [tmp_path]) != []
-    reader.execute("COMMIT")  # it has read to the end
+    open_reading_transaction.execute("COMMIT")
 
-    out = output_of(run_with_four_users, "memories", "forget", "--user", "eve")
+    note = output_of(run_with_four_users, "memories", "forget", "--user", "eve")
 
-    assert out == "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n"
+    assert note == "1 forgotten, 0 sessions, 0 turns, 0 queued anew\n"
     assert files_with("I am eve", [tmp_path]) == []
 
 
@@ -725,8 +736,8 @@ def test_a_user_of_whom_nothing_is_left_cannot_be_forgotten(
 def files_with(text: str, folders: list[Path]) -> list[str]:
     """Return the files below some folders that hold a text.
 
-    Another process reads them: who closes a database that this process has open takes its locks
-    away.
+    `grep` reads them, which is another process: if this one closed a database that it has open, the
+    locks on it would be gone.
     """
     existing_folders = [folder for folder in folders if folder.exists()]
     process = subprocess.run(
@@ -737,26 +748,26 @@ def files_with(text: str, folders: list[Path]) -> list[str]:
     return process.stdout.splitlines()
 
 
-def test_commands_leave_nothing_of_a_forgotten_user(
+def test_no_file_has_the_text_of_a_forgotten_user(
     run_with_four_users: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pat tells a PIN, and asks about it. The file of the chat is the user's, and stays."""
+    """Pat tells a PIN, and asks about it. The file of the chat is the user's own, and stays.
+
+    The files are the store, those of the results folder, and those of DSPy's cache.
+    """
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     pin = "82716354"
     chat = tmp_path / "chat.json"
     chat.write_text(json.dumps([{"role": "user", "content": f"My PIN is {pin}."}]))
-    # The store, the results folder with its MLflow database, and DSPy's cache.
-    folders = [tmp_path, Path(os.environ["DSPY_CACHEDIR"])]
-
     output_of(run_with_four_users, "memories", "add", "chat.json", "--user", "pat")
     output_of(run_with_four_users, "memories", "rebuild", "program", "--queued")
     output_of(run_with_four_users, "ask", "program", f"Is my PIN {pin}?", "--user", "pat")
-    export_before = output_of(run_with_four_users, "memories", "export", "-")
-    output_of(run_with_four_users, "memories", "forget", "--user", "pat")
-    export_after = output_of(run_with_four_users, "memories", "export", "-")
+    assert pin in output_of(run_with_four_users, "memories", "export", "-")
 
-    assert pin in export_before
-    assert pin not in export_after
+    output_of(run_with_four_users, "memories", "forget", "--user", "pat")
+
+    assert pin not in output_of(run_with_four_users, "memories", "export", "-")
+    folders = [tmp_path, Path(os.environ["DSPY_CACHEDIR"])]
     assert files_with(pin, folders) == [str(chat)]
 
 
@@ -776,7 +787,7 @@ def folder_with_store(template: Path, open_folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "shown_text"),
     [
         ("search program 'Where does Ada live?' --user ada", "Lisbon"),
         ("list --json", "ada"),
@@ -785,19 +796,17 @@ def folder_with_store(template: Path, open_folder: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_a_store_in_a_folder_that_cannot_be_written_can_be_read(
-    folder_with_store: Path, cli: RunCommand, command: str, expected: str
+    folder_with_store: Path, cli: RunCommand, command: str, shown_text: str
 ) -> None:
     words = ["memories", *shlex.split(command), "--store", "memories.sqlite"]
     # This also imports what the command needs, before the process becomes another user.
-    result = cli(*words)
+    output = output_of(cli, *words)
 
     with read_only(folder_with_store):
-        read_only_result = cli(*words)
+        output_in_read_only_folder = output_of(cli, *words)
 
-    assert read_only_result == result
-    code, out, _ = read_only_result
-    assert code == 0
-    assert expected in out
+    assert output_in_read_only_folder == output
+    assert shown_text in output
 
 
 def test_nobody_is_forgotten_in_a_folder_that_cannot_be_written(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mempiler import Store, build
 
-from ..command_line import RunCommand
+from ..command_line import RunCommand, json_of, output_of
 
 
 def store_with_feedback(folder: Path, feedback: dict[str, bool]) -> Path:
@@ -27,86 +27,76 @@ def store_with_feedback(folder: Path, feedback: dict[str, bool]) -> Path:
     return path
 
 
-def test_questions_are_written_and_counted(cli: RunCommand, tmp_path: Path) -> None:
+def test_right_answers_are_written_as_questions_and_wrong_ones_are_left_out(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """Ada called the first answer right, "I moved to Lisbon.", and the second one wrong."""
     feedback = {"Where did Ada move?": True, "When did Ada move?": False}
     store = store_with_feedback(tmp_path, feedback)
-    out = tmp_path / "questions.jsonl"
+    questions_file = tmp_path / "questions.jsonl"
 
-    code, output, _ = cli("questions", store, "--out", out)
+    output = output_of(cli, "questions", store, "--out", questions_file)
 
-    assert code == 0
     assert "questions: 1 (right: 1, corrected: 0), users: 1" in output
     assert "1 left out: the right answer is not known" in output
-    assert json.loads(out.read_text())["answer"] == "I moved to Lisbon."
+    assert json.loads(questions_file.read_text())["answer"] == "I moved to Lisbon."
 
 
-def test_counts_come_as_json(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_numbers_of_questions_are_printed_as_json(cli: RunCommand, tmp_path: Path) -> None:
     """Ada called the first answer right and the second one wrong."""
     feedback = {"Where did Ada move?": True, "When did Ada move?": False}
     store = store_with_feedback(tmp_path, feedback)
-    out = tmp_path / "questions.jsonl"
+    questions_file = tmp_path / "questions.jsonl"
 
-    _, output, _ = cli("questions", store, "--out", out, "--json")
+    counts = json_of(cli, "questions", store, "--out", questions_file)
 
-    counts = json.loads(output)
     assert counts["questions"] == 1
     assert counts["without_answer"] == 1
-    assert counts["path"] == str(out)
+    assert counts["path"] == str(questions_file)
 
 
-def test_a_review_page_is_written_in_place_of_the_file(cli: RunCommand, tmp_path: Path) -> None:
+def test_with_review_a_page_is_written_in_place_of_the_file(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """On the page somebody can look at the feedback before it is used."""
     store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
-    out = tmp_path / "questions.jsonl"
+    questions_file = tmp_path / "questions.jsonl"
     page = tmp_path / "review.html"
 
-    code, output, _ = cli("questions", store, "--out", out, "--review", page)
+    output = output_of(cli, "questions", store, "--out", questions_file, "--review", page)
 
-    assert code == 0
     assert f"open {page} in a browser" in output
     assert page.exists()
-    assert not out.exists()
+    assert not questions_file.exists()
 
 
 def test_a_tenant_without_feedback_gives_an_empty_file(cli: RunCommand, tmp_path: Path) -> None:
     """Ada is of no tenant, and there is nobody of the tenant acme."""
     store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
-    out = tmp_path / "questions.jsonl"
+    questions_file = tmp_path / "questions.jsonl"
 
-    code, output, _ = cli("questions", store, "--out", out, "--tenant", "acme")
+    output = output_of(cli, "questions", store, "--out", questions_file, "--tenant", "acme")
 
-    assert code == 0
     assert "questions: 0 (right: 0, corrected: 0), users: 0" in output
-    assert out.read_text() == ""
+    assert questions_file.read_text() == ""
 
 
 def test_a_store_that_is_not_there_is_refused(cli: RunCommand, tmp_path: Path) -> None:
-    code, _, errors = cli("questions", tmp_path / "typo.sqlite", "--out", tmp_path / "q.jsonl")
+    code, _, err = cli("questions", tmp_path / "typo.sqlite", "--out", tmp_path / "q.jsonl")
 
     assert code == 2
-    assert "no memories here" in errors
-    assert "Traceback" not in errors
+    assert "no memories here" in err
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(cli: RunCommand, tmp_path: Path) -> None:
+def test_a_file_that_mempiler_did_not_write_is_not_overwritten(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
-    out = tmp_path / "questions.jsonl"
-    out.write_text("mine")
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
 
-    code, _, errors = cli("questions", store, "--out", out)
+    code, _, err = cli("questions", store, "--out", notes)
 
     assert code == 2
-    assert "give --force" in errors
-    assert out.read_text() == "mine"
-
-
-def test_a_file_of_somebody_else_is_overwritten_by_force(cli: RunCommand, tmp_path: Path) -> None:
-    store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
-    out = tmp_path / "questions.jsonl"
-    out.write_text("mine")
-
-    code, _, _ = cli("questions", store, "--out", out, "--force")
-
-    assert code == 0
-    assert json.loads(out.read_text())["question"] == "Where did Ada move?"
+    assert "give --force" in err
+    assert notes.read_text() == "mine"

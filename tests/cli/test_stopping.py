@@ -19,7 +19,7 @@ from mempiler.errors import RunInterrupted
 from mempiler.runs.tracking.store import client
 from mempiler.runs.tracking.tracker import Tracker
 
-from ..command_line import RunCommand
+from ..command_line import RunCommand, output_of
 from ..conftest import within
 from ..stub_server import every
 
@@ -38,35 +38,36 @@ def run_python(code: str, folder: Path | None = None) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize(
-    ("stop", "words", "expected"),
+    ("resume_options", "line"),
     [
         pytest.param(
-            RunInterrupted("it is kept", ("--resume", "run-1")),
-            ["train"],
+            ("--resume", "run-1"),
             "stopped; it is kept; the same command with --resume run-1 goes on",
-            id="a run",
+            id="with options",
         ),
-        pytest.param(
-            RunInterrupted("it is kept"),
-            ["synthesize"],
-            "stopped; it is kept; the same command goes on",
-            id="a command that goes on by itself",
-        ),
-        pytest.param(
-            KeyboardInterrupt(),
-            ["memories", "rebuild", "program", "--force"],
-            "stopped; users and sessions that were written are kept, the others stay queued;"
-            " the same command without --force goes on",
-            id="a rebuild",
-        ),
-        pytest.param(KeyboardInterrupt(), ["list"], "stopped", id="a command that keeps nothing"),
+        pytest.param((), "stopped; it is kept; the same command goes on", id="without options"),
     ],
 )
-def test_the_line_of_a_stopped_command_says_how_to_go_on(
-    stop: BaseException, words: list[str], expected: str
+def test_the_line_of_a_stopped_run_says_what_is_kept_and_how_to_go_on(
+    resume_options: tuple[str, ...], line: str
 ) -> None:
-    """A `RunInterrupted` says what is kept, and the options with which the command goes on."""
-    assert stop_line(stop, words) == expected
+    stop = RunInterrupted("it is kept", resume_options)
+
+    assert stop_line(stop, ["train"]) == line
+
+
+def test_the_line_of_a_stopped_rebuild_says_how_to_go_on() -> None:
+    """With --force it would begin anew."""
+    line = stop_line(KeyboardInterrupt(), ["memories", "rebuild", "program", "--force"])
+
+    assert line == (
+        "stopped; users and sessions that were written are kept, the others stay queued;"
+        " the same command without --force goes on"
+    )
+
+
+def test_the_line_of_a_stopped_command_that_keeps_nothing_is_one_word() -> None:
+    assert stop_line(KeyboardInterrupt(), ["list"]) == "stopped"
 
 
 def environment_with_home(home: Path) -> dict[str, str]:
@@ -84,10 +85,10 @@ def environment_with_home(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_process_that_waits_for_its_model_ends_at_once(
+def test_a_process_that_waits_for_its_model_ends_when_it_is_told_to(
     tmp_path: Path, stub: Callable[..., Any]
 ) -> None:
-    """The server of the model is silent. The process gets a signal to end while it waits."""
+    """The server of the model is silent. The last line says how to resume the run."""
     silent_server = stub(every("stall"))
     command = [
         *MEMPILER,
@@ -111,18 +112,13 @@ def test_a_process_that_waits_for_its_model_ends_at_once(
 
     assert process.returncode == EXIT_INTERRUPTED
     (run,) = tmp_path.glob("*-evaluate-*")
-    last_line = err.splitlines()[-1]
-    assert last_line == (
+    assert err.splitlines()[-1] == (
         f"mempiler: stopped; what was done is kept in {run};"
         f" the same command with --resume {run.name} goes on"
     )
 
 
-@pytest.mark.parametrize("module", ["click", "mempiler.cli.memories", "sqlalchemy"])
-def test_an_interrupt_while_something_is_imported_is_one_line(tmp_path: Path, module: str) -> None:
-    """The user presses Ctrl-C while the command `memories list` still imports `module`."""
-    process = run_python(
-        f"""
+INTERRUPTED_IMPORT = """
 import runpy
 import sys
 
@@ -130,28 +126,25 @@ class Interrupt:
     '''A finder of modules, at which the user presses Ctrl-C.'''
 
     def find_spec(self, name, *_):
-        if name == {module!r}:
+        if name == MODULE:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["mempiler", "memories", "list", "--store", "none.sqlite"]
 runpy.run_module("mempiler", run_name="__main__")
-""",
-        folder=tmp_path,
-    )
+"""
+"""Runs `mempiler memories list`, and presses Ctrl-C when it imports MODULE."""
+
+
+@pytest.mark.parametrize("module", ["click", "mempiler.cli.memories", "sqlalchemy"])
+def test_an_interrupt_while_a_module_is_imported_is_one_line(tmp_path: Path, module: str) -> None:
+    process = run_python(INTERRUPTED_IMPORT.replace("MODULE", repr(module)), folder=tmp_path)
 
     assert process.returncode == EXIT_INTERRUPTED
     assert process.stderr == "mempiler: stopped\n"
 
 
-def test_an_interrupt_that_python_loses_is_sent_again() -> None:
-    """An object is cleaned up when Ctrl-C comes, and Python drops the exception.
-
-    Without a second interrupt the process would sleep for 20 seconds.
-    """
-    start = time.monotonic()
-    process = run_python(
-        """
+LOST_INTERRUPT = """
 import os
 import signal
 import time
@@ -172,7 +165,16 @@ value = InterruptedCleanup()
 del value
 time.sleep(20)
 """
-    )
+"""Presses Ctrl-C while an object is cleaned up, and then sleeps for 20 seconds."""
+
+
+def test_an_interrupt_that_python_loses_is_sent_again() -> None:
+    """Python drops an exception that is raised while an object is cleaned up.
+
+    Without a second interrupt the process would sleep for 20 seconds.
+    """
+    start = time.monotonic()
+    process = run_python(LOST_INTERRUPT)
     seconds = time.monotonic() - start
 
     assert seconds < 15
@@ -197,29 +199,26 @@ HEAVY_MODULES = {
     "asyncio",
     "rich",
 }
+"""Modules that take a part of a second to import, each."""
 
 
-@pytest.mark.parametrize(
-    ("code", "needed_modules"),
-    [
-        pytest.param("import mempiler.cli", set(), id="import"),
-        # Rich prints the tables.
-        pytest.param("from mempiler.cli import main; main(['list'])", {"rich"}, id="list"),
-        pytest.param(
-            "from mempiler.cli import main; main(['list', 'optimizers'])",
-            {"rich"},
-            id="list optimizers",
-        ),
-    ],
-)
-def test_nothing_heavy_is_imported_without_need(code: str, needed_modules: set[str]) -> None:
-    """Each of these modules takes a part of a second, and a command such as `list` needs none."""
+def heavy_modules_of(code: str) -> set[str]:
+    """Run Python code in a process; return the heavy modules that are imported afterwards."""
     process = run_python(f"{code}; import json, sys; print(json.dumps(list(sys.modules)))")
 
     assert process.returncode == 0, process.stderr
     imported_modules = set(json.loads(process.stdout.splitlines()[-1]))
     assert "mempiler.cli" in imported_modules
-    assert imported_modules & HEAVY_MODULES <= needed_modules
+    return imported_modules & HEAVY_MODULES
+
+
+def test_the_command_line_imports_no_heavy_module() -> None:
+    assert heavy_modules_of("import mempiler.cli") == set()
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "optimizers"]])
+def test_list_imports_no_heavy_module_but_that_which_prints_tables(words: list[str]) -> None:
+    assert heavy_modules_of(f"from mempiler.cli import main; main({words!r})") <= {"rich"}
 
 
 @pytest.mark.parametrize("words", [["--help"], ["list", "--json"]], ids=["help", "list"])
@@ -236,18 +235,14 @@ def test_a_reader_that_leaves_early_is_no_error(words: list[str]) -> None:
     assert err == ""
 
 
-def test_results_go_below_the_current_folder(
+def test_without_mempiler_home_results_go_below_the_current_folder(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MEMPILER_HOME names another folder for results. Here it is not set."""
     monkeypatch.delenv("MEMPILER_HOME")
     monkeypatch.chdir(tmp_path)
-    options = ("--benchmark", "locomo", "--test", "2", "--split", "test")
 
-    code, out, err = cli("evaluate", "no-memory", *options, "--json")
+    output_of(cli, "evaluate", "no-memory", "--benchmark", "locomo", "--test", "2")
 
-    assert code == 0, err
-    assert json.loads(out)["calls"]["task"] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     assert len(list((tmp_path / "runs/local").glob("*/run.json"))) == 1
 
@@ -275,6 +270,13 @@ def answers(url: str) -> bool:
         return False
 
 
+def experiment_of_server(address: str, experiment_id: str) -> dict[str, Any]:
+    """Ask MLflow's server for an experiment, which is a group of runs."""
+    path = f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={experiment_id}"
+    with urllib.request.urlopen(address + path, timeout=UI_START_SECONDS) as response:
+        return json.load(response)["experiment"]
+
+
 def processes_with(word: str) -> list[int]:
     """Return the ids of the processes whose command line has a word."""
     pids: list[int] = []
@@ -288,10 +290,9 @@ def processes_with(word: str) -> list[int]:
 def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(
     free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mempiler ui` starts MLflow's server, which shows all runs.
+    """`mempiler ui` starts MLflow's server, which shows all runs, and prints where its page is.
 
-    An experiment of MLflow is a group of runs. The port in the command line tells the processes of
-    the server.
+    The processes of the server have the port in their command lines.
     """
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     with Tracker("test-ui"):
@@ -302,20 +303,12 @@ def test_the_ui_opens_at_our_experiment_and_leaves_no_process_when_it_ends(
     command = [sys.executable, "-W", "ignore", "-m", "mempiler", "ui", "--port", str(free_port)]
 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        # It prints where the page is.
         assert process.stderr is not None
-        lines = (line for line in process.stderr if "/#/" in line)
-        first_line = next(lines)
-        assert f"{address}/#/experiments/{experiment_id}/runs" in first_line
+        line_with_page = next(line for line in process.stderr if "/#/" in line)
+        assert f"{address}/#/experiments/{experiment_id}/runs" in line_with_page
 
-        # MLflow's server knows the experiment.
         assert within(UI_START_SECONDS, lambda: answers(f"{address}/"))
-        path = f"/ajax-api/2.0/mlflow/experiments/get?experiment_id={experiment_id}"
-        with urllib.request.urlopen(address + path, timeout=UI_START_SECONDS) as response:
-            experiment = json.load(response)["experiment"]
-        assert experiment["name"] == EXPERIMENT
-        kind = {"key": "mlflow.experimentKind", "value": "genai_development"}
-        assert kind in experiment["tags"]
+        assert experiment_of_server(address, experiment_id)["name"] == EXPERIMENT
 
         assert processes_with(str(free_port))
         process.terminate()

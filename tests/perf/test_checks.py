@@ -35,11 +35,11 @@ def test_of_two_hundred_checks_of_the_same_program_at_most_ten_are_red(
 ) -> None:
     """A red check says that the program got worse, which is never true here.
 
-    A verdict may be wrong by chance in 5 percent of the cases: 10 of 200.
+    By chance a verdict may be wrong in 5 percent of the cases: in 10 of 200.
     """
-    in_use = versions["the same program"]
+    program = versions["the same program"]
 
-    red_checks = checks.count_red(in_use, in_use, checks=200)
+    red_checks = checks.count_red(program, program, checks=200)
 
     assert red_checks <= 10
 
@@ -48,12 +48,14 @@ def test_of_two_hundred_checks_of_the_same_program_at_most_ten_are_red(
 def test_most_checks_miss_a_loss_that_is_half_of_the_detectable_one(
     checks: Any, versions: dict[str, Any]
 ) -> None:
-    """The page says so: 200 questions notice k = 7, which loses 0.07, in about 30 % of checks."""
-    in_use = versions["the same program"]
+    """The version "k = 7" loses 0.07. A check of 200 questions detects a loss of twice as much.
 
-    red_checks = checks.count_red(in_use, versions["k = 7"], checks=40)
+    The documentation says that about 30 % of the checks notice this loss, which is 12 of 40.
+    """
+    program = versions["the same program"]
 
-    # 30 % of 40 are 12.
+    red_checks = checks.count_red(program, versions["k = 7"], checks=40)
+
     assert 4 <= red_checks <= 20
 
 
@@ -61,12 +63,12 @@ def test_most_checks_miss_a_loss_that_is_half_of_the_detectable_one(
 @pytest.mark.parametrize(
     "name", ["k = 5", "no rule of brevity", "no rule of wording", "every fifth turn lost"]
 )
-def test_of_forty_checks_of_a_worse_version_at_least_36_are_red(
+def test_nine_of_ten_checks_of_a_worse_version_are_red(
     checks: Any, versions: dict[str, Any], name: str
 ) -> None:
-    """90 percent of 40 are 36. A check asks 200 questions about 20 conversations."""
-    in_use = versions["the same program"]
+    """A check asks 200 questions about 20 conversations."""
+    program = versions["the same program"]
 
-    red_checks = checks.count_red(in_use, versions[name], checks=40)
+    red_checks = checks.count_red(program, versions[name], checks=40)
 
     assert red_checks >= 36

@@ -23,17 +23,17 @@ DATA = ROOT / "docs" / "data" / "evidence.json"
 SAMPLE = ROOT / "data" / "samples" / "locomo.json"
 
 MODEL = "gguf:qwen2.5-coder-0.5b"
-# "on" is the benchmark. "variant" says what is unusual about the cell; here nothing is.
 CELL = {
-    "on": "locomo",
+    "on": "locomo",  # the benchmark
     "seed": 0,
     "lm": "qwen2.5-coder-0.5b",
-    "variant": "",
+    "variant": "",  # what is unusual about the cell
     "command": (
         "mempiler compile turn-rag --benchmark locomo --data locomo2.json --optimizer labeled "
         f"--lm {MODEL} --train 3 --dev 4 --test 4 --threads 2 --force"
     ),
 }
+"""A cell that has no figures yet."""
 
 
 @pytest.fixture
@@ -72,51 +72,56 @@ def run(
     return run_script
 
 
-def test_a_cell_has_the_figures_of_its_compile(run: Any, tmp_path: Path) -> None:
+def test_a_cell_has_the_figures_of_its_compile(run: Any) -> None:
     """The command asks four test questions, one of which does not count for the score."""
-    document = run()
+    (cell,) = run()["cells"]
 
-    (cell,) = document["cells"]
     assert cell["method"] == "turn-rag"
     assert cell["with"] == "labeled"
     assert cell["n"] == 3
     assert len(cell["questions"]["before"]["score"]) == 4
     assert len(cell["questions"]["after"]["score"]) == 4
-    assert cell["went on"] is False
-    # The file is published, so it names no folder of this machine.
+
+
+def test_the_published_cells_name_no_folder_of_this_machine(run: Any, tmp_path: Path) -> None:
+    document = run()
+
+    (cell,) = document["cells"]
     assert "--data locomo2.json" in cell["command"]
     assert str(tmp_path) not in json.dumps(document)
 
 
-def test_a_cell_is_run_once_and_with_again_goes_on_from_its_earlier_run(
-    run: Any, tmp_path: Path
-) -> None:
-    """A second run of the script finds the figures, and runs nothing.
-
-    With --again it runs the compile anew in the same results folder, which goes on from the run
-    that is there.
-    """
+def test_a_cell_is_run_once(run: Any, tmp_path: Path) -> None:
+    """If the script is run again, it finds the figures, and runs nothing."""
     first = run()
+
     second = run()
-    with_again = run("--again")
 
     assert second == first
-    (cell,) = first["cells"]
-    (again,) = with_again["cells"]
-    assert again["went on"] is True
-    assert again["questions"] == cell["questions"]
     assert len(list(tmp_path.glob("*/home/*/run.json"))) == 1
 
 
-def test_a_cell_that_fails_says_why(
+def test_a_cell_that_is_run_again_resumes_its_earlier_run(run: Any, tmp_path: Path) -> None:
+    """With --again the compile is run once more. It goes on from the run that is there."""
+    (first,) = run()["cells"]
+    assert first["went on"] is False
+
+    (again,) = run("--again")["cells"]
+
+    assert again["went on"] is True
+    assert again["questions"] == first["questions"]
+    assert len(list(tmp_path.glob("*/home/*/run.json"))) == 1
+
+
+def fail_with_two_lines(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Take the place of `subprocess.run`: a command that fails, and prints two lines."""
+    return subprocess.CompletedProcess(command, 2, "", "first line\nno such model\n")
+
+
+def test_a_cell_that_fails_keeps_the_last_line_of_the_error(
     evidence: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reason is the last line that the failed command printed."""
-
-    def fail(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 2, "", "first line\nno such model\n")
-
-    monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=fail))
+    monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=fail_with_two_lines))
 
     (cell,) = run()["cells"]
 
@@ -128,11 +133,7 @@ def test_a_cell_that_fails_when_it_is_run_again_keeps_no_old_figures(
 ) -> None:
     (cell,) = run()["cells"]
     assert "before" in cell
-
-    def fail(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 2, "", "no such model\n")
-
-    monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=fail))
+    monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=fail_with_two_lines))
 
     document = run("--again")
 
@@ -140,70 +141,82 @@ def test_a_cell_that_fails_when_it_is_run_again_keeps_no_old_figures(
     assert document["overview"] == []
 
 
-@pytest.mark.parametrize(
-    ("ids", "in_headline", "problem"),
-    [
-        (["a"], [True, True], "2 before, 1 after; the first that differs is b before, none after"),
-        (
-            ["a", "c"],
-            [True, True],
-            "2 before, 2 after; the first that differs is b before, c after",
-        ),
-        (["a", "b"], [False, False], "no question counts for the score"),
-        (["a", "b"], [True, False], None),
-    ],
-)
-def test_a_run_without_comparable_scores_has_no_figures(
-    evidence: Any, ids: list[str], in_headline: list[bool], problem: str | None
-) -> None:
-    """Scores are compared question by question.
+def problem_of(
+    evidence: Any, before: list[str], after: list[str], counts_for_score: bool = True
+) -> str | None:
+    """Return why the scores of a compile cannot be compared; None if they can.
 
-    Before the compile, questions a and b were scored; `ids` are those after it. `in_headline` says
-    which of them count for the score.
+    Args:
+        evidence: The script.
+        before: The ids of the questions that were scored before the compile.
+        after: The ids of those that were scored after it.
+        counts_for_score: Whether the questions count for the score.
     """
     # Of a row only its second value matters here: whether the question counts for the score.
-    rows = [
-        evidence.QuestionRow("1", counts, 1.0, None, None, None, 1, 1) for counts in in_headline
-    ]
+    row = evidence.QuestionRow("1", counts_for_score, 1.0, None, None, None, 1, 1)
     run = evidence.CompiledRun(
         outcome={},
         parameters={},
-        rows={"before": rows, "after": rows[: len(ids)]},
-        question_ids={"before": ["a", "b"], "after": ids},
+        rows={"before": [row] * len(before), "after": [row] * len(after)},
+        question_ids={"before": before, "after": after},
     )
-    found = evidence.find_problem(run)
-
-    assert found is None if problem is None else found.endswith(problem)
+    return evidence.find_problem(run)
 
 
-def test_tables_computed_from_all_cells_are_in_the_documentation(
+def test_scores_of_the_same_questions_can_be_compared(evidence: Any) -> None:
+    assert problem_of(evidence, before=["a", "b"], after=["a", "b"]) is None
+
+
+def test_scores_cannot_be_compared_if_a_question_was_not_scored_after_the_compile(
+    evidence: Any,
+) -> None:
+    problem = problem_of(evidence, before=["a", "b"], after=["a"])
+
+    assert problem is not None
+    assert problem.endswith("2 before, 1 after; the first that differs is b before, none after")
+
+
+def test_scores_cannot_be_compared_if_another_question_was_scored_after_the_compile(
+    evidence: Any,
+) -> None:
+    problem = problem_of(evidence, before=["a", "b"], after=["a", "c"])
+
+    assert problem is not None
+    assert problem.endswith("2 before, 2 after; the first that differs is b before, c after")
+
+
+def test_scores_cannot_be_compared_if_no_question_counts(evidence: Any) -> None:
+    problem = problem_of(evidence, before=["a"], after=["a"], counts_for_score=False)
+
+    assert problem is not None
+    assert problem.endswith("no question counts for the score")
+
+
+def test_the_published_tables_are_those_that_the_script_computes_from_the_published_cells(
     script: Any, tmp_path: Path
 ) -> None:
-    """The file holds the cells and the tables.
-
-    Here the tables are computed anew from the cells. Two results that the pages mention are looked
-    up in them.
-    """
+    """docs/data/evidence.json holds the cells and the tables."""
     evidence = script("evidence")
     published = json.loads(DATA.read_text(encoding="utf-8"))
     document = {name: published[name] for name in ("cells", "weights")}
+
     evidence.update_tables(document)
     evidence.write_document(document, tmp_path / "again.json")
+
     assert (tmp_path / "again.json").read_text() == DATA.read_text(encoding="utf-8")
+
+
+def test_the_published_results_of_h2memory_are_those_that_the_pages_mention() -> None:
+    """In the overview, "=" stands for a compile that changed no prompt and no answer."""
+    published = json.loads(DATA.read_text(encoding="utf-8"))
 
     (line,) = [
         line
         for line in published["overview"]
         if line["method"] == "h2memory" and line["adapter"] == "chat"
     ]
-    # "=" stands for a compile that changed no prompt and no answer.
+
     assert line["above zero"] == ["labeled", "bootstrap-random"]
     assert line["mipro"] == "="
     assert line["n"] == 12
     assert line["labeled"] > line["before"]
-
-    # An adapter decides the form of prompts. A difference is "chat" minus "auto".
-    starts = [line for line in published["adapters"] if line["with"] == "(before)"]
-    assert len(starts) == 8
-    for start in starts:
-        assert start["difference"]["mean"] == pytest.approx(start["chat"] - start["auto"])

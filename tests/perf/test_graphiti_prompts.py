@@ -29,6 +29,7 @@ HISTORY = History(
 
 
 def count_words(messages: Sequence[Mapping[str, str]]) -> int:
+    """Count the tokens of a prompt; here a token is a word."""
     return sum(len(message["content"].split()) for message in messages)
 
 
@@ -56,7 +57,11 @@ class GrowingSystem:
     def close(self) -> None: ...
 
 
-def test_the_stand_in_finds_those_who_speak_in_the_session_that_is_added(script: Any) -> None:
+def test_the_stand_in_names_those_who_speak_in_the_session_that_is_added(script: Any) -> None:
+    """Graphiti asks the model which people a session is about.
+
+    The stand-in answers with the speakers: here Ann. Ben spoke before, and is only mentioned.
+    """
     stand_in = script("graphiti_prompts").StandIn(count_words, 100, ("Ann", "Ben"))
     prompt = (
         "<PREVIOUS MESSAGES>\nBen: Hello Ann.\n</PREVIOUS MESSAGES>\n"
@@ -74,7 +79,7 @@ def test_the_stand_in_finds_those_who_speak_in_the_session_that_is_added(script:
 def test_a_session_is_refused_when_its_prompt_is_longer_than_the_context(
     script: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The prompts have 5, 10 and 14 words: each shows the sessions before it again."""
+    """The context has ten words. The prompts have 5, 10 and 14: each shows all sessions so far."""
     script("graphiti_prompts").add_sessions(HISTORY, GrowingSystem, count_words, 10)
 
     assert capsys.readouterr().out.splitlines() == [
@@ -85,11 +90,12 @@ def test_a_session_is_refused_when_its_prompt_is_longer_than_the_context(
     ]
 
 
-def test_a_session_that_fails_for_another_reason_is_no_result(script: Any) -> None:
-    """A prompt of an unknown form comes from another version of Graphiti."""
+class NewerSystem(GrowingSystem):
+    """Another version of Graphiti, which asks for an answer in a form that is not known."""
 
-    class NewerSystem(GrowingSystem):
-        form = "Something"
+    form = "Something"
 
+
+def test_a_session_that_fails_for_another_reason_ends_the_script(script: Any) -> None:
     with pytest.raises(SystemFailedError, match="Graphiti asks for Something"):
         script("graphiti_prompts").add_sessions(HISTORY, NewerSystem, count_words, 10)

@@ -10,8 +10,7 @@ import pytest
 from mempiler import benchmark
 
 
-def test_the_halves_of_a_sample_share_no_conversation(script: Any) -> None:
-    """Settings are tuned on the questions of one half, and tested on those of the other."""
+def test_settings_are_tuned_and_tested_on_different_conversations(script: Any) -> None:
     settings = script("settings")
 
     split = settings._halves(benchmark("locomo"))
@@ -23,8 +22,8 @@ def test_the_halves_of_a_sample_share_no_conversation(script: Any) -> None:
     assert tuned_on.isdisjoint(tested_on)
 
 
-def test_the_difference_has_the_interval_of_the_questions(script: Any) -> None:
-    """All questions gain one half, so any questions that are drawn gain one half."""
+def test_the_difference_of_tuned_settings_is_printed_with_its_interval(script: Any) -> None:
+    """All three questions gain one half, so whichever are drawn gain one half."""
     settings = script("settings")
     comparison = settings.Comparison(
         shipped=np.array([0.0, 0.5, 0.25]),

@@ -13,46 +13,46 @@ from mempiler.errors import UserError
 from mempiler.runs.non_inferiority import check_non_inferiority
 
 
-def groups_of(question_count: int, conversation_count: int) -> list[str]:
-    """Return the conversation of each question; every one has about as many."""
-    return [f"conversation {number % conversation_count}" for number in range(question_count)]
+def users_by_turns(question_count: int, user_count: int) -> list[str]:
+    """Return whom each question is about: user 0, user 1 and so on, by turns."""
+    return [f"user {number % user_count}" for number in range(question_count)]
 
 
-@pytest.mark.parametrize("conversation_count", [1, 2, 8])
-def test_equal_scores_of_many_questions_are_not_worse(conversation_count: int) -> None:
-    """Of 201 questions, the one that the check adds is lost: half a percent."""
+@pytest.mark.parametrize("user_count", [1, 2, 8])
+def test_equal_scores_of_200_questions_show_that_a_program_is_not_worse(user_count: int) -> None:
+    """The check adds one lost question, to be careful: 1 of 201, which is less than the margin."""
     scores = [1.0, 0.0] * 100
-    groups = groups_of(200, conversation_count)
+    users = users_by_turns(200, user_count)
 
-    result = check_non_inferiority(scores, scores, groups, margin=0.05)
+    result = check_non_inferiority(scores, scores, users, margin=0.05)
 
     assert result.is_shown
     assert result.lower_bound is not None
     assert -0.05 < result.lower_bound < 0
 
 
-def test_a_few_equal_scores_do_not_rule_out_that_losses_are_rare() -> None:
-    """Of 31 questions, the one that the check adds is lost: three percent."""
+def test_equal_scores_of_30_questions_do_not_show_that_a_program_is_not_worse() -> None:
+    """The check adds one lost question, to be careful: 1 of 31 is too much for this margin."""
     scores = [1.0, 0.0] * 15
 
-    result = check_non_inferiority(scores, scores, groups_of(30, 2), margin=0.05)
+    result = check_non_inferiority(scores, scores, users_by_turns(30, 2), margin=0.05)
 
     assert not result.is_shown
     assert result.lower_bound is not None
     assert result.lower_bound < -0.05
 
 
-def test_a_program_that_is_worse_by_more_than_the_margin_is_not_accepted() -> None:
+@pytest.mark.parametrize(("margin", "is_shown"), [(0.08, False), (0.2, True)])
+def test_a_loss_of_a_tenth_is_accepted_only_within_the_margin(
+    margin: float, is_shown: bool
+) -> None:
+    """The program fails at 20 of 200 questions, which the other one answers rightly."""
     baseline = [1.0] * 200
-    # On average it scores 0.1 less.
     candidate = [0.0] * 20 + [1.0] * 180
-    groups = groups_of(200, 8)
 
-    with_small_margin = check_non_inferiority(candidate, baseline, groups, margin=0.08)
-    with_large_margin = check_non_inferiority(candidate, baseline, groups, margin=0.2)
+    result = check_non_inferiority(candidate, baseline, users_by_turns(200, 8), margin=margin)
 
-    assert not with_small_margin.is_shown
-    assert with_large_margin.is_shown
+    assert result.is_shown is is_shown
 
 
 def test_a_significant_loss_within_the_margin_is_accepted() -> None:
@@ -60,34 +60,36 @@ def test_a_significant_loss_within_the_margin_is_accepted() -> None:
     baseline = [0.5] * 200
     candidate = [0.49] * 200
 
-    result = check_non_inferiority(candidate, baseline, groups_of(200, 8), margin=0.05)
+    result = check_non_inferiority(candidate, baseline, users_by_turns(200, 8), margin=0.05)
 
     assert result.is_shown
 
 
-def test_the_added_question_does_not_count_as_a_sixth_conversation() -> None:
-    """With fewer than six conversations, single questions are compared.
+def test_the_lost_question_that_the_check_adds_does_not_count_as_a_sixth_user() -> None:
+    """With five users, the permutation test flips the signs of single questions.
 
-    If the question that the check adds were of a sixth conversation, whole conversations would be
-    compared instead. Six of them have 2^6 ways to flip their signs, so p could not be below 2/64.
+    With six it would flip those of whole users, in 2^6 ways, and p could not be below 2/64.
     """
     scores = [1.0] * 100
 
-    result = check_non_inferiority(scores, scores, groups_of(100, 5), margin=0.05)
+    result = check_non_inferiority(scores, scores, users_by_turns(100, 5), margin=0.05)
 
     assert result.p_value < 2 / 64
 
 
-def test_fewer_questions_than_a_verdict_needs_show_nothing() -> None:
-    """By default a verdict needs twenty questions; `min_n` is another number."""
+@pytest.mark.parametrize(
+    ("min_n", "is_shown"),
+    [
+        pytest.param(20, False, id="the default: 20 questions are needed"),
+        pytest.param(19, True, id="19 questions are needed"),
+    ],
+)
+def test_fewer_questions_than_needed_show_nothing(min_n: int, is_shown: bool) -> None:
     scores = [1.0] * 19
-    groups = groups_of(19, 2)
 
-    by_default = check_non_inferiority(scores, scores, groups, margin=0.5)
-    with_min_n = check_non_inferiority(scores, scores, groups, margin=0.5, min_n=19)
+    result = check_non_inferiority(scores, scores, users_by_turns(19, 2), margin=0.5, min_n=min_n)
 
-    assert not by_default.is_shown
-    assert with_min_n.is_shown
+    assert result.is_shown is is_shown
 
 
 def test_no_questions_show_nothing() -> None:

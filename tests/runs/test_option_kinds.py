@@ -12,7 +12,7 @@ from .evaluations import questions_about
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("option", "value"),
     [
         ("seed", "a"),
         ("seed", 1.5),
@@ -30,17 +30,16 @@ from .evaluations import questions_about
     ],
 )
 def test_an_option_of_a_wrong_kind_is_refused_with_its_name_and_value(
-    make_history: Any, name: str, value: Any
+    make_history: Any, option: str, value: Any
 ) -> None:
-    """A wrong kind is, for example, a text where a number is needed, or 2.5 threads."""
     questions = questions_about(make_history(1), 2)
-    options: dict[str, Any] = {"lm": "offline", "progress": False, name: value}
+    options: dict[str, Any] = {"lm": "offline", "progress": False, option: value}
 
     with pytest.raises(UserError) as error:
         mempiler.evaluate("turn-rag", questions, metric="f1", **options)
 
     message = str(error.value)
-    # Messages name an option as it is written in Python or on the command line.
-    assert name.replace("_", "-") in message.replace("_", "-")
+    # A message writes an option as in Python, or as on the command line: "lm_set" or "lm-set".
+    assert option.replace("_", "-") in message.replace("_", "-")
     assert str(value) in message
     assert "\n" not in message

@@ -17,10 +17,13 @@ from mempiler.runs.plan_sizes import MeanWork, Work, estimate_writing, measure_p
 from .evaluations import locomo, questions_about
 
 
-def test_items_with_which_two_histories_begin_are_counted_once(
+def test_sessions_with_which_two_histories_begin_are_counted_once(
     make_history: Callable[..., History],
 ) -> None:
-    """A memory is finalized when all items are written and the first question is asked."""
+    """The first two of the three sessions of the long history are those of the short history.
+
+    So three sessions are written. When a history is written, its memory is finalized.
+    """
     program = build("fact-store", embedder=embedder())
     mean_work = MeanWork(
         answering=Work(calls=1, tokens=100),
@@ -29,24 +32,25 @@ def test_items_with_which_two_histories_begin_are_counted_once(
         output_share=0.1,
     )
     short_history = make_history(2, id="short")
-    # Its first two items are those of the short one.
     long_history = make_history(3, id="long")
     questions = [*questions_about(short_history, 2), *questions_about(long_history, 2)]
 
     work = estimate_writing(program, questions, mean_work)
 
-    # Three items are written, with 2 calls each, and two memories are finalized, with 3 calls each.
-    assert work.calls == 3 * 2 + 2 * 3
-    assert work.tokens == 3 * 50 + 2 * 10
+    written_sessions = 3
+    finalized_memories = 2
+    assert work.calls == 2 * written_sessions + 3 * finalized_memories
+    assert work.tokens == 50 * written_sessions + 10 * finalized_memories
 
 
-def test_a_memory_that_histories_share_is_measured_once(
+def test_two_histories_with_the_same_sessions_are_measured_once(
     make_history: Callable[..., History],
 ) -> None:
+    """A program writes one memory for both."""
     program = build("fact-store", embedder=embedder())
     first_questions = questions_about(make_history(3, id="first"), 2)
-    questions_of_same_items = questions_about(make_history(3, id="second"), 2)
-    all_questions = [*first_questions, *questions_of_same_items]
+    questions_of_same_sessions = questions_about(make_history(3, id="second"), 2)
+    all_questions = [*first_questions, *questions_of_same_sessions]
 
     work_of_first = measure_program(program, locomo(first_questions), first_questions)
     work_of_both = measure_program(program, locomo(all_questions), all_questions)
@@ -56,33 +60,33 @@ def test_a_memory_that_histories_share_is_measured_once(
     assert work_of_both.finalizing == work_of_first.finalizing
 
 
-def test_two_histories_with_the_same_id_are_measured_separately(
+def test_different_histories_with_the_same_id_are_measured_separately(
     make_history: Callable[..., History],
 ) -> None:
-    """They take as much as two histories with different ids."""
-    # With this method, the tokens of an answer depend on the length of the history.
-    program = build("full-context", embedder=embedder())
-    short_questions = questions_about(make_history(1, id="ann"), 2)
-    long_questions = questions_about(make_history(5, id="bob"), 2)
-    different_ids = [*short_questions, *long_questions]
-    expected = measure_program(program, locomo(different_ids), different_ids)
+    """They take as much as the same histories with different ids.
 
-    same_id = [*short_questions, *questions_about(make_history(5, id="ann"), 2)]
-    # The ids of questions are made from those of histories.
-    for number, example in enumerate(same_id):
+    The program shows the whole history to the model, so a long history takes more tokens.
+    """
+    program = build("full-context", embedder=embedder())
+    about_short_history = questions_about(make_history(1, id="ann"), 2)
+    about_long_history = questions_about(make_history(5, id="bob"), 2)
+    with_different_ids = [*about_short_history, *about_long_history]
+    expected = measure_program(program, locomo(with_different_ids), with_different_ids)
+
+    with_same_id = [*about_short_history, *questions_about(make_history(5, id="ann"), 2)]
+    # The ids of questions are made from those of histories, but must differ.
+    for number, example in enumerate(with_same_id):
         example.id = str(number)
 
-    assert measure_program(program, locomo(same_id), same_id) == expected
+    assert measure_program(program, locomo(with_same_id), with_same_id) == expected
 
 
 @pytest.mark.parametrize(
     ("method", "benchmark"), [("h2memory", "palbench.restate"), ("pgr", "locomo")]
 )
 @pytest.mark.slow
-def test_the_calls_of_an_evaluation_that_finalizes_memories_lie_in_the_planned_range(
-    method: str, benchmark: str
-) -> None:
-    """These two methods also ask the model when they finalize a memory."""
+def test_a_plan_counts_the_calls_that_finalize_a_memory(method: str, benchmark: str) -> None:
+    """These two methods ask the model once more when a history is written completely."""
     plan = mempiler.plan(method, benchmark=benchmark, test=6, optimizer=None, progress=False)
 
     evaluation = mempiler.evaluate(

@@ -183,9 +183,9 @@ def demo_count(folder: Path) -> int:
 
 
 def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
-    """The optimizer adds eight demos to the program.
+    """The first run saves a program without demos there, and the second one with eight demos.
 
-    They do not help the model of the first run, so it saves the original program without demos.
+    Demos do not help the model of the first run, so that run kept the original program.
     """
     out = tmp_path / "out"
     compile_with(AlwaysWrong(), out=out)
@@ -200,9 +200,10 @@ def test_a_program_in_out_is_replaced_by_a_better_one(compile_with, tmp_path):
 
 
 def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_with, tmp_path):
-    """The first run saves a program with demos, which help its model.
+    """The first run saves a program with demos there, since they help its model.
 
-    They do not help the model of the second run, so that run keeps the original program.
+    They do not help the model of the second run. So this run keeps the original program, and saves
+    it in its own folder.
     """
     out = tmp_path / "out"
     compile_with(RightIfShownDemos(), out=out)
@@ -210,23 +211,20 @@ def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_wit
 
     result = compile_with(AlwaysWrong(), out=out)
 
-    assert result.promoted is False
     assert read_files(out) == files_before
-    assert result.untouched_out == out
+    assert result.promoted is False
     assert result.to_dict()["untouched_out"] == str(out)
-    # The original program is in the run's folder.
-    run_program = result.run / "program"
-    assert result.folder == run_program
-    assert demo_count(run_program) == 0
-    assert RunFolder(result.run).saved_program == run_program
+    assert result.folder == result.run / "program"
+    assert RunFolder(result.run).saved_program == result.run / "program"
+    assert demo_count(result.folder) == 0
 
 
-def test_a_run_that_finds_nothing_better_leaves_its_start_program_in_out_unchanged(
+def test_a_run_that_finds_nothing_better_leaves_the_program_that_it_started_with(
     compile_with, tmp_path
 ):
-    """The run starts with the program in `out`, whose manifest says how it was compiled.
+    """The second run starts with the program in `out`, and is to save its own there, too.
 
-    If the run saved its start there, the manifest would no longer say that.
+    If it saved its start again, the manifest would no longer say how that was compiled.
     """
     out = tmp_path / "out"
     compile_with(RightIfShownDemos(), out=out)
@@ -237,11 +235,10 @@ def test_a_run_that_finds_nothing_better_leaves_its_start_program_in_out_unchang
     assert result.promoted is False
     assert result.untouched_out == out
     assert read_files(out) == files_before
-    assert read_manifest(out).optimizer["name"] == "labeled"
 
 
 def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
-    """A run replaces only its own program, and nobody can say whose a damaged one is."""
+    """A run replaces only a program of its own, and nobody can say whose a damaged one is."""
     out = tmp_path / "out"
     compile_with(RightIfShownDemos(), out=out)
     state_file = out / "state.json"
@@ -252,22 +249,19 @@ def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
 
     assert result.untouched_out == out
     assert read_files(out) == files_before
-    assert demo_count(result.folder) == 0
 
 
 def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, tmp_path):
-    """The first attempt kept the original program in `out`, so this is the run's own."""
+    """The manifest of the program in `out` says which run made it, and is written anew."""
     out = tmp_path / "out"
     first = compile_with(AlwaysWrong(), out=out)
-    first_scores = read_manifest(out).scores
 
     resumed = compile_with(AlwaysWrong(), out=out, resume=first.run.name)
 
     assert resumed.folder == out
     assert resumed.untouched_out is None
-    resumed_scores = read_manifest(out).scores
-    assert resumed_scores["before"]["run_id"] == resumed.run_id
-    assert resumed_scores["before"]["run_id"] != first_scores["before"]["run_id"]
+    assert resumed.run_id != first.run_id
+    assert read_manifest(out).scores["before"]["run_id"] == resumed.run_id
 
 
 @pytest.mark.parametrize(
@@ -277,8 +271,9 @@ def test_a_resumed_run_replaces_the_program_that_it_saved_itself(compile_with, t
         pytest.param(RuntimeError("broke"), id="failed"),
     ],
 )
-def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, error):
-    """An earlier run has saved a program with demos there."""
+def test_a_run_that_ends_early_leaves_the_program_of_an_earlier_run_in_out(
+    compile_with, tmp_path, error
+):
     out = tmp_path / "out"
     compile_with(RightIfShownDemos(), out=out)
     files_before = read_files(out)
@@ -289,26 +284,29 @@ def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_p
     assert read_files(out) == files_before
 
 
-@pytest.mark.usefixtures("mlflow_tracking")
-def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
-    """The report shows this score, so that the user may keep the program all the same."""
-    # Four dev questions are too few for a verdict.
+def test_a_refused_program_is_scored_on_the_test_questions_all_the_same(compile_with):
+    """Demos help, but four dev questions are too few to show it, so the program is refused.
+
+    The run reports its test score, so that the user may keep the program.
+    """
     result = compile_with(RightIfShownDemos(), dev=4)
 
     assert result.promoted is False
     summary = result.to_dict()
     # The run ends with the original program.
-    assert summary["before"]["score"] == 0.0
     assert summary["after"]["score"] == 0.0
-
-    # The compiled program was scored on the eight test questions all the same.
-    refused_candidate = summary["refused_candidate"]
-    assert refused_candidate["test"]["score"] == 1.0
-    assert refused_candidate["test"]["n"] == 8
-    assert refused_candidate["difference"]["mean"] == 1.0
-    assert refused_candidate["difference"]["scope"] == SCOPE
+    refused_program = summary["refused_candidate"]
+    assert refused_program["test"]["score"] == 1.0
+    assert refused_program["test"]["n"] == 8
+    assert refused_program["difference"]["mean"] == 1.0
     rows_file = result.run / "refused_candidate_rows.jsonl"
     assert len(rows_file.read_text().splitlines()) == 8
+
+
+@pytest.mark.usefixtures("mlflow_tracking")
+def test_the_test_score_of_a_refused_program_is_recorded_in_mlflow(compile_with):
+    """The program is refused since four dev questions are too few."""
+    result = compile_with(RightIfShownDemos(), dev=4)
 
     metrics = client().get_run(result.run_id).data.metrics
     assert metrics["after.score"] == 0.0
@@ -316,15 +314,10 @@ def test_a_refused_program_is_scored_on_the_test_questions(compile_with):
 
 
 def test_the_page_of_a_refused_program_says_how_to_keep_it(compile_with):
-    """With demos all answers are right, but four dev questions are too few to decide."""
+    """The user may keep it because of its test score, but should know what that means."""
     result = compile_with(RightIfShownDemos(), dev=4)
 
     verdict = open_page(RunFolder(result.run)).verdict
-    assert verdict.startswith(
-        "Too few dev questions to tell a gain "
-        f"(+1.000 [+1.000, +1.000], p = .12, n = 4; scope: {SCOPE}; --min-n is 8). "
-        "Kept the original program. Not promoted: "
-    )
     assert (
         "the compiled program scored 1.000 on the test questions, the original 0.000 "
         f"(+1.000 [+1.000, +1.000], p = .0078, n = 8; scope: {SCOPE}). "
@@ -339,29 +332,27 @@ def test_resuming_a_run_with_force_keeps_its_refused_program_without_a_new_call(
 ):
     """The program is refused since four dev questions are too few to decide.
 
-    A resumed run takes all answers from the folder of the run.
+    The resumed run takes all answers from the folder of the run.
     """
     out = tmp_path / "out"
     refused = compile_with(RightIfShownDemos(), out=out, dev=4)
-    model_after = RightIfShownDemos()
+    model_of_resumed_run = RightIfShownDemos()
 
-    forced = compile_with(model_after, out=out, dev=4, resume=refused.run.name, force=True)
+    forced = compile_with(model_of_resumed_run, out=out, dev=4, resume=refused.run.name, force=True)
 
-    assert model_after.calls == 0
+    assert model_of_resumed_run.calls == 0
     assert forced.promoted is True
-    assert demo_count(out) == 8
-    assert refused.rejected_evaluation is not None
-    assert refused.rejected_evaluation.score == 1.0
     assert forced.after.score == 1.0
     assert forced.rejected_evaluation is None
+    assert demo_count(out) == 8
     assert forced.statement().startswith("Kept by --force: Too few dev questions to tell a gain (")
 
 
 def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
-    """Demos help, but four dev questions are too few to show it, so the program is refused."""
+    """Another run, with another seed, has saved a program in `out`."""
     out = tmp_path / "out"
-    # A run with another seed has saved another program there.
     compile_with(RightIfShownDemos(), out=out, seed=1)
+    # Four dev questions are too few, so the program is refused.
     refused = compile_with(RightIfShownDemos(), out=out, dev=4)
     assert refused.untouched_out == out
 
@@ -374,67 +365,68 @@ def test_a_forced_program_replaces_another_one_in_out(compile_with, tmp_path):
 
 
 def test_a_program_that_equals_the_original_is_scored_only_once(compile_with):
-    """`IdleOptimizer` returns the program as it was."""
     model = RightIfShownDemos()
 
     result = compile_with(model, optimizer=IdleOptimizer())
 
     assert result.promoted is False
-    assert result.rejected_evaluation is None
-    # Eight dev questions and eight test questions, each asked once.
-    assert model.calls == 8 + 8
+    dev_questions = 8
+    test_questions = 8
+    assert model.calls == dev_questions + test_questions
 
 
-@pytest.mark.usefixtures("mlflow_tracking")
-def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
+def test_the_page_of_a_kept_program_has_the_verdicts_on_dev_and_test_questions(compile_with):
     """Demos raise the score from 0 to 1, on eight dev questions and on eight test questions."""
-    result = compile_with(RightIfShownDemos(), out=tmp_path / "out")
+    result = compile_with(RightIfShownDemos())
 
-    # On the page, for dev and for test questions.
     verdict = open_page(RunFolder(result.run)).verdict
     assert verdict.startswith(
         "dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better ("
     )
     assert verdict.count(f"better (scope: {SCOPE})") == 2
-    report = (result.run / "report.html").read_text()
-    assert verdict in report.replace("Dev questions", "dev questions")
 
-    # In the result.
+
+@pytest.mark.usefixtures("mlflow_tracking")
+def test_verdict_and_scope_are_recorded_with_a_kept_program(compile_with, tmp_path):
+    """In the result, in MLflow, and in the manifest of the program."""
+    result = compile_with(RightIfShownDemos(), out=tmp_path / "out")
+
     summary = result.to_dict()
     assert summary["difference"]["scope"] == SCOPE
     assert summary["dev_difference"]["scope"] == SCOPE
 
-    # In the tracking store, and with the saved program.
     tags = client().get_run(result.run_id).data.tags
     assert tags["mempiler.verdict"] == "better"
     assert tags["mempiler.scope"] == SCOPE
+
     assert read_manifest(tmp_path / "out").scores["difference"]["scope"] == SCOPE
 
 
-def test_a_page_warns_of_a_gain_that_differs_between_few_conversations(compile_with):
-    """Demos help with all questions of two dev users, and with none of the third."""
-    # With 20 questions or more, dev holds three users.
-    first = compile_with(RightIfShownDemos(), min_n=20)
-    dev_users = sorted({row.group for row in first.dev[0].rows})
-    assert len(dev_users) == 3
-    # The names end with the digit by which the model knows a user.
-    other_users = "012345".replace(dev_users[0][-1], "")
+def test_a_page_warns_of_a_gain_that_differs_between_few_users(compile_with):
+    """The dev questions are about three users. Demos help with two of them, and not with the third.
 
-    result = compile_with(RightIfShownDemos(known_users=other_users), min_n=20)
+    So the eight questions about a user tell as much as one, which is a design effect of 8.
+    """
+    # A compile whose verdict needs 20 questions takes three users for dev. Its seed chooses them.
+    dev_users = sorted({row.group for row in compile_with(AlwaysWrong(), min_n=20).dev[0].rows})
+    assert len(dev_users) == 3
+    number_of_third_user = dev_users[0].removeprefix("user")
+    users_with_gain = "012345".replace(number_of_third_user, "")
+
+    result = compile_with(RightIfShownDemos(known_users=users_with_gain), min_n=20)
 
     gain = result.promotion.gain
     assert gain is not None
-    # Questions of one user agree: each of the users with eight questions tells as much as one.
     assert gain.design_effect == pytest.approx(8.0)
     notes = open_page(RunFolder(result.run)).notes
-    assert [note for note in notes if "design effect" in note] == [f"dev questions: {gain.warning}"]
+    assert f"dev questions: {gain.warning}" in notes
 
 
-def test_the_usage_of_the_first_scoring_leaves_out_other_parts_of_a_larger_run(inputs_with):
-    """A compile first scores the eight dev questions, and records how many calls that took.
+def test_the_usage_of_the_first_scoring_leaves_out_other_parts_of_a_reproduction(inputs_with):
+    """A compile first scores the eight dev questions, and records what that took.
 
-    Here the compile is a part of a reproduction, whose other parts have already made a thousand
-    calls. All parts share the guard, which counts what they spend.
+    A reproduction has several parts, and one guard that counts what all of them spend. Here the
+    parts before this compile have made a thousand calls.
     """
     shared_guard = BudgetGuard()
     shared_guard.add_usage(Usage(calls=1_000, input_tokens=1_000_000))
@@ -460,7 +452,10 @@ def program_with_demos(compile_with: Callable[..., CompileResult], tmp_path: Pat
 
 
 def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_with_demos):
-    """The margin is how much worse a cheaper program may be; without one, only a gain counts."""
+    """The margin is how much worse a cheaper program may be. Without one, only a gain counts.
+
+    Without its demos the program has shorter prompts, and `AlwaysRight` is right all the same.
+    """
     result = compile_with(
         AlwaysRight(), program=program_with_demos, optimizer=DemoRemover(), min_n=20
     )
@@ -469,68 +464,77 @@ def test_a_cheaper_program_is_not_kept_without_a_margin(compile_with, program_wi
     assert result.promotion.saving is None
 
 
-@pytest.mark.usefixtures("mlflow_tracking")
-def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(
-    compile_with, program_with_demos, tmp_path
-):
-    """Without its demos the program has shorter prompts, and `AlwaysRight` is right all the same.
+@pytest.fixture
+def cheaper_result(
+    compile_with: Callable[..., CompileResult], program_with_demos: str, tmp_path: Path
+) -> CompileResult:
+    """The result of a compile that took the demos out of a program, and saved it in `out`.
 
-    The lower bound of the difference is that of 24 equal scores and one loss that these questions
-    did not show.
+    Without demos the program has shorter prompts, and is right at all 24 dev questions as before.
+    It may be worse by 0.2.
     """
-    out = tmp_path / "out"
-
-    result = compile_with(
+    return compile_with(
         AlwaysRight(),
         program=program_with_demos,
         optimizer=DemoRemover(),
-        out=out,
+        out=tmp_path / "out",
         min_n=20,
         margin=0.2,
     )
 
-    assert result.promoted is True
-    assert result.rejection_reason is None
-    assert result.promotion.basis == "cheaper"
-    assert demo_count(out) == 0
 
-    # The reason stands on the page,
-    verdict = open_page(RunFolder(result.run)).verdict
+def test_a_cheaper_program_that_is_not_worse_by_more_than_the_margin_is_kept(cheaper_result):
+    assert cheaper_result.promoted is True
+    assert cheaper_result.rejection_reason is None
+    assert cheaper_result.promotion.basis == "cheaper"
+    assert demo_count(cheaper_result.folder) == 0
+
+
+def test_the_page_says_that_a_program_was_kept_because_it_is_cheaper(cheaper_result):
+    """The lower bound is that of 24 equal scores and one loss, which is added to be careful."""
+    verdict = open_page(RunFolder(cheaper_result.run)).verdict
+
     assert verdict.startswith(
         "dev questions, which decide: "
         "not worse by more than 0.2 (lower bound -0.120) and cheaper: -"
     )
     assert " tokens a question [-" in verdict
 
-    # in the result, in the tracking store, and in the manifest.
-    promotion = result.to_dict()["promotion"]
-    assert promotion["basis"] == "cheaper"
-    _, upper_bound = promotion["saving"]["tokens"]["interval"]
-    assert upper_bound < 0
-    tags = client().get_run(result.run_id).data.tags
-    assert tags["mempiler.basis"] == "cheaper"
-    gate_scores = read_manifest(out).scores["gate"]
+
+def test_the_manifest_of_a_cheaper_program_has_the_margin_and_the_tokens(cheaper_result):
+    """The gate of the model registry reads them later."""
+    gate_scores = read_manifest(cheaper_result.folder).scores["gate"]
+
     assert gate_scores["margin"] == 0.2
     assert gate_scores["n"] == 24
     assert len(gate_scores["tokens"]) == 24
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
+def test_the_reason_for_keeping_a_cheaper_program_is_recorded(cheaper_result):
+    promotion = cheaper_result.to_dict()["promotion"]
+    assert promotion["basis"] == "cheaper"
+    _, upper_bound = promotion["saving"]["tokens"]["interval"]
+    assert upper_bound < 0
+
+    tags = client().get_run(cheaper_result.run_id).data.tags
+    assert tags["mempiler.basis"] == "cheaper"
+
+
 def test_a_cheaper_program_that_is_worse_within_the_margin_is_kept_and_called_worse():
     """It loses 0.02 on every question, which is certain, and takes a tenth of the tokens."""
-    groups = [f"user{number % 10}" for number in range(200)]
+    groups = [f"user {number % 10}" for number in range(200)]
     baseline = DevResults(scores=[0.8] * 200, groups=groups, tokens=[1000.0] * 200, lm="x")
     candidate = DevResults(scores=[0.78] * 200, groups=groups, tokens=[100.0] * 200, lm="x")
 
-    without_margin = judge_candidate(candidate, baseline)
-    with_margin = judge_candidate(candidate, baseline, margin=0.1)
+    decision = judge_candidate(candidate, baseline, margin=0.1)
 
-    assert without_margin.basis is None
-    assert with_margin.basis == "cheaper"
-    assert with_margin.statement.endswith("n = 200: worse (scope: other conversations)")
+    assert decision.basis == "cheaper"
+    assert decision.statement.endswith("n = 200: worse (scope: other conversations)")
 
 
 def test_a_better_program_is_kept_although_it_costs_more(compile_with):
-    """Eight demos make every prompt longer."""
+    """Eight demos make every prompt longer, and all answers right."""
     result = compile_with(RightIfShownDemos(), margin=0.2)
 
     assert result.promotion.basis == "better"
@@ -541,9 +545,9 @@ def test_a_better_program_is_kept_although_it_costs_more(compile_with):
 
 
 def test_the_reason_for_refusing_a_program_that_is_neither_better_nor_cheaper(compile_with):
-    """`IdleOptimizer` returns the original program, so all differences are zero.
+    """`IdleOptimizer` returns the original program, so scores and tokens are equal.
 
-    To be careful, a lower bound counts one loss that the 24 questions did not show.
+    The lower bound is that of 24 equal scores and one loss, which is added to be careful.
     """
     result = compile_with(RightIfShownDemos(), optimizer=IdleOptimizer(), min_n=20, margin=0.02)
 

@@ -145,7 +145,7 @@ def model_folder(address: str) -> Path:
     return Path(source.removeprefix("file://"))
 
 
-def test_an_alias_follows_the_better_program(make_program, model_name):
+def test_an_alias_moves_to_a_better_program(make_program, model_name):
     old_program = make_program("Old.", manifest_with_dev_score(0.5))
     new_program = make_program("New.", manifest_with_dev_score(0.6))
     register(old_program, model_name, "prod")
@@ -175,13 +175,14 @@ def test_a_version_is_registered_with_the_comparison_that_let_it_pass(make_progr
     assert tags_of(better.address)["mempiler.scope"] == scope
 
 
+def answer_oslo_and_write_secrets(kind: str, text: str, number: int) -> str | dict[str, Any]:
+    """A scripted model that answers "Oslo", and whose notes of a memory cannot be read."""
+    return {"answer": "Oslo"} if kind == "answer" else "the secret wombat"
+
+
 @pytest.mark.slow
-def test_a_version_has_no_text_of_users(scripted, tmp_path, model_name):
-    """The notes of the model cannot be read, and the messages of these failures quote them."""
-
-    def reply(kind: str, text: str, number: int) -> str | dict[str, Any]:
-        return {"answer": "Oslo"} if kind == "answer" else "the secret wombat"
-
+def test_a_registered_version_has_no_text_of_users(scripted, tmp_path, model_name):
+    """The result of the compile does: messages of failed writes name users and quote the model."""
     questions = write_questions(
         tmp_path / "q.jsonl", range(12), user_prefix="zebedee-", category="quokka"
     )
@@ -189,21 +190,22 @@ def test_a_version_has_no_text_of_users(scripted, tmp_path, model_name):
         "fact-store",
         benchmark="jsonl",
         data=questions,
-        lm=scripted(reply),
+        lm=scripted(answer_oslo_and_write_secrets),
         optimizer=WriteInstruction(),
         max_failure_rate=1,
         progress=False,
     )
-
-    registered = register(result.folder, model_name, force=True)
-
     failures = json.dumps(result.to_dict()["before"]["failed_writes"])
     assert "zebedee" in failures
     assert "wombat" in failures
+
+    registered = register(result.folder, model_name, force=True)
+
     version_folder = model_folder(registered.address)
     assert files_with('"score"', [version_folder])
-    for text in ("zebedee", "wombat", "quokka"):
-        assert files_with(text, [version_folder]) == []
+    assert files_with("zebedee", [version_folder]) == []
+    assert files_with("wombat", [version_folder]) == []
+    assert files_with("quokka", [version_folder]) == []
 
 
 def test_a_worse_program_is_refused(make_program, model_name):
@@ -214,10 +216,8 @@ def test_a_worse_program_is_refused(make_program, model_name):
     message = refusal(register, worse_program, model_name, "prod")
 
     assert message.startswith(
-        f"No significant gain over models:/{model_name}@prod on dev "
-        "(-0.200 [-0.200, -0.200] (design"
+        f"No significant gain over models:/{model_name}@prod on dev (-0.200 [-0.200, -0.200]"
     )
-    assert "; scope: other questions about these conversations)" in message
     assert instruction_of(load(current.address)) == "Current."
     assert len(client().search_model_versions(f"name = '{model_name}'")) == 1
 
@@ -234,39 +234,39 @@ def test_a_worse_program_can_be_forced(make_program, model_name):
     assert gate_tag.startswith("forced: No significant gain over")
 
 
-@pytest.mark.parametrize(
-    ("new", "current"),
-    [
-        pytest.param(manifest_with_dev_score(0.4), None, id="first version"),
-        pytest.param(manifest_with_dev_score(0.5), manifest_with_dev_score(0.5), id="same program"),
-        pytest.param(
-            manifest_with_dev_score(0.9, lm="openai/x"),
-            manifest_with_dev_score(0.5),
-            id="other model",
-        ),
-        # All six differences have one sign, so p is 2 / 2^6 = .031, which is below .05.
-        pytest.param(
-            manifest_with_dev_score(0.65, scores=[0.5] * 14 + [1.0] * 6),
-            manifest_with_dev_score(0.5),
-            id="six of twenty",
-        ),
-        # The compile took 19 questions for enough.
-        pytest.param(
-            manifest_with_dev_score(0.9, n=19, min_n=19),
-            manifest_with_dev_score(0.5, n=19),
-            id="few enough questions",
-        ),
-    ],
-)
-def test_the_gate_accepts_a_program(new, current):
-    """The gate compares scores of the same dev questions by the same judge.
+def test_the_gate_accepts_a_first_version_without_a_comparison():
+    decision = gate(manifest_with_dev_score(0.4), None)
 
-    The programs themselves may be made for different models.
-    """
-    decision = gate(new, current)
+    assert decision.line.startswith("dev 0.400")
 
-    score = new.scores["gate"]["score"]
-    assert decision.line.startswith(f"dev {score:.3f}")
+
+def test_the_gate_accepts_the_current_program_once_more():
+    current = manifest_with_dev_score(0.5)
+
+    assert gate(current, current).line.startswith("dev 0.500")
+
+
+def test_the_gate_compares_programs_that_were_made_for_different_models():
+    new = manifest_with_dev_score(0.9, lm="openai/x")
+    current = manifest_with_dev_score(0.5, lm="offline")
+
+    assert gate(new, current).line.startswith("dev 0.900")
+
+
+def test_the_gate_accepts_a_gain_on_six_of_twenty_questions():
+    """All six differences have one sign, so p is 2 / 2^6 = .031, which is below .05."""
+    new = manifest_with_dev_score(0.65, scores=[0.5] * 14 + [1.0] * 6)
+    current = manifest_with_dev_score(0.5, scores=[0.5] * 20)
+
+    assert gate(new, current).line.startswith("dev 0.650")
+
+
+def test_the_gate_refuses_a_gain_on_five_of_twenty_questions():
+    """All five differences have one sign, so p is 2 / 2^5 = .062, which is above .05."""
+    new = manifest_with_dev_score(0.62, scores=[0.5] * 15 + [1.0] * 5)
+    current = manifest_with_dev_score(0.5, scores=[0.5] * 20)
+
+    assert "p = .062, n = 20" in refusal(gate, new, current)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +285,12 @@ def test_the_gate_accepts_a_program(new, current):
             id="stopped",
         ),
         pytest.param(
+            manifest_with_dev_score(0.9, scores=[]),
+            manifest_with_dev_score(0.5),
+            "the program keeps no score of each dev question",
+            id="without scores of questions",
+        ),
+        pytest.param(
             manifest_with_dev_score(0.9),
             manifest_with_dev_score(None, n=0),
             "has no score on dev questions to compare with",
@@ -297,49 +303,6 @@ def test_the_gate_accepts_a_program(new, current):
             id="current was not compiled",
         ),
         pytest.param(
-            manifest_with_dev_score(0.9, benchmark="msc"),
-            manifest_with_dev_score(0.5),
-            "another benchmark (msc here, locomo there)",
-            id="other benchmark",
-        ),
-        pytest.param(
-            manifest_with_dev_score(0.9, data_sha256="d2"),
-            manifest_with_dev_score(0.5),
-            "another data (sha256) (d2 here, d1 there)",
-            id="other data",
-        ),
-        pytest.param(
-            manifest_with_dev_score(0.9, judge="j2"),
-            manifest_with_dev_score(0.5),
-            "another judge (j2 here, None there)",
-            id="other judge",
-        ),
-        # All five differences have one sign, so p is 2 / 2^5 = .062, which is above .05.
-        pytest.param(
-            manifest_with_dev_score(0.62, scores=[0.5] * 15 + [1.0] * 5),
-            manifest_with_dev_score(0.5),
-            "p = .062, n = 20; scope: ",
-            id="five of twenty",
-        ),
-        pytest.param(
-            manifest_with_dev_score(0.9, n=19),
-            manifest_with_dev_score(0.5, n=19),
-            "Too few dev questions to tell a gain over models:",
-            id="too few questions",
-        ),
-        pytest.param(
-            manifest_with_dev_score(0.9, n=30),
-            manifest_with_dev_score(0.5),
-            "another number of dev questions (30 here, 20 there)",
-            id="other number of questions",
-        ),
-        pytest.param(
-            manifest_with_dev_score(0.9, scores=[]),
-            manifest_with_dev_score(0.5),
-            "the program keeps no score of each dev question",
-            id="without scores of questions",
-        ),
-        pytest.param(
             manifest_with_dev_score(0.9),
             manifest_with_dev_score(0.5, scores=[]),
             "models:/m@prod keeps no score of each dev question",
@@ -347,30 +310,52 @@ def test_the_gate_accepts_a_program(new, current):
         ),
     ],
 )
-def test_the_gate_refuses_a_program_and_says_why(new, current, reason):
+def test_the_gate_refuses_a_program_if_scores_are_missing(new, current, reason):
     message = refusal(gate, new, current, "models:/m@prod")
 
     assert reason in message
     assert message.endswith("; --force registers it all the same")
 
 
-def test_the_gate_can_be_forced_and_notes_what_was_wrong():
-    worse = manifest_with_dev_score(0.4)
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"benchmark": "msc"}, "another benchmark (msc here, locomo there)"),
+        ({"data_sha256": "d2"}, "another data (sha256) (d2 here, d1 there)"),
+        ({"judge": "j2"}, "another judge (j2 here, None there)"),
+        ({"n": 30}, "another number of dev questions (30 here, 20 there)"),
+    ],
+)
+def test_the_gate_refuses_scores_that_were_made_under_other_conditions(changed, reason):
+    new = manifest_with_dev_score(0.9, **changed)
     current = manifest_with_dev_score(0.5)
 
-    decision = gate(worse, current, "models:/m@prod", force=True)
-
-    assert decision.line.startswith("forced: No significant gain over models:/m@prod on dev")
-    assert "--force" not in decision.line
+    assert reason in refusal(gate, new, current, "models:/m@prod")
 
 
-def test_the_user_may_let_the_gate_decide_by_any_number_of_questions():
-    """By default it asks for as many as the compile did, which were twenty here."""
-    new = manifest_with_dev_score(0.9, n=8)
-    current = manifest_with_dev_score(0.5, n=8)
+def test_the_gate_needs_as_many_questions_as_the_compile_did():
+    new = manifest_with_dev_score(0.9, n=19, min_n=20)
+    current = manifest_with_dev_score(0.5, n=19)
 
-    assert "Too few dev questions" in refusal(gate, new, current)
-    assert gate(new, current, min_n=0).line.startswith("dev 0.900 (n = 8")
+    message = refusal(gate, new, current, "models:/m@prod")
+
+    assert "Too few dev questions to tell a gain over models:" in message
+
+
+def test_the_gate_accepts_fewer_questions_if_the_compile_did():
+    new = manifest_with_dev_score(0.9, n=19, min_n=19)
+    current = manifest_with_dev_score(0.5, n=19)
+
+    assert gate(new, current).line.startswith("dev 0.900")
+
+
+def test_the_user_may_let_the_gate_decide_by_fewer_questions_than_the_compile_needed():
+    new = manifest_with_dev_score(0.9, n=8, min_n=20)
+    current = manifest_with_dev_score(0.5, n=8, min_n=20)
+
+    decision = gate(new, current, min_n=0)
+
+    assert decision.line.startswith("dev 0.900 (n = 8")
 
 
 @pytest.mark.parametrize(
@@ -382,11 +367,11 @@ def test_the_user_may_let_the_gate_decide_by_any_number_of_questions():
         ("models:/shared/../../etc", "write models:/NAME@ALIAS"),
     ],
 )
-@pytest.mark.parametrize("function", [fetch_program, load, pin_address])
+@pytest.mark.parametrize("open_address", [fetch_program, load, pin_address])
 @pytest.mark.usefixtures("shared_program")
-def test_an_address_that_leads_nowhere_is_refused(function, address, problem):
-    """The model `shared` has only version 1 and only the alias `prod`."""
-    message = refusal(function, address)
+def test_an_address_that_leads_nowhere_is_refused(open_address, address, problem):
+    """The registry has the model `shared`, with version 1 and the alias `prod`."""
+    message = refusal(open_address, address)
 
     assert address in message
     assert problem in message
@@ -421,34 +406,43 @@ def test_a_model_that_mempiler_did_not_make_is_refused(model_name):
 def test_files_that_were_exchanged_in_the_registry_are_refused(
     make_program, model_name, tmp_path, monkeypatch
 ):
-    """The registry holds a digest of the program beside its files."""
+    """The registry has a digest of the program beside its files."""
     registered = register(make_program("Mine."), model_name, "prod")
     stored_program = model_folder(registered.address) / "artifacts" / "program"
     for path in make_program("Theirs.").iterdir():
         shutil.copyfile(path, stored_program / path.name)
-    # Another results folder has no local copy of the program yet, but the same registry.
-    other_home = tmp_path / "elsewhere"
+    # A user with an empty folder for results has no copy of the program, and has to download it.
+    empty_home = tmp_path / "elsewhere"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri())
-    monkeypatch.setenv("MEMPILER_HOME", str(other_home))
+    monkeypatch.setenv("MEMPILER_HOME", str(empty_home))
 
     message = refusal(load, registered.address)
 
     assert "was altered after it was registered" in message
-    assert list((other_home / "registry").iterdir()) == []
+    assert list((empty_home / "registry").iterdir()) == []
 
 
-def test_a_broken_local_copy_is_fetched_anew(make_program, model_name):
-    """A program of the registry is downloaded once, and then loaded from the copy."""
+def test_a_program_is_downloaded_once(make_program, model_name):
+    registered = register(make_program(), model_name, "prod")
+    first_copy = fetch_program(registered.address) / "state.json"
+    inode_of_first_copy = first_copy.stat().st_ino
+
+    second_copy = fetch_program(registered.address) / "state.json"
+
+    assert second_copy == first_copy
+    assert second_copy.stat().st_ino == inode_of_first_copy
+
+
+def test_a_damaged_copy_of_a_downloaded_program_is_replaced(make_program, model_name):
     registered = register(make_program("Original."), model_name, "prod")
     local_copy = fetch_program(registered.address)
-    assert fetch_program(registered.address) == local_copy
     (local_copy / "state.json").write_text("{}")
 
     program = load(registered.address)
 
     assert instruction_of(program) == "Original."
-    # No half-fetched folder is left.
-    assert list(local_copy.parent.glob(".fetch-*")) == []
+    half_downloaded_folders = list(local_copy.parent.glob(".fetch-*"))
+    assert half_downloaded_folders == []
 
 
 def test_a_failed_upload_registers_nothing(make_program, model_name, monkeypatch):
@@ -488,16 +482,18 @@ def test_a_registered_program_is_compiled_by_its_address_and_its_version_is_reco
     assert settings["program"] == "models:/shared/1"
 
 
-def test_a_registered_model_holds_text_files_only(shared_program):
-    # So what was registered can be read, and runs no pickle.
+def test_a_registered_model_consists_of_text_files(shared_program):
+    """So a user can read what was registered, and loading it runs no pickle."""
     folder = model_folder(shared_program.address)
 
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
-    assert "MLmodel" in files
-    assert "program.py" in files
-    assert "artifacts/program/manifest.json" in files
-    assert "artifacts/program/state.json" in files
+    assert files >= {
+        "MLmodel",
+        "program.py",
+        "artifacts/program/manifest.json",
+        "artifacts/program/state.json",
+    }
     assert {Path(name).suffix for name in files} <= {"", ".json", ".py", ".txt", ".yaml"}
 
 
@@ -541,32 +537,31 @@ def program_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "past",
+    "history_fields",
     [
         pytest.param({"messages": [[MESSAGE], [MESSAGE]]}, id="two sessions of messages"),
         pytest.param(
-            {"messages": np.array([MESSAGE]), "history": float("nan")}, id="row of a table"
+            # In a row of a table, an empty cell is not a number.
+            {"messages": np.array([MESSAGE]), "history": float("nan")},
+            id="row of a table",
         ),
         pytest.param(
             {"history": {"items": [{"kind": "session", "id": "D1", "turns": [TURN]}]}},
-            id="history file",
+            id="content of a history file",
         ),
     ],
 )
-def test_a_row_has_its_history_in_any_form_of_a_history_file(program_folder, past):
-    """A request has rows, each with a question and a history.
-
-    In a row of a table, an empty cell is not a number (NaN).
-    """
+def test_a_request_may_give_the_history_in_several_forms(program_folder, history_fields):
+    """A request to a served program has rows, each with a question and a history."""
     served = ServedProgram(program_folder)
 
-    (answer,) = served.predict([{"question": "Where did Ada move?", **past}])
+    (answer,) = served.predict([{"question": "Where did Ada move?", **history_fields}])
 
     assert answer["answer"]
 
 
 @pytest.mark.parametrize(
-    ("row", "problem"),
+    ("wrong_row", "problem"),
     [
         pytest.param(
             {"question": "Where?"},
@@ -595,20 +590,14 @@ def test_a_row_has_its_history_in_any_form_of_a_history_file(program_folder, pas
         ),
     ],
 )
-def test_a_wrong_row_is_refused_before_any_model_is_asked(
-    program_folder, monkeypatch, stub, row, problem
-):
-    server = stub()
-    monkeypatch.setenv("MEMPILER_LM", server.model)
-    monkeypatch.setenv("MEMPILER_API_BASE", server.url)
-    served = ServedProgram(program_folder)
-
+def test_a_wrong_row_is_refused_before_any_model_is_asked(served_with_stub, wrong_row, problem):
+    """The first of the two rows of the request is right."""
     with pytest.raises(MlflowException) as error:
-        served.predict([row_with(), row])
+        served_with_stub.program.predict([row_with(), wrong_row])
 
     assert problem in str(error.value)
     assert error.value.error_code == "INVALID_PARAMETER_VALUE"
-    assert server.requests == []
+    assert served_with_stub.server.requests == []
 
 
 class ServedWithStub(NamedTuple):
@@ -638,15 +627,13 @@ def served_with_stub(
     return ServedWithStub(ServedProgram(program_folder), server)
 
 
-def test_a_served_program_asks_its_model_again_when_a_question_is_repeated(served_with_stub):
-    """An answer does not come from DSPy's cache, which is a file: nothing of users goes there."""
+def test_answers_of_a_served_program_are_not_cached(served_with_stub):
+    """The cache of DSPy is a file, and no text of users goes there."""
     row = row_with(question="Where did Ada move?")
 
-    (first_answer,) = served_with_stub.program.predict([row])
-    (second_answer,) = served_with_stub.program.predict([row])
+    served_with_stub.program.predict([row])
+    served_with_stub.program.predict([row])
 
-    assert first_answer["answer"] == "Porto"
-    assert second_answer["answer"] == "Porto"
     assert len(served_with_stub.server.texts) == 2
 
 
@@ -663,7 +650,7 @@ def test_an_unreadable_answer_of_a_served_program_fails_only_its_row(served_with
     assert unreadable["failure"]["kind"] == "parse"
 
 
-def test_a_registered_program_answers_behind_mlflows_interface(program_folder):
+def test_a_registered_program_answers_when_mlflow_loads_it(program_folder):
     registered = register(program_folder, "served", "prod", force=True)
     with use_tracking_store(), warnings.catch_warnings():
         # MLflow warns of its own type hints, and of those that a signature stands for.
@@ -687,20 +674,17 @@ def test_a_registered_program_answers_behind_mlflows_interface(program_folder):
 def manifest_with_tokens(tokens: int, lm: str = "offline") -> Manifest:
     """Return the manifest of a program that took so many tokens a question.
 
-    All programs of this function have equal scores: there are 100 questions about two
-    conversations, of which every second one scores 1. By that, one may be worse than another by
-    0.03 at most (see `runs/non_inferiority.py`).
+    All these programs have equal scores of the same 100 questions, which are about two
+    conversations. So few questions only show that one is worse than another by 0.03 at most (see
+    `runs/non_inferiority.py`).
     """
     manifest = manifest_with_dev_score(0.5, n=100, scores=[1.0, 0.0] * 50, tokens=tokens, lm=lm)
     manifest.scores["gate"]["groups"] = [number // 50 for number in range(100)]
     return manifest
 
 
-def test_the_gate_accepts_a_cheaper_program_that_is_worse_by_no_more_than_the_margin():
-    """A question takes 700 tokens instead of 1000.
-
-    Scores are equal, but 100 questions only show that the cheap program is worse by at most 0.03.
-    """
+def test_the_gate_accepts_a_cheaper_program_that_is_not_worse_by_more_than_the_margin():
+    """Scores are equal; 100 questions show that the cheap program is worse by 0.03 at most."""
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
@@ -711,28 +695,8 @@ def test_the_gate_accepts_a_cheaper_program_that_is_worse_by_no_more_than_the_ma
     assert "and cheaper: -300 tokens a question [" in decision.line
 
 
-def test_the_gate_refuses_a_cheaper_program_without_a_margin():
-    """Both have equal scores, and without a margin only a gain counts."""
-    cheap = manifest_with_tokens(700)
-    expensive = manifest_with_tokens(1000)
-
-    message = refusal(gate, cheap, expensive, "models:/m@prod")
-
-    assert "No significant gain" in message
-
-
-def test_the_gate_refuses_a_more_expensive_program_that_is_no_better():
-    """Both have equal scores; a question takes 1000 tokens instead of 700."""
-    cheap = manifest_with_tokens(700)
-    expensive = manifest_with_tokens(1000)
-
-    message = refusal(gate, expensive, cheap, "models:/m@prod", margin=0.05)
-
-    assert "it may not be cheaper: +300 tokens a question" in message
-
-
 def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_margin():
-    """Scores are equal, but 100 questions only show that the cheap program loses 0.03 at most."""
+    """Scores are equal; 100 questions show that the cheap program is worse by 0.03 at most."""
     cheap = manifest_with_tokens(700)
     expensive = manifest_with_tokens(1000)
 
@@ -751,8 +715,8 @@ def test_the_gate_takes_the_margin_of_the_compile():
     assert decision.basis == "cheaper"
 
 
-def test_the_gate_cannot_compare_costs_with_a_program_whose_tokens_were_not_recorded():
-    # Older versions recorded none.
+def test_costs_are_not_compared_with_a_program_whose_tokens_were_not_recorded():
+    """Older versions of Mempiler recorded no tokens."""
     current = manifest_with_tokens(1000)
     del current.scores["gate"]["tokens"]
 

@@ -18,11 +18,8 @@ from mempiler.runs.ledger import Ledger, LedgerEntry
 from mempiler.runs.reservations import RecordingGuard, Reservations
 
 
-def use_up_calls(guard: BudgetGuard) -> int:
-    """Make calls until the guard refuses one, and return how many it let through.
-
-    The guard keeps the budget of the run: it is asked before every call.
-    """
+def calls_that_are_left(guard: BudgetGuard) -> int:
+    """Count how many calls a guard still admits. A run asks it before every call."""
     calls = 0
     try:
         while True:
@@ -48,7 +45,7 @@ def test_the_parts_of_workers_count_as_spent_while_they_work() -> None:
 def test_what_a_settled_worker_did_not_spend_comes_back() -> None:
     """Each of two workers gets 5 calls, 500 tokens and 1 dollar.
 
-    Worker 0 is settled with what it spent, and worker 1 still counts with its whole part.
+    Worker 0 says what it spent. Worker 1 has not said it yet, so its whole part counts as spent.
     """
     guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
     half_of_budget = guard.remaining(0.5)
@@ -63,7 +60,6 @@ def test_what_a_settled_worker_did_not_spend_comes_back() -> None:
 
 
 def test_when_all_workers_are_settled_the_rest_of_the_budget_can_be_used() -> None:
-    """The workers have spent three and two of ten calls."""
     guard = BudgetGuard(Limits(max_calls=10))
     half_of_budget = guard.remaining(0.5)
     reservations = Reservations(guard, [half_of_budget, half_of_budget])
@@ -71,21 +67,20 @@ def test_when_all_workers_are_settled_the_rest_of_the_budget_can_be_used() -> No
     reservations.settle(0, Usage(calls=3))
     reservations.settle(1, Usage(calls=2))
 
-    assert guard.spent().calls == 5
-    assert use_up_calls(guard) == 5
+    assert guard.spent().calls == 3 + 2
+    assert calls_that_are_left(guard) == 10 - 3 - 2
 
 
-def test_a_part_that_is_never_settled_stays_spent() -> None:
-    """Nobody knows what this worker has spent, so it may be all of its four calls."""
+def test_the_part_of_a_worker_that_is_never_settled_stays_spent() -> None:
+    """Nobody knows what the worker has spent, so it may be all of its four calls."""
     guard = BudgetGuard(Limits(max_calls=10))
 
     Reservations(guard, [Limits(max_calls=4)])
 
-    assert use_up_calls(guard) == 6
+    assert calls_that_are_left(guard) == 10 - 4
 
 
-def test_a_part_is_settled_only_once() -> None:
-    """The only worker has spent four of ten calls, so six are left."""
+def test_a_worker_is_settled_only_once() -> None:
     guard = BudgetGuard(Limits(max_calls=10))
     reservations = Reservations(guard, [Limits(max_calls=10)])
     reservations.settle(0, Usage(calls=4))
@@ -93,11 +88,14 @@ def test_a_part_is_settled_only_once() -> None:
     with pytest.raises(KeyError):
         reservations.settle(0, Usage(calls=4))
 
-    assert use_up_calls(guard) == 6
+    assert calls_that_are_left(guard) == 10 - 4
 
 
-def test_a_call_that_waits_for_budget_continues_when_a_part_comes_back() -> None:
-    """A call that might exceed the budget waits as long as others may still give some back."""
+def test_a_call_that_waits_for_budget_continues_when_a_worker_ends() -> None:
+    """A call needs 20 tokens. Of 100 tokens, a worker holds 90, and another call the last ten.
+
+    The worker ends, and has spent nothing. Then there is enough.
+    """
     guard = BudgetGuard(Limits(max_tokens=100))
     reservations = Reservations(guard, [Limits(max_tokens=90)])
     call_has_begun = threading.Event()
@@ -107,17 +105,15 @@ def test_a_call_that_waits_for_budget_continues_when_a_part_comes_back() -> None
         with guard.reserve(Usage(input_tokens=20)):
             guard.admit()
 
-    # The worker holds 90 of 100 tokens. While this block holds the last ten, the call has to wait.
     with guard.reserve(Usage(input_tokens=10)), ThreadPoolExecutor(1) as pool:
         waiting_call = pool.submit(make_call_of_twenty_tokens)
         assert call_has_begun.wait(timeout=10)
         with pytest.raises(TimeoutError):
             waiting_call.result(timeout=0.1)
 
-        # The worker ends, and has spent nothing.
         reservations.settle(0, Usage())
 
-        # Now the call is made: this raises an error if it still waits.
+        # If the call still waited, this would raise a TimeoutError.
         waiting_call.result(timeout=10)
 
 
@@ -126,13 +122,13 @@ def ledger_entry(number: int) -> LedgerEntry:
     return LedgerEntry(number, reserved_usage=Usage(calls=number), metered_usage=UsageReport())
 
 
-def test_the_ledger_keeps_the_entry_of_each_worker_with_the_highest_number() -> None:
+def test_the_ledger_keeps_the_newest_entry_of_each_worker() -> None:
+    """A worker numbers its entries. Its threads may deliver them late, as number 2 here."""
     ledger = Ledger()
     assert ledger.last_entry(0) is None
 
     ledger.record(0, ledger_entry(1))
     ledger.record(0, ledger_entry(3))
-    # Threads of a worker may deliver their entries late.
     ledger.record(0, ledger_entry(2))
     ledger.record(1, ledger_entry(1))
 
@@ -140,38 +136,51 @@ def test_the_ledger_keeps_the_entry_of_each_worker_with_the_highest_number() -> 
     assert ledger.last_entry(1) == ledger_entry(1)
 
 
-def test_a_worker_records_the_most_that_its_calls_may_use_before_it_makes_them(stub: Any) -> None:
-    """So whenever a worker is killed, its last record says at least as much as was paid."""
-    recorded_usage: dict[int, Usage] = {}
+def test_a_worker_records_every_call_before_it_makes_it(stub: Any) -> None:
+    """So when a worker is killed, its last record has at least the calls that were paid.
+
+    When the server gets the n-th request, at least n calls must have been recorded.
+    """
+    record_numbers: list[int] = []
+    recorded_calls: list[int] = [0]
     unrecorded_requests: list[int] = []
 
     def record(number: int, usage: Usage) -> None:
-        recorded_usage[number] = usage
+        record_numbers.append(number)
+        recorded_calls.append(int(usage.calls))
 
     def note_if_unrecorded(request_number: int, prompt: str) -> None:
-        # A copy, since other threads record meanwhile.
-        last_number = max(list(recorded_usage))
-        if recorded_usage[last_number].calls < request_number:
+        if max(recorded_calls) < request_number:
             unrecorded_requests.append(request_number)
 
-    limits = Limits(max_calls=40, max_tokens=10**6)
-    guard = RecordingGuard(limits, in_flight=8, record=record)
-    # The server looks at the record when a request comes in.
+    guard = RecordingGuard(Limits(max_calls=40, max_tokens=10**6), in_flight=8, record=record)
     server = stub(note_if_unrecorded, delay=0.01)
     lm = language_model(server.model, api_base=server.url, guard=guard, cache=False)
 
     with ThreadPoolExecutor(8) as pool:
-        questions = [f"question {number}" for number in range(24)]
-        list(pool.map(lm, questions))
+        list(pool.map(lm, [f"question {number}" for number in range(24)]))
 
     assert len(server.texts) == 24
     assert unrecorded_requests == []
-    assert sorted(recorded_usage) == list(range(1, 25))
-    last_usage = recorded_usage[24]
-    assert last_usage.calls == 24
-    assert guard.spent().calls == 24
-    # What is recorded is the most that calls in flight may use; in the end they used less.
-    assert last_usage.tokens > guard.spent().tokens
+    assert max(recorded_calls) == 24
+    # Records may arrive in another order than they were made, so they are numbered.
+    assert sorted(record_numbers) == list(range(1, 25))
+
+
+def test_a_worker_records_the_most_tokens_that_a_call_may_use(stub: Any) -> None:
+    """Before a call nobody knows how long its answer will be."""
+    recorded_usage: list[Usage] = []
+
+    def record(number: int, usage: Usage) -> None:
+        recorded_usage.append(usage)
+
+    guard = RecordingGuard(Limits(max_tokens=10**6), in_flight=8, record=record)
+    server = stub()
+    lm = language_model(server.model, api_base=server.url, guard=guard, cache=False)
+
+    lm("question")
+
+    assert recorded_usage[-1].tokens > guard.spent().tokens > 0
 
 
 def test_a_call_that_cannot_be_recorded_is_not_made(stub: Any) -> None:

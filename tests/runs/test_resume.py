@@ -96,45 +96,36 @@ def with_model_of(server: Any, replaced_server: Any) -> Any:
         ),
     ],
 )
-def test_a_resumed_run_makes_only_the_calls_that_the_killed_run_did_not_make(
+def test_a_killed_and_resumed_run_has_the_result_of_an_unbroken_one_and_pays_no_more(
     stub, mempiler_cli, forks, tmp_path, task, threads
 ):
-    """A killed and resumed run ends like one that was never interrupted, and pays no more."""
+    """Each thread may have had one call in flight at the kill; only these are made twice."""
     command = command_of(task)
+    server_of_unbroken = stub()
+    unbroken = mempiler_cli(server_of_unbroken, *command, train=16, threads=threads)
+    assert unbroken.code == 0
 
-    # One run is not interrupted.
-    full_server = stub()
-    uninterrupted = mempiler_cli(full_server, *command, train=16, threads=threads)
-    assert uninterrupted.code == 0
-
-    # A second run of the same command is killed on the way ...
-    first_server = stub(delay=0.01)
-    arguments = mempiler_cli.arguments(first_server, *command, train=16, threads=threads)
+    server_before_kill = stub(delay=0.01)
+    arguments = mempiler_cli.arguments(server_before_kill, *command, train=16, threads=threads)
     forks.start(arguments, tmp_path / "home")
-    killed_run = forks.kill(first_server, answers=KILLED_AFTER)
+    killed_run = forks.kill(server_before_kill, answers=KILLED_AFTER)
 
-    # ... and is resumed with another server.
-    second_server = with_model_of(stub(), first_server)
+    server_after_kill = with_model_of(stub(), server_before_kill)
     resumed = mempiler_cli(
-        second_server, *command, "--resume", killed_run, train=16, threads=threads
+        server_after_kill, *command, "--resume", killed_run, train=16, threads=threads
     )
     assert resumed.code == 0
 
-    # Both have the same result, from the same prompts.
-    assert outcome_of(resumed.printed_json) == outcome_of(uninterrupted.printed_json)
-    prompts_of_both = {*first_server.texts, *second_server.texts}
-    assert prompts_of_both == set(full_server.texts)
-
-    # Only calls that were in flight when it was killed are made twice. Each thread has one.
-    assert 0 < len(second_server.texts) < len(full_server.texts)
-    call_count = len(first_server.texts) + len(second_server.texts)
-    repeated_calls = call_count - len(full_server.texts)
+    assert outcome_of(resumed.printed_json) == outcome_of(unbroken.printed_json)
+    prompts = server_before_kill.texts + server_after_kill.texts
+    assert set(prompts) == set(server_of_unbroken.texts)
+    assert 0 < len(server_after_kill.texts) < len(server_of_unbroken.texts)
+    repeated_calls = len(prompts) - len(server_of_unbroken.texts)
     assert 0 <= repeated_calls <= threads
 
 
 @pytest.mark.parametrize("task", ["evaluate", "gepa"])
 def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, task):
-    """The second server has the model name of the first: a run is resumed with the same model."""
     first_server = stub()
     first = mempiler_cli(first_server, *command_of(task))
     assert first.code == 0
@@ -184,33 +175,28 @@ def die_after_six_requests(request_number: int, prompt: str) -> str | None:
 def test_a_run_whose_server_died_is_resumed_with_another_and_makes_no_call_twice(
     stub, mempiler_cli
 ):
-    """The first server dies at the seventh request, and the second has its model name.
-
-    Another run of the same command, at a server that stays, shows how many calls it takes.
-    """
+    """It ends like a run whose server never failed, and takes as many calls."""
     command = command_of("bootstrap")
-    full_server = stub()
-    uninterrupted = mempiler_cli(full_server, *command)
+    reliable_server = stub()
+    unbroken = mempiler_cli(reliable_server, *command)
 
     dying_server = stub(die_after_six_requests)
     stopped = mempiler_cli(dying_server, *command)
     assert stopped.code == 3
-    # The error message names the run to resume.
-    assert stopped.resumable_run
 
     next_server = with_model_of(stub(), dying_server)
     resumed = mempiler_cli(next_server, *command, "--resume", str(run_folder_of(dying_server)))
 
     assert resumed.code == 0
-    assert outcome_of(resumed.printed_json) == outcome_of(uninterrupted.printed_json)
-    assert dying_server.answered + next_server.answered == full_server.answered
+    assert outcome_of(resumed.printed_json) == outcome_of(unbroken.printed_json)
+    assert dying_server.answered + next_server.answered == reliable_server.answered
 
 
 def test_a_run_that_reached_its_limit_of_calls_is_resumed_without_the_limit(stub, mempiler_cli):
-    """Another run of the same command, without a limit, shows how many calls it takes."""
+    """It ends like a run that never had a limit, and takes as many calls."""
     command = command_of("evaluate")
-    full_server = stub()
-    uninterrupted = mempiler_cli(full_server, *command)
+    server_of_unlimited = stub()
+    unlimited = mempiler_cli(server_of_unlimited, *command)
 
     first_server = stub()
     stopped = mempiler_cli(first_server, *command, "--max-calls", "3")
@@ -221,12 +207,13 @@ def test_a_run_that_reached_its_limit_of_calls_is_resumed_without_the_limit(stub
     resumed = mempiler_cli(second_server, *command, "--resume", str(run_folder_of(first_server)))
 
     assert resumed.code == 0
-    assert outcome_of(resumed.printed_json) == outcome_of(uninterrupted.printed_json)
-    assert first_server.answered + second_server.answered == full_server.answered
+    assert outcome_of(resumed.printed_json) == outcome_of(unlimited.printed_json)
+    assert first_server.answered + second_server.answered == server_of_unlimited.answered
 
 
 @pytest.mark.parametrize("task", ["evaluate", "bootstrap"])
 def test_a_run_that_may_make_no_call_fails_and_can_be_resumed(stub, mempiler_cli, task):
+    """The message ends with "; --resume RUN with a higher limit goes on"."""
     server = stub()
 
     stopped = mempiler_cli(server, *command_of(task), "--max-calls", "0")
@@ -234,164 +221,156 @@ def test_a_run_that_may_make_no_call_fails_and_can_be_resumed(stub, mempiler_cli
     assert stopped.code == 4
     assert server.texts == []
     assert "nothing was evaluated: " in stopped.error_line
-    assert "max-calls 0; --resume " in stopped.error_line
 
-    # The message names the run, as in "...; --resume RUN ...".
-    _, _, rest_of_message = stopped.error_line.partition("--resume ")
-    run_name = rest_of_message.split()[0]
+    _, _, end_of_message = stopped.error_line.partition("--resume ")
+    run_name = end_of_message.split()[0]
     resumed = mempiler_cli(server, *command_of(task), "--resume", run_name)
     assert resumed.code == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "question_counts", "problem"),
+    ("changed_options", "problem"),
     [
-        (["--seed", "1"], {}, "was started with seed = 0, not 1"),
-        (["--lm-set", "top_k=5"], {}, "was started with lm_settings = {}, not {'top_k': 5}"),
-        (["--set", "k=3"], {}, "was started with method_settings = {}, not {'k': 3}"),
-        ([], {"test": 3}, "was started with test = 4, not 3"),
+        (["--seed", "1"], "was started with seed = 0, not 1"),
+        (["--lm-set", "top_k=5"], "was started with lm_settings = {}, not {'top_k': 5}"),
+        (["--set", "k=3"], "was started with method_settings = {}, not {'k': 3}"),
+        (["--test", "3"], "was started with test = 4, not 3"),
     ],
 )
 def test_a_run_is_not_resumed_with_an_option_that_changes_its_result(
-    stub, mempiler_cli, options, question_counts, problem
+    stub, mempiler_cli, changed_options, problem
 ):
     server = stub()
     mempiler_cli(server, *command_of("evaluate"))
     call_count = len(server.texts)
     resume = ["--resume", str(run_folder_of(server))]
 
-    refused = mempiler_cli(server, *command_of("evaluate"), *resume, *options, **question_counts)
+    refused = mempiler_cli(server, *command_of("evaluate"), *resume, *changed_options)
 
-    assert refused.code == 2, refused.error_line
-    assert refused.out == ""
+    assert refused.code == 2
     assert problem in refused.error_line
     assert len(server.texts) == call_count
 
 
-def test_a_finished_run_may_be_resumed_with_other_limits_and_threads(stub, mempiler_cli):
-    """These options do not decide its result."""
+def test_a_run_may_be_resumed_with_other_limits_and_threads(stub, mempiler_cli):
+    """These options do not change its result."""
     server = stub()
-    mempiler_cli(server, *command_of("evaluate"))
-    call_count = len(server.texts)
-    limits = [
+    mempiler_cli(server, *command_of("evaluate"), threads=1)
+    resume = ["--resume", str(run_folder_of(server))]
+    other_limits = [
         *("--timeout", "9"),
         *("--retries", "1"),
         *("--lm-deadline", "9"),
         *("--max-calls", "9"),
     ]
-    resume = ["--resume", str(run_folder_of(server))]
 
-    resumed = mempiler_cli(server, *command_of("evaluate"), *resume, *limits, threads=3)
+    resumed = mempiler_cli(server, *command_of("evaluate"), *resume, *other_limits, threads=3)
 
     assert resumed.code == 0
-    assert len(server.texts) == call_count
 
 
 @pytest.mark.parametrize("task", ["evaluate", "bootstrap", "gepa"])
 def test_a_run_whose_answers_cannot_be_stored_makes_no_more_calls(stub, mempiler_cli, task):
-    """An answer that is not stored would have to be paid for again."""
+    """At the sixth request, the table for answers is taken away.
 
-    def break_store_at_sixth_request(request_number: int, prompt: str) -> None:
+    An answer that is not stored would have to be paid for again.
+    """
+
+    def drop_table_at_sixth_request(request_number: int, prompt: str) -> None:
         if request_number == 6:
             store_file = run_folder_of(server) / "run.sqlite"
             with contextlib.closing(sqlite3.connect(store_file)) as database:
                 database.execute("DROP TABLE answers")
 
-    server = stub(break_store_at_sixth_request)
+    server = stub(drop_table_at_sixth_request)
 
     stopped = mempiler_cli(server, *command_of(task))
 
     assert stopped.code == 2
-    assert stopped.out == ""
     assert "run.sqlite: cannot be written: no such table: answers" in stopped.error_line
     assert len(server.texts) == 6
 
 
 EVALUATE = ["evaluate", "turn-rag", "--split", "test"]
-REPLAYED_COMMANDS = {
-    "evaluate": EVALUATE,
-    "evaluate with writing": ["evaluate", "fact-store", "--split", "test"],
-    "bootstrap": command_of("bootstrap"),
-    "gepa": command_of("gepa"),
-}
-"""Commands by the name of the test case. Fact store, unlike turn RAG, asks a model to write."""
 
 
 @pytest.mark.parametrize(
-    "task",
+    "command",
     [
-        "evaluate",
-        "evaluate with writing",
-        "bootstrap",
-        pytest.param("gepa", marks=pytest.mark.slow),
+        pytest.param(EVALUATE, id="evaluate"),
+        pytest.param(
+            ["evaluate", "fact-store", "--split", "test"],
+            id="evaluate a method that writes with a model",
+        ),
+        pytest.param(command_of("bootstrap"), id="bootstrap"),
+        pytest.param(command_of("gepa"), id="gepa", marks=pytest.mark.slow),
     ],
 )
-def test_a_replay_gives_the_result_of_the_run_without_a_server(
-    stub, mempiler_cli, monkeypatch, task
+def test_a_replay_gives_the_result_of_the_run_without_server_and_key(
+    stub, mempiler_cli, monkeypatch, command
 ):
-    command = REPLAYED_COMMANDS[task]
     server = stub()
-    first = mempiler_cli(server, *command)
+    first = mempiler_cli(server, *command, threads=4)
     assert first.code == 0
-    assert len(server.texts) >= 4
-
-    # A replay needs neither the server nor a key.
     server.die()
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     replayed = mempiler_cli(server, *command, "--replay", first.printed_json["run_id"], threads=1)
-    assert replayed.code == 0, replayed.error_line
-    assert "mempiler:" not in replayed.err
+
+    assert replayed.code == 0, replayed.err
     assert reproducible_part(replayed.printed_json) == reproducible_part(first.printed_json)
 
-    # A replay is a run, too, and can be replayed itself.
-    replayed_twice = mempiler_cli(
-        server, *command, "--replay", replayed.printed_json["run_id"], threads=4
-    )
+
+def test_a_replay_can_be_replayed(stub, mempiler_cli):
+    server = stub()
+    first = mempiler_cli(server, *EVALUATE)
+    server.die()
+    replayed = mempiler_cli(server, *EVALUATE, "--replay", first.printed_json["run_id"])
+
+    replayed_twice = mempiler_cli(server, *EVALUATE, "--replay", replayed.printed_json["run_id"])
+
     assert reproducible_part(replayed_twice.printed_json) == reproducible_part(first.printed_json)
 
 
 def test_a_run_whose_server_refused_json_schemas_can_be_replayed(stub, mempiler_cli):
-    """A replay sends the same requests, with a schema and without, so it knows the refusals."""
+    """A run first asks for answers by a JSON schema, and after a refusal without one.
+
+    A replay makes the same requests, so it has to know of the refusals, too.
+    """
     server = stub(schemas="refuse")
     first = mempiler_cli(server, *EVALUATE)
     assert first.code == 0
-    # The first requests ask for an answer by a JSON schema; after a refusal, the others do not.
     requests_without_schema = server.formats.count(None)
     assert 0 < requests_without_schema < len(server.formats)
     server.die()
 
     replayed = mempiler_cli(server, *EVALUATE, "--replay", first.printed_json["run_id"])
 
-    assert replayed.code == 0, replayed.error_line
+    assert replayed.code == 0, replayed.err
     assert reproducible_part(replayed.printed_json) == reproducible_part(first.printed_json)
 
 
 @pytest.mark.parametrize(
-    ("command", "question_counts"),
+    "command",
     [
-        # The run asked four test questions.
-        pytest.param(EVALUATE, {"test": 5}, id="one more question"),
-        pytest.param([*EVALUATE, "--set", "k=1"], {}, id="other prompts"),
-        pytest.param(REPLAYED_COMMANDS["bootstrap"], {}, id="other command"),
+        pytest.param([*EVALUATE, "--test", "5"], id="five test questions instead of four"),
+        pytest.param([*EVALUATE, "--set", "k=1"], id="shorter prompts"),
+        pytest.param(command_of("bootstrap"), id="compile instead of evaluate"),
     ],
 )
-def test_a_replay_that_needs_a_call_which_the_run_did_not_make_is_refused(
-    stub, mempiler_cli, command, question_counts
+def test_a_replay_that_needs_an_answer_which_the_run_does_not_have_is_refused(
+    stub, mempiler_cli, command
 ):
-    """A replay asks no model: it has only the answers of the run that it replays."""
+    """A replay asks no model: it has only the answers of the run."""
     server = stub()
     first = mempiler_cli(server, *EVALUATE)
     call_count = len(server.texts)
 
-    refused = mempiler_cli(
-        server, *command, "--replay", first.printed_json["run_id"], **question_counts
-    )
+    refused = mempiler_cli(server, *command, "--replay", first.printed_json["run_id"])
 
     assert refused.code == 2
-    assert refused.out == ""
-    assert len(server.texts) == call_count
     assert "task model was not asked: '" in refused.error_line
+    assert len(server.texts) == call_count
     # The advice of other errors, to resume the run, would not help.
     assert "--resume" not in refused.error_line
 
@@ -409,8 +388,7 @@ def test_a_replay_that_needs_a_call_which_the_run_did_not_make_is_refused(
 def test_a_replay_with_options_that_do_not_fit_is_refused(
     stub, mempiler_cli, cli, options, problem
 ):
-    first = mempiler_cli(stub(), *EVALUATE)
-    run_id = first.printed_json["run_id"]
+    run_id = mempiler_cli(stub(), *EVALUATE).printed_json["run_id"]
     options = [option.replace("RUN_ID", run_id) for option in options]
     question_counts = ["--train", "8", "--dev", "4", "--test", "4"]
 
@@ -421,7 +399,7 @@ def test_a_replay_with_options_that_do_not_fit_is_refused(
 
 
 def test_a_replay_asks_no_embedder_and_takes_the_vectors_of_the_run(stub) -> None:
-    """The only model of this run at the server is its embedder; the other one is offline."""
+    """The server has only the embedder. The model that answers is the offline engine."""
     server = stub()
     options = {
         "embedder": server.model,
@@ -436,12 +414,8 @@ def test_a_replay_asks_no_embedder_and_takes_the_vectors_of_the_run(stub) -> Non
 
     replayed = run_evaluate("turn-rag", run_inputs("locomo", replay=first.run_id, **options))
 
-    assert len(replayed.rows) == len(first.rows)
-    for replayed_row, first_row in zip(replayed.rows, first.rows, strict=True):
-        assert replayed_row.id == first_row.id
-        assert replayed_row.answer == first_row.answer
-        assert replayed_row.score == first_row.score
-        assert replayed_row.sources == first_row.sources
+    assert [row.sources for row in replayed.rows] == [row.sources for row in first.rows]
+    assert [row.answer for row in replayed.rows] == [row.answer for row in first.rows]
 
 
 RECORDINGS_FOLDER = Path(__file__).parents[1] / "recordings"
@@ -458,29 +432,28 @@ def test_every_recorded_command_has_its_run_and_its_table() -> None:
     assert table_names == set(make.RECORDINGS)
 
 
-def programs_folder(method: str) -> str:
-    """Return the folder of `mempiler/programs` that holds the class of a method.
+def folder_of_paper(method: str) -> str:
+    """Return the folder of `mempiler/programs` with the methods of the same paper.
 
-    Each folder has the methods of one paper, or the baselines.
+    The baselines, which are from no paper, have a folder, too.
     """
     _, _, path_in_programs = METHODS[method].path.partition(".programs.")
     return path_in_programs.split(".")[0]
 
 
 def test_at_least_one_method_of_every_paper_is_recorded() -> None:
-    """Mempiler has methods of several papers; a recording shows if their prompts still work."""
-    recorded_methods = []
+    """A recording is a run with a small model. Its replay shows if prompts still work."""
+    recorded_papers = set()
     for name in make.RECORDINGS:
         _, program, *_ = make.command(name)
         if program in METHODS:
-            recorded_methods.append(program)
+            recorded_papers.add(folder_of_paper(program))
 
-    recorded_folders = {programs_folder(method) for method in recorded_methods}
-    assert recorded_folders == {programs_folder(method) for method in METHODS}
+    assert recorded_papers == {folder_of_paper(method) for method in METHODS}
 
 
 @pytest.mark.parametrize("name", make.RECORDINGS)
-def test_a_replay_of_a_recording_gives_its_table(
+def test_a_replay_of_a_recorded_run_gives_its_table(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """If a prompt has changed since the recording, the replay has no answer to it, and fails."""

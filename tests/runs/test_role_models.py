@@ -50,84 +50,75 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
 @pytest.mark.parametrize(
-    ("task_lm", "name", "address"),
+    ("task_lm", "role_lm"),
     [
-        ("openai/a", "openai/b", RUN_ADDRESS),
-        ("hosted_vllm/a", "openai/b", RUN_ADDRESS),
-        ("hosted_vllm/a", "hosted_vllm/b", RUN_ADDRESS),
-        ("anthropic/a", "anthropic/b", RUN_ADDRESS),
-        # The key for one provider is not sent to the server of another.
-        ("openai/a", "anthropic/b", None),
-        ("hosted_vllm/a", "openrouter/b", None),
+        ("anthropic/a", "anthropic/b"),
+        ("hosted_vllm/a", "hosted_vllm/b"),
+        # Servers of many kinds offer their models as "openai/NAME".
+        ("openai/a", "openai/b"),
+        ("hosted_vllm/a", "openai/b"),
         # The task LM runs in this process, so the address can only be meant for other models.
-        ("offline", "hosted_vllm/b", RUN_ADDRESS),
-        # The model of the role runs in this process, or there is none.
-        ("openai/a", "offline", None),
-        ("openai/a", "gguf:tiny", None),
-        ("openai/a", "local:folder", None),
-        ("openai/a", None, None),
+        ("offline", "hosted_vllm/b"),
     ],
 )
-@pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
-def test_a_role_without_an_address_takes_the_address_of_the_run_if_its_model_may_be_there(
-    task_lm, name, address, role
-):
-    """The name of a model begins with its provider.
-
-    Servers of many kinds offer their models as "openai/NAME".
-    """
-    config = run_config("locomo", lm=task_lm, api_base=RUN_ADDRESS, **{f"{role}_lm": name})
+def test_a_model_of_a_role_is_asked_at_the_address_of_the_run(task_lm, role_lm, role):
+    """The role has no address of its own. A model's name begins with its provider."""
+    config = run_config("locomo", lm=task_lm, api_base=RUN_ADDRESS, **{f"{role}_lm": role_lm})
 
     models = role_models(config)
 
     assert models["task"].address == RUN_ADDRESS
-    assert models[role].address == address
+    assert models[role].address == RUN_ADDRESS
 
 
-@pytest.mark.parametrize("task_lm", ["openai/a", "hosted_vllm/a", "anthropic/a", "offline"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "openai/b",
-        "hosted_vllm/b",
-        "anthropic/b",
-        "openrouter/b",
-        "offline",
-        "gguf:tiny",
-        "local:folder",
-        None,
-    ],
-)
 @pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
-def test_a_role_with_an_address_is_asked_there(task_lm, name, role):
-    options = {f"{role}_lm": name, f"{role}_api_base": UNREACHABLE}
-    config = run_config("locomo", lm=task_lm, api_base=RUN_ADDRESS, **options)
+@pytest.mark.parametrize(
+    ("task_lm", "role_lm"),
+    [("openai/a", "anthropic/b"), ("hosted_vllm/a", "openrouter/b")],
+)
+def test_a_model_of_another_provider_is_not_asked_at_the_address_of_the_run(task_lm, role_lm, role):
+    """Otherwise the key for one provider would be sent to the server of another."""
+    config = run_config("locomo", lm=task_lm, api_base=RUN_ADDRESS, **{f"{role}_lm": role_lm})
 
-    assert role_models(config)[role] == RoleModel(name, UNREACHABLE)
+    assert role_models(config)[role].address is None
+
+
+@pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
+@pytest.mark.parametrize("role_lm", ["offline", "gguf:tiny", "local:folder", None])
+def test_a_model_that_runs_in_this_process_has_no_address(role_lm, role):
+    config = run_config("locomo", lm="openai/a", api_base=RUN_ADDRESS, **{f"{role}_lm": role_lm})
+
+    assert role_models(config)[role].address is None
+
+
+@pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
+@pytest.mark.parametrize("role_lm", ["openai/b", "anthropic/b", "offline", "local:folder", None])
+def test_a_role_with_an_address_of_its_own_is_asked_there(role_lm, role):
+    options = {f"{role}_lm": role_lm, f"{role}_api_base": "http://127.0.0.1:9000/v1"}
+    config = run_config("locomo", lm="openai/a", api_base=RUN_ADDRESS, **options)
+
+    assert role_models(config)[role] == RoleModel(role_lm, "http://127.0.0.1:9000/v1")
 
 
 def requested_models(server: Any) -> set[str]:
     """Return the names of all models that a stub server was asked for."""
-    # A request is kept as path, headers and body.
-    return {f"openai/{body['model']}" for _, _, body in server.requests}
+    return {f"openai/{request.body['model']}" for request in server.requests}
 
 
 def used_keys(server: Any) -> set[str]:
     """Return the keys that all requests to a stub server came with, as in "Bearer KEY"."""
-    return {headers["Authorization"] for _, headers, _ in server.requests}
+    return {request.headers["Authorization"] for request in server.requests}
 
 
-def test_the_models_of_all_roles_are_asked_at_the_address_of_the_run(
+def test_task_lm_and_prompt_lm_of_a_compile_are_asked_at_the_address_of_the_run(
     mempiler_cli: Any, stub: Any
 ) -> None:
-    """The optimizer `copro` asks the prompt LM, and the metric `judge` asks the judge."""
+    """The optimizer `copro` asks the prompt LM for better instructions."""
     server = stub()
-    # Part of the server's own name keeps these apart from models in DSPy's cache.
-    suffix = server.model[-8:]
-    prompt_lm = f"openai/prompt-{suffix}"
-    answer_lm = f"openai/answer-{suffix}"
-    judge_lm = f"openai/judge-{suffix}"
+    # A part of the server's name keeps this model apart from others in DSPy's cache.
+    prompt_lm = f"openai/prompt-{server.model[-8:]}"
 
     compiled = mempiler_cli(
         server,
@@ -141,7 +132,18 @@ def test_the_models_of_all_roles_are_asked_at_the_address_of_the_run(
         dev=1,
         test=1,
     )
+
     assert compiled.code == 0, compiled.err
+    assert requested_models(server) == {server.model, prompt_lm}
+
+
+def test_answer_model_and_judge_of_an_evaluation_are_asked_at_the_address_of_the_run(
+    mempiler_cli: Any, stub: Any
+) -> None:
+    """The metric `judge` asks the judge. The answer model answers in place of the task LM."""
+    server = stub()
+    answer_lm = f"openai/answer-{server.model[-8:]}"
+    judge_lm = f"openai/judge-{server.model[-8:]}"
 
     evaluated = mempiler_cli(
         server,
@@ -151,9 +153,9 @@ def test_the_models_of_all_roles_are_asked_at_the_address_of_the_run(
         *("--answer-lm", answer_lm),
         test=1,
     )
-    assert evaluated.code == 0, evaluated.err
 
-    assert requested_models(server) == {server.model, prompt_lm, answer_lm, judge_lm}
+    assert evaluated.code == 0, evaluated.err
+    assert requested_models(server) == {answer_lm, judge_lm}
 
 
 def model_object(server: Any, role: str) -> dspy.LM:
@@ -231,9 +233,7 @@ def test_answer_model_and_judge_of_an_evaluation_may_be_objects_of_dspy(stub: An
     assert used_keys(server) == {"Bearer k"}
 
 
-def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_object(
-    tmp_path: Path,
-) -> None:
+def test_a_users_object_is_asked_only_for_the_model_that_it_is(tmp_path: Path) -> None:
     """In a reproduction, one part may evaluate the model that another part has trained."""
     user_lm = dspy.LM("openai/mine", api_key="k")
     inputs = RunInputs(run_config("locomo", lm="openai/mine"), user_models={"task": user_lm})
@@ -248,10 +248,8 @@ def test_the_model_to_train_cannot_be_an_object() -> None:
     """A training changes the weights of a model in a folder, which "local:NAME" names."""
     user_lm = dspy.LM("openai/x", api_key="k")
 
-    with pytest.raises(UserError, match="'local:NAME'") as error:
+    with pytest.raises(UserError, match="'local:NAME'"):
         mempiler.train("memory-r2", benchmark="memory-env", lm=user_lm, progress=False)
-
-    assert "\n" not in str(error.value)
 
 
 def test_a_setting_of_a_training_cannot_be_an_object() -> None:
@@ -267,71 +265,56 @@ def test_a_setting_of_a_training_cannot_be_an_object() -> None:
         )
 
 
-def test_a_users_model_object_answers_the_questions_that_give_a_training_its_rewards(
-    tmp_path: Path, stub: Any
-) -> None:
-    """A training rewards its model for memories from which questions are answered rightly.
+@pytest.fixture
+def training_run(tmp_path: Path, stub: Any) -> Run:
+    """The run of a training whose questions are answered by a model object of the user.
 
-    Another model may answer them. It helps to score, so its calls count as those of a judge, and
-    its temperature is 0.
+    A training rewards its model for memories from which questions are answered rightly. Another
+    model may answer them.
     """
     server = stub()
     user_lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
-    # A run that Python code starts with `answer_lm=user_lm` has the object and its name.
+    # `mempiler.train(answer_lm=user_lm)` makes inputs with the name of the object, and with itself.
     inputs = RunInputs(
         run_config("memory-env", lm="local:tiny", answer_lm=user_lm.model),
         user_models={"answer": user_lm},
     )
-    training = make_training(inputs.config, "logo-grpo")
-    assert training.answer_lm == user_lm.model
-    check_reward_answer_model(inputs, reward_answer_model(inputs.config, training))
     folder = RunFolder(tmp_path)
     folder.write({"settings": {}})
-    run = Run(inputs, Meter(), BudgetGuard(), folder)
+    return Run(inputs, Meter(), BudgetGuard(), folder)
 
-    answer_lm = load_reward_answer_model(run, training)
+
+def test_the_users_answer_model_of_a_training_is_asked_like_a_judge(training_run: Run) -> None:
+    """It helps to score. So its temperature is 0, and its calls count as those of a judge."""
+    training = make_training(training_run.inputs.config, "logo-grpo")
+    check_reward_answer_model(
+        training_run.inputs, reward_answer_model(training_run.inputs.config, training)
+    )
+
+    answer_lm = load_reward_answer_model(training_run, training)
 
     assert answer_lm is not None
-    answer_lm("Where?")
-    assert run.meter.read().calls["judge"] == 1
     assert answer_lm.kwargs["temperature"] == 0.0
-
-
-def refusal_to_export(user_models: dict[str, dspy.LM]) -> str:
-    """Export a run with model objects of the user; return the message of the error.
-
-    Args:
-        user_models: The objects by the role of each in the run.
-    """
-    inputs = RunInputs(run_config("memory-env", lm="offline"), user_models=user_models)
-    with pytest.raises(UserError) as error:
-        Export.of("memory-r2", inputs)
-    return str(error.value)
+    answer_lm("Where?")
+    assert training_run.meter.read().calls["judge"] == 1
 
 
 def test_an_export_takes_the_name_of_a_task_lm_and_no_object() -> None:
-    """An export is a package of files, which can only hold the name of a model.
-
-    In Python a user gives the task LM as the argument `lm`, which the message names.
-    """
+    """An export is a package of files, which can only hold the name of a model."""
     user_lm = dspy.LM("openai/x", api_key="k")
+    inputs = RunInputs(run_config("memory-env", lm="offline"), user_models={"task": user_lm})
 
-    message = refusal_to_export({"task": user_lm})
-
-    assert "lm: openai/x is an object; an export holds the names of models" in message
+    with pytest.raises(UserError, match=r"^lm: openai/x is an object; an export holds the names"):
+        Export.of("memory-r2", inputs)
 
 
 def test_an_export_takes_no_object_that_answers_in_place_of_the_task_lm() -> None:
-    """In Python a user gives such a model as the argument `answer_lm`, which the message names.
-
-    An export has no place even for its name, so the user has to leave it out.
-    """
+    """An export has no place even for its name, so the user has to leave it out."""
     user_lm = dspy.LM("openai/x", api_key="k")
+    inputs = RunInputs(run_config("memory-env", lm="offline"), user_models={"answer": user_lm})
 
-    message = refusal_to_export({"answer": user_lm})
-
-    assert "answer_lm: openai/x is an object" in message
-    assert "leave answer_lm out" in message
+    with pytest.raises(UserError, match=r"answer_lm: openai/x is an object.*leave answer_lm out"):
+        Export.of("memory-r2", inputs)
 
 
 def test_an_export_takes_no_benchmark_object() -> None:
@@ -342,90 +325,89 @@ def test_an_export_takes_no_benchmark_object() -> None:
         Export.of("memory-r2", inputs)
 
 
-@pytest.mark.parametrize(
-    ("options", "exit_code", "problem"),
-    [
-        pytest.param(
-            ["--prompt-lm", "nosuch/x"],
-            2,
-            "'nosuch/x': no provider is known for it",
-            id="unknown provider",
-        ),
-        pytest.param(
-            ["--judge-lm", "anthropic/x"],
-            2,
-            "'anthropic/x': there is no key; set ANTHROPIC_API_KEY",
-            id="missing key",
-        ),
-        pytest.param(
-            ["--prompt-lm", "openai/x", "--prompt-api-base", UNREACHABLE],
-            3,
-            "'openai/x': its server cannot be reached: Connection refused: 127.0.0.1:9",
-            id="unreachable",
-        ),
-        pytest.param(
-            ["--judge-lm", "hosted_vllm/x", "--judge-api-base", UNREACHABLE],
-            3,
-            "cannot be reached",
-            id="unreachable judge",
-        ),
-        pytest.param(
-            ["--prompt-lm", "lm_studio/x", "--prompt-api-base", UNREACHABLE],
-            3,
-            "cannot be reached",
-            id="unreachable by litellm",
-        ),
-        pytest.param(
-            ["--prompt-lm", "openai/unknown"],
-            2,
-            "has no such model; it has known "
-            "(asked at --api-base; --prompt-api-base names another address)",
-            id="not at the address of the run",
-        ),
-        pytest.param(
-            ["--embedder", "openai/x"],
-            2,
-            "embedder 'openai/x' needs a key; set OPENAI_API_KEY",
-            id="embedder without a key",
-        ),
-        pytest.param(
-            ["--embedder", "cohere/embed-x"],
-            2,
-            "there is no key; set",
-            id="embedder without a key by litellm",
-        ),
-        pytest.param(
-            ["--embedder", "nosuch-model"],
-            2,
-            "'nosuch-model': no provider is known for it",
-            id="embedder of an unknown provider",
-        ),
-        pytest.param(
-            ["--embedder", "x", "--embedder-api-base", UNREACHABLE],
-            3,
-            "embedder 'x': its server cannot be reached: Connection refused: 127.0.0.1:9",
-            id="unreachable embedder",
-        ),
-    ],
-)
-def test_a_model_that_cannot_be_asked_is_refused_before_anything_is_paid(
-    mempiler_cli, stub, options, exit_code, problem
-):
-    """Exit code 2 means a mistake of the user, and 3 a server that fails."""
+@pytest.fixture
+def server_of_known_model(stub: Any) -> Any:
+    """A stub server whose only model is `known`, which is the task LM.
 
-    def know_no_model_that_is_checked(request_number: int, prompt: str) -> str | None:
-        # To check a model means to send it "Hi".
+    To check another model, Mempiler sends it "Hi", and gets the status 404.
+    """
+
+    def know_no_other_model(request_number: int, prompt: str) -> str | None:
         return "404" if prompt == "Hi" else None
 
-    # The server lists the model `known`, which the task LM is; so that one is not sent anything.
-    server = stub(know_no_model_that_is_checked, models=["known"])
+    server = stub(know_no_other_model, models=["known"])
     server.model = "openai/known"
+    return server
 
-    command = mempiler_cli(server, "compile", "turn-rag", *options)
 
-    assert command.code == exit_code, command.err
-    assert problem in command.error_line, command.err
-    assert server.answered == 0
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--prompt-lm", "nosuch/x"], "'nosuch/x': no provider is known for it"),
+        (["--embedder", "nosuch-model"], "'nosuch-model': no provider is known for it"),
+        (["--judge-lm", "anthropic/x"], "'anthropic/x': there is no key; set ANTHROPIC_API_KEY"),
+        (["--embedder", "openai/x"], "embedder 'openai/x' needs a key; set OPENAI_API_KEY"),
+        (["--embedder", "cohere/embed-x"], "there is no key; set"),
+    ],
+)
+def test_a_model_without_provider_or_key_is_refused_before_anything_is_paid(
+    mempiler_cli, server_of_known_model, options, problem
+):
+    refused = mempiler_cli(server_of_known_model, "compile", "turn-rag", *options)
+
+    assert refused.code == 2, refused.err
+    assert problem in refused.error_line
+    assert server_of_known_model.answered == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            ["--prompt-lm", "openai/x", "--prompt-api-base", UNREACHABLE],
+            "'openai/x': its server cannot be reached: Connection refused: 127.0.0.1:9",
+        ),
+        (
+            ["--embedder", "x", "--embedder-api-base", UNREACHABLE],
+            "embedder 'x': its server cannot be reached: Connection refused: 127.0.0.1:9",
+        ),
+        (
+            ["--judge-lm", "hosted_vllm/x", "--judge-api-base", UNREACHABLE],
+            "cannot be reached",
+        ),
+        (
+            # The library litellm asks models of this provider.
+            ["--prompt-lm", "lm_studio/x", "--prompt-api-base", UNREACHABLE],
+            "cannot be reached",
+        ),
+    ],
+    ids=["prompt LM", "embedder", "judge", "a model of litellm"],
+)
+def test_a_model_whose_server_cannot_be_reached_is_refused_before_anything_is_paid(
+    mempiler_cli, server_of_known_model, options, problem
+):
+    """A server that fails gives the exit code 3."""
+    refused = mempiler_cli(server_of_known_model, "compile", "turn-rag", *options)
+
+    assert refused.code == 3, refused.err
+    assert problem in refused.error_line
+    assert server_of_known_model.answered == 0
+
+
+def test_a_model_that_the_server_does_not_have_is_refused_before_anything_is_paid(
+    mempiler_cli, server_of_known_model
+):
+    """The message says at which address the model was asked for."""
+    refused = mempiler_cli(
+        server_of_known_model, "compile", "turn-rag", "--prompt-lm", "openai/unknown"
+    )
+
+    assert refused.code == 2, refused.err
+    assert (
+        "has no such model; it has known "
+        "(asked at --api-base; --prompt-api-base names another address)"
+    ) in refused.error_line
+    assert server_of_known_model.answered == 0
 
 
 def test_the_users_model_object_is_checked_like_a_named_model() -> None:
@@ -444,42 +426,42 @@ def test_the_users_model_object_is_not_checked_if_a_run_is_resumed() -> None:
     check_models(RunInputs(config, user_models={"task": user_lm}))
 
 
-def test_embedder_and_reranker_are_checked_before_anything_is_paid(mempiler_cli, stub, monkeypatch):
-    """An embedder and a reranker are models that search a memory.
-
-    The package `fastembed`, which this reranker needs, is missing.
-    """
+def test_a_reranker_whose_package_is_missing_is_refused_before_anything_is_paid(
+    mempiler_cli, stub, monkeypatch
+):
+    """A reranker is a model that sorts the hits of a search; this one needs `fastembed`."""
     # To Python, a module that is None is one that is not installed.
     monkeypatch.setitem(sys.modules, "fastembed", None)
     server = stub()
-    embedder_options = ["--embedder", "vectors", "--embedder-api-base", server.url]
 
     refused = mempiler_cli(
-        server, "evaluate", "turn-rag", *embedder_options, "--reranker", "fastembed:x"
+        server,
+        *("evaluate", "turn-rag"),
+        *("--embedder", "vectors"),
+        *("--embedder-api-base", server.url),
+        *("--reranker", "fastembed:x"),
     )
+
     assert refused.code == 2
     assert "fastembed is not installed" in refused.error_line
     assert server.requests == []
 
-    accepted = mempiler_cli(server, "evaluate", "turn-rag", *embedder_options, test=1)
-    assert accepted.code == 0, accepted.err
 
-
-def test_a_resumed_run_that_needs_nothing_more_needs_no_server(
+def test_a_finished_run_is_resumed_although_a_server_cannot_be_reached(
     mempiler_cli: Any, stub: Any
 ) -> None:
+    """It has all answers. A new run of the same command would be refused."""
     server = stub()
     command = ["evaluate", "turn-rag", "--prompt-lm", "openai/x"]
     first = mempiler_cli(server, *command, test=2)
-    assert first.code == 0, first.err
     command_without_server = [*command, "--prompt-api-base", UNREACHABLE]
 
     resumed = mempiler_cli(
         server, *command_without_server, "--resume", first.printed_json["run_id"], test=2
     )
+    restarted = mempiler_cli(server, *command_without_server, test=2)
+
     assert resumed.code == 0, resumed.err
     assert resumed.printed_json["score"] == first.printed_json["score"]
-
-    restarted = mempiler_cli(server, *command_without_server, test=2)
     assert restarted.code == 3
     assert "its server cannot be reached" in restarted.error_line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -64,8 +63,6 @@ def test_a_run_without_tracking_needs_no_mlflow(cli: RunCommand, command: tuple[
 def test_a_run_without_tracking_is_found_by_its_id(cli: RunCommand) -> None:
     run_id = json_of(cli, *EVALUATE, "--tracking", "off")["run_id"]
 
-    # The id looks like one of MLflow's.
-    assert re.fullmatch("[0-9a-f]{32}", run_id)
     assert "turn-rag on locomo" in output_of(cli, "show", run_id)
     assert "turn-rag on locomo" in output_of(cli, "compare", run_id, run_id)
 
@@ -78,7 +75,9 @@ def test_the_page_of_a_run_without_tracking_links_to_no_mlflow_run(cli: RunComma
     assert f"/runs/{run_id}" not in page
 
 
-def test_the_variable_turns_tracking_off_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_mempiler_tracking_turns_tracking_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MEMPILER_TRACKING", "off")
 
     mempiler.evaluate("turn-rag", benchmark="locomo", test=3, progress=False)
@@ -86,7 +85,7 @@ def test_the_variable_turns_tracking_off_in_python(monkeypatch: pytest.MonkeyPat
     assert not has_tracking_store()
 
 
-def test_an_argument_overrides_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_argument_tracking_overrides_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMPILER_TRACKING", "off")
 
     mempiler.evaluate("turn-rag", benchmark="locomo", test=3, tracking="mlflow", progress=False)
@@ -100,13 +99,13 @@ def test_runs_are_recorded_in_mlflow_by_default(cli: RunCommand) -> None:
     assert has_tracking_store()
 
 
-def test_a_stopped_run_without_tracking_can_go_on_with_it(cli: RunCommand) -> None:
+def test_a_run_without_tracking_may_be_resumed_with_tracking(cli: RunCommand) -> None:
     """Whether a run is recorded in MLflow does not change its result."""
     first = json_of(cli, *EVALUATE, "--tracking", "off")
 
-    second = json_of(cli, *EVALUATE, "--resume", first["run_id"])
+    resumed = json_of(cli, *EVALUATE, "--resume", first["run_id"])
 
-    assert second["score"] == first["score"]
+    assert resumed["score"] == first["score"]
     assert has_tracking_store()
 
 

@@ -29,7 +29,7 @@ from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers import demonstrations
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
-from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TINY_CONFIG, TrainingConfig
+from mempiler.optimizers.logo_grpo.training_config import TINY_CONFIG, TrainingConfig
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.runs.api import make_training
@@ -58,10 +58,10 @@ Each user has a history of two sessions, and questions about it.
 
 
 def export(folder: Path, *options: str) -> Path:
-    """Export an environment in which a model learns to write memories by the method Memory-R2.
+    """Run `mempiler export` for an environment in which a model learns to write by Memory-R2.
 
-    The options are those of `mempiler export`. The result is the path of `export.json`, which
-    holds the settings of the environment.
+    Returns:
+        The path of `export.json`, which holds the settings of the environment.
     """
     main(["export", "verifiers", "memory-r2", *options, "--out", str(folder)])
     (path,) = folder.glob("*/export.json")
@@ -69,19 +69,18 @@ def export(folder: Path, *options: str) -> Path:
 
 
 def test_an_export_is_a_python_package_that_requires_mempiler(tmp_path: Path) -> None:
-    """The package is named after its method, Memory-R2, and its benchmark, `memory-env`."""
-    folder = tmp_path / "out"
+    export(tmp_path / "out", *TEN_USERS)
 
-    export_json = export(folder, *TEN_USERS)
-
-    pyproject = tomllib.loads((folder / "pyproject.toml").read_text())
+    pyproject = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())
     assert pyproject["project"]["name"] == "mempiler-memory-r2-memory-env"
     assert "mempiler" in pyproject["project"]["dependencies"]
 
-    package = folder / "mempiler_memory_r2_memory_env"
-    assert export_json.parent == package
+
+def test_an_export_consists_of_valid_code_and_the_settings(tmp_path: Path) -> None:
+    export(tmp_path / "out", *TEN_USERS)
+
+    package = tmp_path / "out" / "mempiler_memory_r2_memory_env"
     assert {file.name for file in package.iterdir()} == {"__init__.py", "export.json"}
-    # The code of the package is valid Python.
     compile((package / "__init__.py").read_text(), "__init__.py", "exec")
 
 
@@ -89,51 +88,49 @@ def test_an_exported_environment_has_the_histories_of_the_users_for_training(
     tmp_path: Path,
 ) -> None:
     """Of ten users, six are for training: the others are dev and test."""
-    export_json = export(
-        tmp_path / "out", "--benchmark", "memory-env", "--benchmark-set", "users=10"
-    )
+    export_json = export(tmp_path / "out", *TEN_USERS)
 
     environment = Environment.open(export_json)
 
     assert len(environment.histories) == 6
 
 
+def reward_of_writing_nothing(export_json: Path) -> Any:
+    """Return the reward of a model whose completions for the first history are missing.
+
+    The reward of a rollout is the score of the answers that its memory allows, less penalties.
+    """
+    environment = Environment.open(export_json)
+    first_history_id = next(iter(environment.histories))
+    return environment.score(first_history_id, completions=[])
+
+
 def test_an_exported_environment_subtracts_no_penalty_from_a_reward_by_default(
     tmp_path: Path,
 ) -> None:
-    """The reward of a rollout is the score of the answers that its memory allows.
+    export_json = export(tmp_path / "out", *TEN_USERS)
 
-    The completions are what the trained model wrote. Here it wrote nothing.
-    """
-    environment = Environment.open(export(tmp_path / "out", *TEN_USERS))
-    first_history_id = next(iter(environment.histories))
-
-    result = environment.score(first_history_id, completions=[])
+    result = reward_of_writing_nothing(export_json)
 
     score_of_answers = result.value
     assert result.reward == score_of_answers
 
 
 def test_an_exported_environment_subtracts_the_penalty_that_the_user_set(tmp_path: Path) -> None:
-    """`format_penalty` is subtracted if the completions of a model cannot be read.
+    """`format_penalty` is subtracted if completions cannot be read, which missing ones cannot."""
+    export_json = export(tmp_path / "out", *TEN_USERS, "--reward-set", "format_penalty=0.5")
 
-    That is so for a model that wrote nothing.
-    """
-    options = [*TEN_USERS, "--reward-set", "format_penalty=0.5"]
-    environment = Environment.open(export(tmp_path / "out", *options))
-    first_history_id = next(iter(environment.histories))
-
-    result = environment.score(first_history_id, completions=[])
+    result = reward_of_writing_nothing(export_json)
 
     score_of_answers = result.value
     assert result.reward == score_of_answers - 0.5
 
 
-def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None:
+def test_an_export_of_two_histories_with_the_same_id_is_refused(tmp_path: Path) -> None:
     lines = []
-    for number in range(2):
-        message = {"role": "user", "content": f"I moved to Porto, number {number}."}
-        question = {"user": "ann", "messages": [message], "question": "Where?", "answer": "Porto"}
+    for place in ("Porto", "Oslo"):
+        message = {"role": "user", "content": f"I moved to {place}."}
+        question = {"user": "ann", "messages": [message], "question": "Where?", "answer": place}
         lines.append(json.dumps(question))
     data = tmp_path / "mine.jsonl"
     data.write_text("\n".join(lines), encoding="utf-8")
@@ -143,30 +140,49 @@ def test_an_export_of_two_histories_of_one_id_is_refused(tmp_path: Path) -> None
         Environment(Export.of("memory-r2", inputs, "all"), tmp_path)
 
 
-def test_a_data_file_of_the_user_is_named_but_not_copied(tmp_path: Path) -> None:
-    """An export holds no data. The file is read where it lies, and must be unchanged."""
+@pytest.fixture
+def own_data(tmp_path: Path) -> Path:
+    """A data file of the user, in the form of LoCoMo."""
     (sample,) = (PACKAGE / "data" / "samples").glob("locomo*.json")
-    data = tmp_path / "mine.json"
-    shutil.copy(sample, data)
+    return Path(shutil.copy(sample, tmp_path / "mine.json"))
 
-    options = ["--benchmark", "locomo", "--data", str(data), "--sessions", "1"]
-    path = export(tmp_path / "out", *options)
 
-    histories = list(Environment.open(path).histories.values())
-    turn = histories[0].items[0].turns[0]
+def export_own_data(folder: Path, data: Path) -> Path:
+    """Export an environment with the first session of each history of a user's data file."""
+    return export(folder, "--benchmark", "locomo", "--data", str(data), "--sessions", "1")
+
+
+def first_text(environment: Environment) -> str:
+    """Return the text of the first turn of the first history."""
+    first_history = next(iter(environment.histories.values()))
+    return first_history.items[0].turns[0].content
+
+
+def test_an_export_holds_no_text_of_the_users_data_file(tmp_path: Path, own_data: Path) -> None:
+    """It only names the file, which is read where it lies."""
+    export_json = export_own_data(tmp_path / "out", own_data)
+
+    text = first_text(Environment.open(export_json))
     exported_files = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
     assert exported_files
     for file in exported_files:
-        assert turn.content not in file.read_text(encoding="utf-8")
+        assert text not in file.read_text(encoding="utf-8")
 
-    data.write_text(data.read_text().replace(turn.content, "Something else."))
+
+def test_an_export_is_not_opened_if_the_users_data_file_has_changed(
+    tmp_path: Path, own_data: Path
+) -> None:
+    export_json = export_own_data(tmp_path / "out", own_data)
+    text = first_text(Environment.open(export_json))
+    own_data.write_text(own_data.read_text().replace(text, "Something else."))
+
     with pytest.raises(mempiler.DataError, match=r"mine.json: is not the data that was exported"):
-        Environment.open(path)
+        Environment.open(export_json)
 
 
 @pytest.fixture(scope="module")
 def export_content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The content of `export.json` of a made-up world."""
+    """The content of an `export.json`."""
     path = export(tmp_path_factory.mktemp("export") / "out", *TEN_USERS)
     return json.loads(path.read_text())
 
@@ -179,79 +195,94 @@ def open_export(folder: Path, content: Any) -> Environment:
 
 
 @pytest.mark.parametrize(
-    ("fields", "problem"),
+    ("changed_fields", "problem"),
     [
         ({"more": 1}, "was exported by another version: more: .*; export anew"),
         ({"reward": {"depth": 1}}, r"export.json: --reward-set: .*; export anew"),
     ],
 )
-def test_an_export_with_other_fields_is_refused(
-    export_content: dict[str, Any], fields: dict[str, Any], problem: str, tmp_path: Path
+def test_an_export_with_unknown_fields_is_refused(
+    export_content: dict[str, Any], changed_fields: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
     with pytest.raises(mempiler.ProgramError, match=problem):
-        open_export(tmp_path, {**export_content, **fields})
+        open_export(tmp_path, {**export_content, **changed_fields})
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("changed_options", "problem"),
     [
         ({"set": {"chunk_turns": 2}}, "other prompts or settings than were exported"),
         ({"seed": "x"}, r"export.json: seed = 'x': .*; export anew"),
         ({"course": 1}, "unknown settings course; export anew"),
     ],
 )
-def test_an_export_with_other_options_is_refused(
-    export_content: dict[str, Any], options: dict[str, Any], problem: str, tmp_path: Path
+def test_an_export_with_changed_options_is_refused(
+    export_content: dict[str, Any], changed_options: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
-    changed_options = {**export_content["options"], **options}
+    options = {**export_content["options"], **changed_options}
 
     with pytest.raises(mempiler.ProgramError, match=problem):
-        open_export(tmp_path, {**export_content, "options": changed_options})
+        open_export(tmp_path, {**export_content, "options": options})
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ({"method": "memory-r2"}, "was exported by another version: options: .*; export anew"),
-        ({"options": {}}, "is no export"),
-        ([{"method": "memory-r2", "options": {}}], "is no export"),
-    ],
+    "content",
+    [{"options": {}}, [{"method": "memory-r2", "options": {}}]],
+    ids=["no method", "list"],
 )
-def test_a_file_that_is_no_export_is_refused(content: Any, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(mempiler.ProgramError, match=problem):
+def test_a_file_that_is_no_export_is_refused(content: Any, tmp_path: Path) -> None:
+    with pytest.raises(mempiler.ProgramError, match="is no export"):
         open_export(tmp_path, content)
 
 
 @pytest.mark.parametrize(
-    ("options", "method", "message"),
+    ("arguments", "problem"),
     [
-        (["--benchmark", "memoryquest"], "memory-r2", "memoryquest is scored by a judge"),
-        (TEN_USERS, "turn-rag", "turn-rag writes without a language model"),
-        (
-            ["--benchmark", "palbench.dialogue"],
-            "memory-r2",
-            "palbench.dialogue is a simulated conversation",
+        pytest.param(
+            ["memory-r2", "--benchmark", "memoryquest"],
+            "memoryquest is scored by a judge",
+            id="a benchmark with a judge",
         ),
-        ([*TEN_USERS, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
-        ([*TEN_USERS, "--max-usd", "1"], "memory-r2", "No such option '--max-usd'"),
-        ([*TEN_USERS, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),
-        (
-            [*TEN_USERS, "--reward-set", "compression=-1"],
-            "memory-r2",
+        pytest.param(
+            ["memory-r2", "--benchmark", "palbench.dialogue"],
+            "palbench.dialogue is a simulated conversation",
+            id="a benchmark of whole conversations",
+        ),
+        pytest.param(
+            ["turn-rag", *TEN_USERS],
+            "turn-rag writes without a language model",
+            id="a method without a model to train",
+        ),
+        pytest.param(
+            ["memory-r2", *TEN_USERS, "--adapter", "auto"],
+            "--adapter auto asks an endpoint",
+            id="an adapter that asks an endpoint",
+        ),
+        pytest.param(
+            ["memory-r2", *TEN_USERS, "--max-usd", "1"],
+            "No such option '--max-usd'",
+            id="a limit of costs",
+        ),
+        pytest.param(
+            ["memory-r2", *TEN_USERS, "--reward-set", "depth=1"],
+            "--reward-set: .*compression",
+            id="an unknown setting of rewards",
+        ),
+        pytest.param(
+            ["memory-r2", *TEN_USERS, "--reward-set", "compression=-1"],
             "--reward-set: compression: Input should be gr",
+            id="a negative setting of rewards",
         ),
     ],
 )
-def test_an_export_that_is_impossible_is_refused_in_one_line(
-    options: list[str], method: str, message: str, tmp_path: Path, cli: Any
+def test_an_export_that_is_impossible_is_refused_and_writes_no_file(
+    arguments: list[str], problem: str, tmp_path: Path, cli: Any
 ) -> None:
-    exit_code, _, error_output = cli(
-        "export", "verifiers", method, *options, "--out", tmp_path / "out"
-    )
+    exit_code, _, stderr = cli("export", "verifiers", *arguments, "--out", tmp_path / "out")
 
     assert exit_code == 2
-    (line,) = error_output.splitlines()
-    assert re.search(message, line)
+    (line,) = stderr.splitlines()
+    assert re.search(problem, line)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -265,60 +296,62 @@ def test_an_export_that_is_impossible_is_refused_in_one_line(
         ("logo-grpo", "logo", "session"),
     ],
 )
-def test_the_optimizer_decides_the_groups_and_their_reward(
+def test_the_optimizer_decides_which_rollouts_are_compared_and_by_which_reward(
     optimizer: str, objective: str, session_reward: str
 ) -> None:
-    """The optimizers are the ordinary GRPO, and LoGo-GRPO of the paper Memory-R2, with variants.
+    """GRPO compares the rollouts of a history, and LoGo-GRPO also those of a single session.
 
-    They compare rollouts within a group: all of a history, or all of a session. `session_reward`
-    says which questions count as the reward of a session.
+    `session_reward` says which questions count as the reward of a session.
     """
-    training = TrainingConfig(objective=optimizer).training(seed=7)
+    training = TrainingConfig(objective=optimizer).training(seed=0)
 
     assert training.objective == objective
     assert training.session_reward == session_reward
-    assert training.seed == 7
-
-
-def test_the_groups_and_rewards_of_every_optimizer_that_trains_are_tested() -> None:
-    """The test above has a case for each of these."""
-    assert list(OBJECTIVES) == ["grpo", "grpo-session", "grpo-cumulative", "local", "logo-grpo"]
 
 
 def test_the_session_reward_of_logo_grpo_may_be_chosen() -> None:
-    """LoGo-GRPO is the training of the paper Memory-R2. Its session reward is "session"."""
+    """By default it is "session"."""
     config = TrainingConfig(objective="logo-grpo").changed({"session_reward": "cumulative"})
 
-    training = config.training(seed=0)
+    assert config.training(seed=0).session_reward == "cumulative"
 
-    assert training.session_reward == "cumulative"
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"seed": 3}, {"settings": {"seed": 3}}, {"settings": TrainingSettings(seed=3)}],
+    ids=["alone", "in a dict of settings", "in an object of settings"],
+)
+def test_a_seed_among_the_settings_of_a_training_is_refused(settings: dict[str, object]) -> None:
+    problem = "seed = 3: a training has the seed of its run; give --seed"
+
+    with pytest.raises(UserError, match=problem):
+        TrainingConfig().changed(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"settings": {"objective": "grpo"}}, {"settings": TrainingSettings(objective="grpo")}],
+    ids=["in a dict of settings", "in an object of settings"],
+)
+def test_an_objective_among_the_settings_of_a_training_is_refused(
+    settings: dict[str, object],
+) -> None:
+    problem = "objective = 'grpo' within settings has no effect"
+
+    with pytest.raises(UserError, match=problem):
+        TrainingConfig().changed(settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"seed": 3}, "seed = 3: a training has the seed of its run; give --seed"),
-        ({"settings": {"seed": 3}}, "seed = 3: a training has the seed of its run; give --seed"),
         (
-            {"settings": {"objective": "grpo"}},
-            "objective = 'grpo' within settings has no effect; give --optimizer",
-        ),
-        (
-            {"settings": TrainingSettings(seed=3)},
-            "seed = 3: a training has the seed of its run; give --seed",
-        ),
-        (
-            {"settings": TrainingSettings(objective="grpo")},
-            "objective = 'grpo' within settings has no effect",
+            {"objective": "grpo", "session_reward": "session"},
+            "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-session",
         ),
         (
             {"objective": "grpo", "settings": TrainingSettings(session_reward="cumulative")},
             "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-cumulative",
-        ),
-        ({"objective": "logo"}, "--optimizer 'logo': choose one of grpo, grpo-session,"),
-        (
-            {"objective": "grpo", "session_reward": "session"},
-            "--optimizer grpo has 'trajectory'; leave it out, or give --optimizer grpo-session",
         ),
         (
             {"objective": "local", "session_reward": "cumulative"},
@@ -326,44 +359,41 @@ def test_the_session_reward_of_logo_grpo_may_be_chosen() -> None:
         ),
     ],
 )
-def test_a_setting_of_a_training_without_effect_is_refused(
+def test_a_session_reward_that_the_optimizer_does_not_have_is_refused(
     settings: dict[str, object], problem: str
 ) -> None:
-    with pytest.raises(UserError, match=re.escape(problem)):
+    with pytest.raises(UserError, match=problem):
         TrainingConfig().changed(settings)
 
 
 def test_a_session_reward_that_the_optimizer_has_anyway_is_no_mistake() -> None:
-    """The session reward of the objective "grpo" is "trajectory"."""
     config = TrainingConfig().changed({"objective": "grpo", "session_reward": "trajectory"})
 
-    training = config.training(seed=0)
-
-    assert training.session_reward == "trajectory"
+    assert config.training(seed=0).session_reward == "trajectory"
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(TrainingSettings(histories=3), id="with released defaults"),
-        pytest.param(replace(TINY_CONFIG.settings, histories=3), id="with those of local:tiny"),
+        pytest.param(TrainingSettings(histories=3), id="defaults of the paper"),
+        pytest.param(replace(TINY_CONFIG.settings, histories=3), id="defaults of local:tiny"),
     ],
 )
 def test_settings_in_one_object_may_repeat_the_defaults(settings: TrainingSettings) -> None:
     """A user may give all settings as one object.
 
-    Its objective and session reward are only defaults here, so those of the optimizer hold.
+    Its objective and its session reward are defaults here, so those of the optimizer hold.
     """
     config = TINY_CONFIG.changed({"objective": "grpo-session", "settings": settings})
-    expected = replace(settings, seed=7, objective="grpo", session_reward="session")
 
-    assert config.training(seed=7) == expected
+    training = config.training(seed=7)
+
+    assert training == replace(settings, seed=7, objective="grpo", session_reward="session")
 
 
-def test_each_setting_goes_to_the_group_that_has_it() -> None:
-    """Users give all settings in one list, whatever part of a training they are for."""
-    defaults = TrainingConfig.for_model("local:tiny")
-    config = defaults.changed(
+def test_each_setting_goes_to_the_part_of_the_configuration_that_has_it() -> None:
+    """Users give all settings in one list. A setting that is nowhere else is for the trainer."""
+    config = TrainingConfig.for_model("local:tiny").changed(
         {"lora": 4, "num_rollouts": 2, "tokens": 900, "horizons": [1, 2], "beta": 0.5}
     )
 
@@ -371,12 +401,11 @@ def test_each_setting_goes_to_the_group_that_has_it() -> None:
     assert config.settings.num_rollouts == 2
     assert config.settings.curriculum.tokens == 900
     assert config.settings.curriculum.horizons == (1, 2)
-    # What no group has is for the trainer.
-    assert config.train_kwargs == {**defaults.train_kwargs, "beta": 0.5}
+    assert config.train_kwargs["beta"] == 0.5
 
 
-def test_a_training_of_all_weights_has_the_released_numbers() -> None:
-    """By default a training is that of the paper Memory-R2, whose authors released their code."""
+def test_a_training_of_all_weights_has_the_numbers_of_the_released_code() -> None:
+    """The authors of the paper Memory-R2 released their code."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
     trainer = Reinforcement.parse(config.trainer_settings)
 
@@ -392,28 +421,15 @@ def test_a_training_of_all_weights_has_the_released_numbers() -> None:
 
 
 def test_a_training_of_a_lora_adapter_has_a_learning_rate_and_epochs_of_its_own() -> None:
-    """A LoRA adapter has few weights, which are trained in the place of all weights."""
+    """A LoRA adapter has few weights, which are trained in place of all weights of the model."""
     config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
     trainer = Reinforcement.parse(config.trainer_settings)
 
     assert trainer.learning_rate == 1e-5
     assert trainer.epochs == 1
-    assert trainer.batch_size == 2048
 
 
-def test_the_epochs_of_an_adapter_may_be_set() -> None:
-    """By default a LoRA adapter is trained for one epoch; its learning rate stays 1e-5."""
-    config = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
-
-    adapter_config = config.changed({"lora": 16, "epochs": 3})
-
-    trainer = Reinforcement.parse(adapter_config.trainer_settings)
-
-    assert trainer.learning_rate == 1e-5
-    assert trainer.epochs == 3
-
-
-@pytest.mark.parametrize("changes", [{}, {"lora": 4}], ids=["all weights", "an adapter"])
+@pytest.mark.parametrize("changes", [{}, {"lora": 4}], ids=["all weights", "a LoRA adapter"])
 def test_a_training_of_the_tiny_model_has_numbers_of_its_own(changes: dict[str, Any]) -> None:
     config = TrainingConfig.for_model("local:tiny").changed(changes)
     trainer = Reinforcement.parse(config.trainer_settings)
@@ -427,19 +443,16 @@ def test_a_training_of_the_tiny_model_has_numbers_of_its_own(changes: dict[str, 
     assert config.settings.histories == 2
 
 
-def test_a_setting_that_trl_does_not_decide_is_refused_before_the_model_is_made() -> None:
-    """TRL is a library that can take the place of our trainer.
+def test_a_setting_of_trl_that_mempiler_decides_is_refused() -> None:
+    """TRL is a library that can take the place of our trainer. Its `epsilon` is our `clip_low`."""
+    problem = "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"
 
-    Mempiler sets some of its settings itself.
-    """
-    message = "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"
-
-    with pytest.raises(mempiler.UserError, match=message):
+    with pytest.raises(mempiler.UserError, match=problem):
         TrainingConfig.for_model("local:tiny").changed({"trainer": "trl", "trl": {"epsilon": 0.1}})
 
 
-def test_the_configurations_of_the_manual_are_valid() -> None:
-    """Each configuration sets the trainer, settings of the training, and settings of TRL."""
+def test_the_training_configurations_of_the_manual_are_valid() -> None:
+    """They are the TOML blocks of docs/training.md."""
     manual = (PACKAGE / "docs" / "training.md").read_text(encoding="utf-8")
     configurations = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
     assert len(configurations) >= 2
@@ -457,29 +470,47 @@ def values_after(words: list[str], option: str) -> list[str]:
     return [value for word, value in pairwise(words) if word == option]
 
 
-def test_the_command_on_the_page_of_a_training_repeats_it(tmp_path: Path) -> None:
-    """The page of a run shows a command that would repeat it."""
-    config = run_config("memory-env", lm="local:tiny", answer_lm="openai/reader", test=4, workers=1)
+@pytest.fixture
+def training_run(tmp_path: Path) -> Run:
+    """The run of a training in which the model "openai/reader" answers the questions."""
+    config = run_config("memory-env", lm="local:tiny", answer_lm="openai/reader")
+    return Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
+
+
+def printed_options(run: Run, optimizer: str, settings: dict[str, Any]) -> list[str]:
+    """Return the words of the command that the page of a training shows, to repeat it."""
+    training = make_training(run.inputs.config, optimizer, settings, "local")
+    options = command_options(training, "local:tiny")
+    inputs = run_for_printed_command(run).inputs
+    return shlex.split(command_line(inputs, "train", "memory-r2", options))
+
+
+def test_the_command_on_the_page_of_a_training_names_its_answer_model_once(
+    training_run: Run,
+) -> None:
+    """The model that answers is a setting of the training, so it is no option of the run."""
+    words = printed_options(training_run, "logo-grpo", {})
+
+    assert parse_settings(values_after(words, "--train-set"))["answer_lm"] == "openai/reader"
+    assert "--answer-lm" not in words
+
+
+def test_the_command_on_the_page_of_a_training_gives_the_same_training(training_run: Run) -> None:
+    config = training_run.inputs.config
     changes = {"steps": 2, "tokens": None, "horizons": [2, 4], "lora": 4}
     training = make_training(config, "logo-grpo", changes, "local")
-    options = command_options(training, "local:tiny")
-    run = Run(RunInputs(config), Meter(), BudgetGuard(), RunFolder(tmp_path))
+    words = printed_options(training_run, "logo-grpo", changes)
 
-    command = command_line(run_for_printed_command(run).inputs, "train", "memory-r2", options)
-
-    words = shlex.split(command)
     assert values_after(words, "--optimizer") == ["logo-grpo"]
-    # The answer model is a setting of the training.
-    assert "--answer-lm" not in words
-    assert "--max-failure-rate" not in words
-    settings = parse_settings(values_after(words, "--train-set"))
-    assert settings.items() >= {**changes, "answer_lm": "openai/reader"}.items()
+    assert values_after(words, "--trainer") == ["local"]
+    repeated = make_training(
+        config.with_options(answer_lm=None),
+        "logo-grpo",
+        parse_settings(values_after(words, "--train-set")),
+        "local",
+    )
 
-    # The words give a training that would be printed with the same options.
-    (trainer,) = values_after(words, "--trainer")
-    config = config.with_options(answer_lm=None)
-    repeated = make_training(config, "logo-grpo", settings, trainer)
-    assert command_options(repeated, "local:tiny") == options
+    assert command_options(repeated, "local:tiny") == command_options(training, "local:tiny")
 
 
 @pytest.mark.parametrize(
@@ -501,24 +532,9 @@ def test_a_training_of_nothing_has_no_plan(
 
 
 def own_examples(count: int) -> list[dspy.Example]:
-    """Return questions of the made-up world, as a user's own examples: a model answers them."""
-    world = mempiler.benchmark("memory-env", users=10, sessions=2)
-    return world.examples[:count]
-
-
-def test_a_training_on_own_examples_is_planned() -> None:
-    examples = own_examples(3)
-    plan = mempiler.plan_training(
-        trainset=examples[:1],
-        valset=examples[1:2],
-        testset=examples[2:],
-        metric="exact",
-        lm="local:a/model",
-        train_set={"steps": 1, "horizons": [1]},
-        progress=False,
-    )
-
-    assert plan.phases["training"].high > 0
+    """Return questions of `memory-env`, to be given as a user's own examples."""
+    benchmark = mempiler.benchmark("memory-env", users=10, sessions=2)
+    return benchmark.examples[:count]
 
 
 @pytest.fixture(scope="module")
@@ -536,27 +552,27 @@ def examples_of_three_users() -> list[list[dspy.Example]]:
 def test_a_plan_counts_every_question_of_rollouts_and_reruns(
     examples_of_three_users: list[list[dspy.Example]], setting: str
 ) -> None:
-    """A training asks `questions` after each rollout.
+    """A training asks `questions` after each rollout of a history.
 
-    A rerun writes a session once more, and is asked `local_questions`.
+    A rerun writes one session once more. It is asked `local_questions`.
     """
     trainset, valset, testset = examples_of_three_users
 
-    def most_training_calls(**train_set: Any) -> float:
+    def most_training_calls(questions: dict[str, int]) -> float:
         plan = mempiler.plan_training(
             trainset=trainset,
             valset=valset,
             testset=testset,
             metric="exact",
             lm="local:a/model",
-            train_set={"steps": 1, "horizons": [1], **train_set},
+            train_set={"steps": 1, "horizons": [1], **questions},
             progress=False,
         )
         return plan.phases["training"].high
 
     one_question = {"questions": 1, "local_questions": 1}
     two_questions = {**one_question, setting: 2}
-    assert most_training_calls(**two_questions) > most_training_calls(**one_question)
+    assert most_training_calls(two_questions) > most_training_calls(one_question)
 
 
 class CountingLM(dspy.BaseLM):
@@ -580,24 +596,21 @@ class CountingLM(dspy.BaseLM):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_model_object_answers_in_a_training_which_may_be_resumed(tmp_path: Path) -> None:
-    """Rewards need a model that answers questions.
-
-    It may be an object of the user, and another model than the trained one.
-    """
+def test_a_resumed_training_asks_the_users_answer_model_nothing_again(tmp_path: Path) -> None:
+    """Rewards need a model that answers questions. Here it is an object of the user."""
     pytest.importorskip(
         "torch", reason="the `local` extra is not installed: pip install '.[local]'"
     )
     start = save_demonstrated_model(tmp_path / "start", steps=2)
     examples = own_examples(3)
-    reader = CountingLM()
+    answer_lm = CountingLM()
     options: dict[str, Any] = {
         "trainset": examples[:1],
         "valset": examples[1:2],
         "testset": examples[2:],
         "metric": "exact",
         "lm": f"local:{start}",
-        "answer_lm": reader,
+        "answer_lm": answer_lm,
         "adapter": "compact",
         "train_set": {
             "steps": 1,
@@ -610,19 +623,18 @@ def test_a_model_object_answers_in_a_training_which_may_be_resumed(tmp_path: Pat
     }
 
     trained = mempiler.train("memory-r2", **options)
-    calls = reader.calls
+    calls_of_training = answer_lm.calls
     resumed = mempiler.train("memory-r2", resume=str(trained.run), **options)
 
-    assert calls > 0
-    # A resumed run asks for no answer again.
-    assert reader.calls == calls
+    assert calls_of_training > 0
+    assert answer_lm.calls == calls_of_training
     assert resumed.after.score == trained.after.score
 
 
 def test_the_tiny_model_is_shown_demonstrations_of_every_session() -> None:
-    """The tiny model first learns from demonstrations, which are right completions.
+    """A demonstration is a prompt with the right completion, from which the tiny model learns.
 
-    They are about made-up conversations of eight sessions.
+    A prompt shows turns of one session with their ids, such as D8:2 in the eighth session.
     """
     method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
 
@@ -636,21 +648,22 @@ def test_the_tiny_model_is_shown_demonstrations_of_every_session() -> None:
 
 
 @pytest.mark.slow
-def test_the_tiny_model_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is kept in a folder of the cache."""
+def test_the_tiny_model_is_trained_once_and_kept_in_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip(
         "torch", reason="the `local` extra is not installed: pip install '.[local]'"
     )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    # A warm-up of full length takes minutes.
+    # With the usual numbers, learning from demonstrations takes minutes.
     for name, value in {"USERS": 4, "STEPS": 2, "POOR_STEPS": 1, "BATCH": 2}.items():
         monkeypatch.setattr(demonstrations, name, value)
 
     folder = demonstrations.tiny_folder()
-    time_made = (folder / "config.json").stat().st_mtime_ns
+    time_of_first = (folder / "config.json").stat().st_mtime_ns
     second_folder = demonstrations.tiny_folder()
 
     assert second_folder == folder
-    assert (folder / "config.json").stat().st_mtime_ns == time_made
+    assert (folder / "config.json").stat().st_mtime_ns == time_of_first
     # No temporary folder is left beside it.
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
