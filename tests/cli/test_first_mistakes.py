@@ -182,3 +182,21 @@ def test_commands_of_memories_that_take_a_program_take_it_first(command: str) ->
     first_argument, *_ = arguments_of(command)
 
     assert first_argument == "program"
+
+
+@pytest.mark.parametrize(
+    "command", [("evaluate", "turn-rga"), ("compile", "turn-rga", "--optimizer", "labeled")]
+)
+def test_a_misspelled_method_leaves_no_folder_of_a_run(
+    cli: RunCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    results_folder = tmp_path / "results"
+    monkeypatch.setenv("MEMPILER_HOME", str(results_folder))
+
+    line = error_line(cli, *command, *OWN_DATA)
+
+    assert "did you mean 'turn-rag'?" in line
+    assert not results_folder.exists()
