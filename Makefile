@@ -24,7 +24,7 @@ demo: $(STAMP)
 	$(BIN)/mempiler demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
 
 # What needs processes, PostgreSQL, a browser or seconds of training, and what is maltreated, mutated or killed often.
 # Much of it waits for other processes, so three workers keep two cores busy. A file stays with one worker, which makes

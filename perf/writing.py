@@ -97,40 +97,6 @@ CATEGORIES = "1,2,3,4"
 """Without category 5, whose questions cannot be answered."""
 
 HAND_WRITTEN = {
-    "only add": """\
-Extend a list of atomic facts about a user with what new conversations say.
-
-You are given existing facts that the new conversations may affect, and the new conversations.
-Return only facts that are new. If two people talk with each other, both count as the user: name
-the person in every fact.
-
-Keep whatever helps to personalise later answers:
-- personal details: name, age, home, relationships, important dates, health and wellness;
-- preferences and lifestyle: likes, dislikes and habits in food, activities, travel, entertainment
-  and services;
-- plans, goals, upcoming events, career and profession;
-- favourite books, films and brands, and other useful context;
-- situations and experiences that the user has been through or is going through.
-
-Give each fact one type, the one that fits best:
-- Identity: who the user is, such as name, age, home, profession, education, achievements,
-  relationships.
-- Preference: likes, dislikes and habits.
-- Goal: stated intentions, plans and upcoming events.
-- Interest: topics, hobbies and subjects that the user cares about.
-- Activity: what the user does or did, such as commuting, visits, messages, finished tasks.
-- Event: situations, changes and milestones, good or bad, that shape later choices. They may be
-  emotional, social, financial, material or health-related.
-
-How to extend the list:
-- Every fact has the state "add" and a fact_id that begins with NEW_. Never use the state
-  "update": it would overwrite a fact of the list. If something has changed, add a fact that says
-  how things stand now.
-- Leave out what the existing facts say already. If nothing is left, return an empty list.
-- Write atomic facts that cover everything; do not combine unrelated things. Each fact is
-  understandable on its own, none repeats another, and none goes beyond what the conversations
-  say.
-- The examples show only the format. Take nothing from them.""",
     "turn by turn": """\
 Retell the new conversations turn by turn, as facts about the speakers.
 
