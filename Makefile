@@ -23,13 +23,13 @@ SYSTEMS ?=
 demo: $(STAMP)
 	$(BIN)/mempiler demo
 
+# Some tests wait for servers and other processes, so three workers keep two cores busy.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
 
 # What needs processes, PostgreSQL, a browser or seconds of training, and what is maltreated, mutated or killed often.
-# Much of it waits for other processes, so three workers keep two cores busy. A file stays with one worker, which makes
-# what its tests share. Three workers that looked into all files would take half a minute to find the slow tests: a
-# helper that marks tests, such as a conftest.py, stands for its folder.
+# A file stays with one worker, which makes what its tests share. Workers that looked into all files would take half a
+# minute to find the slow tests: a helper that marks tests, such as a conftest.py, stands for its folder.
 SLOW = $(shell grep -rl 'mark\.slow' tests --include='*.py' | sed -E '/\/test_[^/]*$$/!s,/[^/]*$$,,')
 
 test-slow: $(STAMP)
