@@ -561,6 +561,15 @@ def test_rebuild_writes_only_the_users_of_a_tenant(run_with_four_users: RunComma
     assert note_of_rest == "4 users, 4 sessions, 0 failures\n"
 
 
+def test_rebuild_writes_only_the_user_who_is_named(run_with_four_users: RunCommand) -> None:
+    """There are four users with two sessions each, and `other` has remembered nothing yet."""
+    user = ["--user", "ada", "--tenant", "acme"]
+
+    note = output_of(run_with_four_users, "memories", "rebuild", "other", *user)
+
+    assert note == "1 users, 2 sessions, 0 failures\n"
+
+
 class Killed(BaseException):
     """A kill: nothing catches it, and nothing runs after it but what releases claims."""
 

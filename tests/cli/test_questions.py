@@ -100,3 +100,15 @@ def test_a_file_that_mempiler_did_not_write_is_not_overwritten(
     assert code == 2
     assert "give --force" in err
     assert notes.read_text() == "mine"
+
+
+def test_force_overwrites_a_file_that_mempiler_did_not_write(
+    cli: RunCommand, tmp_path: Path
+) -> None:
+    store = store_with_feedback(tmp_path, {"Where did Ada move?": True})
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+
+    output_of(cli, "questions", store, "--out", notes, "--force")
+
+    assert json.loads(notes.read_text())["question"] == "Where did Ada move?"

@@ -22,7 +22,7 @@ from dspy.lm15 import ServerError
 from mempiler import History, Memory, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
-from mempiler.programs.identity import program_digest, rollout, writer_digest, writer_key
+from mempiler.programs.identity import digest, program_digest, rollout, writer_digest, writer_key
 from mempiler.programs.single_flight import SingleFlight
 from pydantic import create_model
 
@@ -314,6 +314,14 @@ def test_the_code_of_a_writer_changes_the_key_but_not_the_digest(
 #   embedder of the writer. A store names it with each memory.
 # - `program_digest(program)` covers the method, the task, the adapter and all prompts and settings,
 #   those of the writer among them. A saved result names it.
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest({"model": "a", "seed": 1}) == digest({"seed": 1, "model": "a"})
+
+
+def test_a_digest_depends_on_the_order_of_a_list() -> None:
+    assert digest(["a", "b"]) != digest(["b", "a"])
 
 
 @pytest.mark.parametrize(
