@@ -23,8 +23,8 @@ Usage:
     $ python perf/writing.py --locomo locomo2.json --only gepa --without-answers
     $ python perf/writing.py --locomo locomo2.json --instructions       # before all: is there room?
 
-A server of your own is faster, since it works on several requests at once. It must set the penalty
-for repeated tokens (see REPEAT_PENALTY):
+A server of your own is faster if it was built for this processor, for example with AVX-512. It must
+set the penalty for repeated tokens (see REPEAT_PENALTY):
     $ python perf/writing.py --locomo locomo2.json \
         --lm openai/qwen2.5-coder-1.5b --api-base http://127.0.0.1:8123/v1
 
@@ -35,10 +35,13 @@ Optimizers:
     bootstrap       one demo of writing: a call of the start that stored what a question asked for
 
 How to read it:
-    "pooled" has the differences of both directions together. Its interval draws whole parts, so it
-    speaks of other conversations like these two. The interval of one direction draws questions, and
-    says only what other questions about the same three memories would change. With `--lm offline`
-    the figures are a smoke test.
+    "instructions": before is the shipped instruction, after is one by hand, on all six memories.
+    "cells": before is the start, after the compiled program, on the three memories of the test
+    conversation. An interval draws questions, so it says only what other questions about the same
+    memories would change.
+    "pooled": the cells of both directions together. An interval draws whole memories here, and in
+    "instructions", so it speaks of other conversations like these two.
+    With `--lm offline` the figures are a smoke test.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import mempiler
@@ -122,6 +125,15 @@ class Cell:
     def key(self) -> str:
         """The name of the cell in the file of results."""
         return f"{METHOD} {self.optimizer}, train {self.train}, test {self.test}"
+
+
+class PairedScore(NamedTuple):
+    """The scores of one question, by two programs. In JSON it is a list of three."""
+
+    part: str
+    """The part of a conversation that the question is about."""
+    before: float
+    after: float
 
 
 class HandWrittenProposals(dspy.BaseLM):
@@ -197,8 +209,13 @@ def questions_about_parts(benchmark: Locomo, conversation: str) -> list[dspy.Exa
     Args:
         benchmark: Both conversations, whole.
         conversation: The id of the one that is cut into parts.
+
+    Raises:
+        SystemExit: The benchmark has no such conversation.
     """
     examples = [example for example in benchmark.examples if example.history.id == conversation]
+    if not examples:
+        raise SystemExit(f"the file of --locomo has no conversation {conversation}")
     whole = examples[0].history
 
     questions: list[dspy.Example] = []
@@ -272,9 +289,9 @@ def run_cell(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
 
 def compared(before: mempiler.Evaluation, after: mempiler.Evaluation) -> dict[str, Any]:
     """Return the paired scores of two evaluations and their difference, as JSON holds them."""
-    scores: list[tuple[str, float, float]] = []
+    scores: list[PairedScore] = []
     for pair in pair_rows(before.headline_rows, after.headline_rows):
-        scores.append((pair.before.group, pair.before.score, pair.after.score))
+        scores.append(PairedScore(pair.before.group, pair.before.score, pair.after.score))
     return {
         **figures_of(scores),
         "before": {"score": before.score, "interval": bounds(before.interval)},
@@ -283,46 +300,52 @@ def compared(before: mempiler.Evaluation, after: mempiler.Evaluation) -> dict[st
     }
 
 
-def figures_of(scores: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
-    """Return the difference of paired scores: over all questions, and in each part.
-
-    Args:
-        scores: For each question the part that it is about, and its scores before and after.
-    """
-    parts = [part for part, _, _ in scores]
+def figures_of(scores: Sequence[PairedScore]) -> dict[str, Any]:
+    """Return the difference of paired scores: over all questions, and in each part."""
     gain = compare_paired_scores(
-        [after for _, _, after in scores], [before for _, before, _ in scores], parts
+        [score.after for score in scores],
+        [score.before for score in scores],
+        [score.part for score in scores],
     )
-    gains_of_parts: list[str] = []
-    for part in sorted(set(parts)):
-        gains = [after - before for name, before, after in scores if name == part]
-        gains_of_parts.append(f"{np.mean(gains):+.2f}")
+
+    gains_by_part: dict[str, list[float]] = {}
+    for score in scores:
+        gains_by_part.setdefault(score.part, []).append(score.after - score.before)
+    mean_gains = [f"{np.mean(gains_by_part[part]):+.2f}" for part in sorted(gains_by_part)]
+
     return {
         "n": gain.n,
         "difference": {"mean": gain.mean, "interval": bounds(gain.interval)},
         "p": round(gain.p_value, 4),
-        "in each part": " ".join(gains_of_parts),
+        "in each part": " ".join(mean_gains),
     }
 
 
-def pooled(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def pooled(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what each optimizer gains in both directions together.
 
     Args:
-        records: The cells; an optimizer with one direction is left out.
+        cells: The records of the cells. An optimizer with one direction is left out.
     """
     pooled_records: list[dict[str, Any]] = []
     for optimizer in OPTIMIZERS:
-        cells = [record for record in records if record["optimizer"] == optimizer]
-        if len(cells) < len(CONVERSATIONS):
+        directions = [cell for cell in cells if cell["optimizer"] == optimizer]
+        if len(directions) < len(CONVERSATIONS):
             continue
-        support = [tuple(score) for cell in cells for score in cell["scores"]]
-        row = {"optimizer": optimizer, "score": "support", **figures_of(support)}
-        pooled_records.append(row)
-        if all("f1" in cell for cell in cells):
-            f1 = [tuple(score) for cell in cells for score in cell["f1"]["scores"]]
+        support = scores_of(directions)
+        pooled_records.append({"optimizer": optimizer, "score": "support", **figures_of(support)})
+        if all("f1" in cell for cell in directions):
+            f1 = scores_of([cell["f1"] for cell in directions])
             pooled_records.append({"optimizer": optimizer, "score": "F1", **figures_of(f1)})
     return pooled_records
+
+
+def scores_of(records: Sequence[dict[str, Any]]) -> list[PairedScore]:
+    """Return the scores of all records, which were read from JSON or were just made."""
+    scores: list[PairedScore] = []
+    for record in records:
+        scores.extend(PairedScore(*score) for score in record["scores"])
+    return scores
 
 
 def bounds(interval: Interval | None) -> list[float] | None:
