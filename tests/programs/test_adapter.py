@@ -535,7 +535,7 @@ THOUGHTS_IN_TAGS = "<think>" + "Let me see. " * 1000 + "</think>"
 def test_the_error_for_an_unreadable_answer_is_short_and_holds_the_whole_answer(
     name: str, completion: str, quotation: str
 ) -> None:
-    """The message of the error quotes little, and `lm_response` has all 12,000 characters."""
+    """The message of the error quotes little, and `lm_response` has the whole, long answer."""
     with pytest.raises(AdapterParseError) as caught:
         adapter(name).parse(ManageMemory, completion)
 

@@ -119,6 +119,41 @@ def test_a_task_and_a_thread_that_need_one_value_compute_it_once(first_caller: s
     assert computation.callers == [first_caller]
 
 
+def test_all_tasks_that_need_a_value_get_the_error_of_computing_it() -> None:
+    """Two tasks ask a `SingleFlight` for one key: the first computes, and the second waits."""
+    flight: SingleFlight[str, str] = SingleFlight()
+    raised_errors: list[ValueError] = []
+
+    def fail() -> str:
+        # The other task asks meanwhile.
+        wait_for(asyncio.sleep(0))
+        error = ValueError("no such city")
+        raised_errors.append(error)
+        raise error
+
+    async def ask_twice() -> list[Any]:
+        ask = partial(flight.get_or_compute, "key", fail)
+        return await asyncio.gather(run_bridged(ask), run_bridged(ask), return_exceptions=True)
+
+    received_errors = run_within(10, ask_twice())
+
+    [raised_error] = raised_errors
+    assert received_errors == [raised_error, raised_error]
+
+
+def test_a_value_is_computed_again_after_a_failure() -> None:
+    """An error is not kept for later callers, since e.g. a server may work again by then."""
+    flight: SingleFlight[str, str] = SingleFlight()
+
+    def fail() -> str:
+        raise ValueError("no such city")
+
+    with pytest.raises(ValueError, match="no such city"):
+        flight.get_or_compute("key", fail)
+
+    assert flight.get_or_compute("key", lambda: "Lisbon") == "Lisbon"
+
+
 def test_if_the_task_that_computes_is_cancelled_another_one_computes() -> None:
     """Two tasks ask a `SingleFlight` for one key: the first computes, and the second waits."""
     flight: SingleFlight[str, str] = SingleFlight()

@@ -814,6 +814,7 @@ def test_an_agent_gets_exactly_the_records_before_the_asked_one(threads: int) ->
     evaluation = score_on(movielens, program, examples, threads)
 
     answers = {row.id: row.answer for row in evaluation.rows}
+    assert len(answers) == 60
     assert answers == {
         example.id: record_ids([*example.history, *example.recent]) for example in examples
     }

@@ -339,6 +339,26 @@ def test_a_memory_that_was_loaded_recognises_a_known_fact() -> None:
     assert memory.facts[0].sources == ("D1:1", "D2:1")
 
 
+def test_a_memory_with_a_reworded_fact_recognises_the_new_wording_and_not_the_old_one() -> None:
+    """Facts are found by their wording in an index, which a memory with other facts makes anew.
+
+    A user has reworded "Ann lives in Lisbon". Then each of both wordings is said again.
+    """
+    fact_of_ann, fact_of_bob = ANN_AND_BOB.facts
+    reworded_fact = fact_of_ann.replace(content="Ann lives in Porto")
+    memory = ANN_AND_BOB.replace(facts=(reworded_fact, fact_of_bob))
+    new_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))
+    old_wording = Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))
+
+    memory = memory.apply([new_wording]).apply([old_wording])
+
+    assert [(fact.content, fact.sources) for fact in memory.facts] == [
+        ("Ann lives in Porto", ("D1:1", "D2:1")),
+        ("Bob plays the cello", ("D1:2",)),
+        ("Ann lives in Lisbon", ("D2:2",)),
+    ]
+
+
 EDITS = st.builds(
     Edit,
     op=st.sampled_from(["INSERT", "UPDATE", "DELETE", "NONE"]),

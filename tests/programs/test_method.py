@@ -83,6 +83,14 @@ def test_a_method_without_a_reader_is_refused() -> None:
         MemoryProgram(method, QuestionAnswering())
 
 
+def test_a_method_with_a_reader_for_a_writer_is_refused() -> None:
+    """A method has a writer, which writes a memory, and a reader, which searches it."""
+    method = Method(cast(Any, EntryReader()), EntryReader())
+
+    with pytest.raises(UserError, match=r"self\.writer is no Writer; give super"):
+        MemoryProgram(method, QuestionAnswering())
+
+
 def test_a_writer_that_names_no_memory_is_refused() -> None:
     """A writer names the class of its memories; each history begins with an empty one."""
 
@@ -305,21 +313,35 @@ def test_a_method_whose_settings_would_be_lost_is_refused(lossy_method: Any, mes
 
 
 @pytest.mark.parametrize(
-    ("method", "settings"),
+    ("method", "benchmark", "settings"),
     [
-        ("turn-rag", {"k": 3, "hybrid": False}),
-        ("pgr+logs+turn-rag", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
+        ("turn-rag", "palbench.select", {"k": 3, "hybrid": False}),
+        (
+            "pgr+logs+turn-rag",
+            "palbench.select",
+            {"inner_inner_k": 3, "inner_inner_hybrid": False},
+        ),
+        (
+            "pgr+memory-r2",
+            "memory-env",
+            {
+                "inner_chunk_turns": 1,
+                "inner_related": 2,
+                "inner_earlier": False,
+                "inner_same_speaker": False,
+            },
+        ),
     ],
 )
 def test_a_combined_method_has_the_preset_of_the_method_beneath(
-    method: str, settings: dict[str, Any]
+    method: str, benchmark: str, settings: dict[str, Any]
 ) -> None:
     """A preset is a set of settings that suit a benchmark better than the defaults.
 
     In "pgr+logs+turn-rag" the method turn-rag is beneath two others, so that the names of its
     settings have `inner_` before them twice.
     """
-    assert preset(method, "palbench.select") == settings
+    assert preset(method, benchmark) == settings
 
     # The method can be built with its preset.
     config = build(method, embedder=embedder(), **settings).config

@@ -521,8 +521,16 @@ def test_facts_that_say_the_same_are_merged_within_seven_days(
     assert merge_groups(facts, equal_vectors, min_cosine=0.8) == groups
 
 
+def test_the_seven_days_are_days_of_the_calendar() -> None:
+    """Between 8 o'clock on 1 March and 23 o'clock on 8 March are more than seven times 24 hours."""
+    facts = [dated_fact("f1", [1], hour=8), dated_fact("f2", [8], hour=23)]
+    equal_vectors = np.array([[1, 0], [1, 0]], dtype=np.float32)
+
+    assert merge_groups(facts, equal_vectors, min_cosine=0.8) == [("f1", "f2")]
+
+
 def vector_at(degrees: float) -> list[float]:
-    """Return a vector of length 1 at an angle; the cosine of two such vectors is that between."""
+    """Return a vector of length 1 at an angle from the first axis."""
     angle = math.radians(degrees)
     return [math.cos(angle), math.sin(angle)]
 
@@ -563,7 +571,9 @@ def test_a_merged_fact_has_the_highest_id_and_unites_what_it_was_made_from() -> 
     )
     memory = PersonalMemory(facts=facts, issued=10)
 
-    memory = memory.merge(["f10", "f9"], info="both in one", fact_type="Goal")
+    memory = memory.merge(
+        ["f10", "f9"], info="both in one", fact_type="Goal", entities=["Oslo", "Oslo"]
+    )
 
     merged_fact, other_fact = memory.facts
     assert other_fact.id == "f3"
@@ -573,6 +583,7 @@ def test_a_merged_fact_has_the_highest_id_and_unites_what_it_was_made_from() -> 
     assert merged_fact.merged == ("f9", "f10")
     assert merged_fact.sources == ("Tf9", "Tf10")
     assert [time.day for time in merged_fact.dates] == [1, 2, 4]
+    assert merged_fact.entities == ("Oslo",)
 
 
 def test_a_merged_fact_has_a_type_of_the_facts_that_it_was_made_from() -> None:
@@ -589,7 +600,7 @@ def test_a_merged_fact_has_a_type_of_the_facts_that_it_was_made_from() -> None:
 def test_a_merged_fact_can_be_merged_again() -> None:
     """First f1 and f2 become one fact, which has the id f2. Then this is merged with f3.
 
-    It still names all the facts that it was made from.
+    It still names all the facts that it was made from, and its earlier wordings.
     """
     facts = (
         dated_fact("f1", march_days=[1]),
@@ -604,3 +615,4 @@ def test_a_merged_fact_can_be_merged_again() -> None:
     (merged_fact,) = memory.facts
     assert merged_fact.info == "all in one"
     assert merged_fact.merged == ("f1", "f2", "f3")
+    assert merged_fact.earlier[-2:] == ("two in one", "info f3")

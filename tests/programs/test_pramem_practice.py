@@ -724,6 +724,9 @@ def test_a_part_that_is_switched_off_asks_none_of_its_prompts_and_changes_no_oth
 
     assert set(ablated.calls) == (set(full.calls) - missing) | additional
     assert ablated.memory.counts["pooled"] == full.memory.counts["pooled"]
+    # These prompts depend on the records alone, so they are the same without another part.
+    for output in {PLANS_OF_OTHER_RECORDS, INVENTED_SCENES} - missing:
+        assert sorted(ablated.prompts_of(output)) == sorted(full.prompts_of(output))
 
 
 # Samples: the records that are drawn for practice, each with what is shown of it. A run of practice

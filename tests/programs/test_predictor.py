@@ -497,6 +497,7 @@ def test_only_the_answer_is_streamed(store: Store, method: str, task: str) -> No
         *earlier_calls, call_for_answer = streamed_requests(server)
 
     assert call_for_answer is True
+    assert bool(earlier_calls) is (method == "pgr")
     assert not any(earlier_calls)
     assert answer != ""
     assert "".join(sent_words) == answer

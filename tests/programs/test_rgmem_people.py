@@ -204,6 +204,7 @@ def test_prompts_on_a_merged_graph_say_so_if_several_people_share_it(
     )
 
     assert result.memory.roots.keys() == {USER}
+    assert result.prompts
     for _, prompt in result.prompts:
         assert ("each counts as the user" in prompt) is is_shared
 

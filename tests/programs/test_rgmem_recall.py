@@ -182,6 +182,17 @@ def test_a_context_shows_dated_evidence_first_and_undated_inferences_last(
     ]
 
 
+def test_traits_are_no_evidence(recall_from_nine_sessions: Callable[..., Recall]) -> None:
+    """Traits are inferred by a model, so they must not count as turns that were recalled."""
+    keywords = [{"name": "Sports", "retrieve": ["inference"]}]
+
+    context = recall_from_nine_sessions(keywords).context
+
+    traits = [hit for hit in context.hits if hit.kind == "trait"]
+    assert traits
+    assert not any(hit.is_evidence for hit in traits)
+
+
 @pytest.mark.parametrize(
     "plan",
     [
@@ -475,6 +486,26 @@ def test_two_names_for_the_same_event_become_one_node(
     (event,) = added_nodes(memory)
     assert event.name == "Museum Visits"
     assert event.aliases == aliases
+
+
+@pytest.mark.parametrize(
+    ("second_name", "cosine"),
+    [
+        pytest.param("museum VISIT.", 0.0, id="the same words"),
+        pytest.param("Gallery Tour", 0.9, id="other words with near vectors"),
+    ],
+)
+def test_two_names_for_the_same_concept_become_one_node(second_name: str, cosine: float) -> None:
+    """A concept is a topic between a base, here "Dining", and the events, here one called "x"."""
+    paths = [
+        GraphPath("Dining", concepts=(name,), events=("x",))
+        for name in ("Museum Visits", second_name)
+    ]
+    vectors = vectors_of("Museum Visits", second_name, cosine)
+
+    memory = graph_after([[path] for path in paths], vectors)
+
+    assert [node.name for node in added_nodes(memory)] == ["Museum Visits", "x"]
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,10 @@ from mempiler import (
     load,
     save,
 )
+from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
-from mempiler.programs.catalog import with_task
+from mempiler.programs.catalog import preset, with_task
 from mempiler.programs.identity import writer_key
 from mempiler.programs.names import METHODS
 from mempiler.programs.tasks.behavior import newest_actions
@@ -653,6 +654,14 @@ def test_memories_with_and_without_resolved_dates_have_different_keys() -> None:
     assert key_of_memories(without_dates) != key_of_memories(with_dates)
     # Dates are shown by default.
     assert key_of_memories(program) == key_of_memories(with_dates)
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS, "pgr+turn-rag", "logs+session-rag"}))
+def test_no_preset_of_a_method_decides_whether_dates_are_resolved(method: str) -> None:
+    """Methods are compared on a benchmark, so all of them must be shown the same."""
+    for benchmark in BENCHMARKS:
+        for setting in preset(method, benchmark):
+            assert not setting.endswith("task.dates"), benchmark
 
 
 def tokens_of(lines: Sequence[str]) -> int:
