@@ -157,6 +157,21 @@ def test_feedback_for_the_answering_prompt_says_whether_it_saw_the_evidence(
     assert sentence in feedback
 
 
+@each_fate_of_the_evidence
+def test_only_the_answer_decides_about_the_score_and_not_what_became_of_the_evidence(
+    views, question, is_stored, is_recalled
+):
+    """`passed` says whether the calls of an answer become demos."""
+    fate = {"is_stored": is_stored, "is_recalled": is_recalled}
+    right = prediction_for(question, question.answer, **fate)
+    wrong = prediction_for(question, "entirely wrong", **fate)
+
+    assert views.score(question, right) == 1.0
+    assert views.feedback(question, right).score == 1.0
+    assert views.passed(question, right) is True
+    assert views.passed(question, wrong) is False
+
+
 class AnsweringPredictor:
     """Stands for the answering predictor in a trace, which names predictors by their path."""
 

@@ -142,6 +142,8 @@ def test_a_program_that_was_not_promoted_is_promoted_by_resuming_its_run_with_fo
     options: dict[str, Any] = {"dev": 4, "min_n": 20}
     first = compile_turn_rag(MarkerModel(unreadable_in_ten=7), optimizer, **options)
     assert not first.promoted
+    if optimizer not in STOPPING_OPTIMIZERS:
+        assert first.optimizer_problems.abandoned_proposals > 0
     model_of_resumed_run = MarkerModel(unreadable_in_ten=7)
 
     forced = compile_turn_rag(

@@ -313,7 +313,7 @@ def test_memories_are_written_for_every_trial_if_a_setting_of_the_writer_is_tune
         ),
     ],
 )
-def test_a_search_that_cannot_work_is_refused_before_anything_is_paid(
+def test_a_search_that_cannot_work_is_refused(
     method: str, optimizer: SettingsSearch, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

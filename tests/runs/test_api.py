@@ -689,6 +689,22 @@ def test_a_model_that_calls_exit_fails_its_questions_under_asyncio() -> None:
     assert evaluation.failures == 2
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compile_ends_normally_although_its_model_calls_exit() -> None:
+    compiled = mempiler.compile(
+        "turn-rag",
+        trainset=make_examples(9),
+        lm=ExitingModel("own/model"),
+        optimizer="bootstrap",
+        force=True,
+        progress=False,
+        max_failure_rate=1.0,
+    )
+
+    assert compiled.before.rows
+    assert compiled.before.failures == len(compiled.before.rows)
+
+
 class ExitingReader(mempiler.EntryReader[Any]):
     """A user's own search that calls `exit`."""
 

@@ -101,6 +101,8 @@ def test_a_loaded_program_has_the_prompts_of_the_saved_one(
 ) -> None:
     """The saved program has other demos, instructions and descriptions than a new one."""
     program = compiled_by_hand(method, scripted, fact_replies, make_history)
+    for predictor in program.all_predictors().values():
+        assert predictor.demos
 
     save(program, tmp_path / "program")
     loaded = load(tmp_path / "program")

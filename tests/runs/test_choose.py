@@ -367,6 +367,13 @@ def test_a_limit_of_calls_holds_for_all_methods_together_and_the_choice_can_be_r
     assert resumed.usage["calls"]["task"] == 10
 
 
+def test_a_choice_that_may_make_no_call_is_broken() -> None:
+    choice = choose("turn-rag", "session-rag", max_calls=0)
+
+    with pytest.raises(BrokenRunError, match="nothing was evaluated: max-calls 0"):
+        choice.refuse_broken()
+
+
 def test_a_method_that_always_fails_does_not_win_although_no_other_is_better() -> None:
     """The other method answers every question, but always wrongly."""
     choice = choose(always_fails, knows_nothing)

@@ -555,3 +555,17 @@ def test_a_run_to_replay_may_be_given_as_a_path(run_at_temperature_0: EvaluatedR
     )
 
     assert replayed.score == run_at_temperature_0.score
+
+
+def test_a_run_is_not_replayed_with_other_settings_of_its_model(
+    run_at_temperature_0: EvaluatedRun,
+) -> None:
+    """The recorded answers are not those that the model would give with these settings."""
+    options = {
+        "benchmark": "locomo",
+        "lm_set": {"temperature": 1},
+        "replay": run_at_temperature_0.folder,
+    }
+
+    with pytest.raises(UserError, match="ran with --lm-set"):
+        make_inputs(options)

@@ -154,6 +154,20 @@ def test_a_compile_logs_its_settings_and_scores_in_mlflow(
     assert run.data.metrics["after.score"] == 1.0
 
 
+def test_a_compile_logs_in_mlflow_what_its_demos_cost(compiled_with_gain: GainfulCompile) -> None:
+    """Every prompt has eight demos with their contexts now."""
+    summary = compiled_with_gain.result.to_dict()
+    metrics = client().get_run(compiled_with_gain.result.run_id).data.metrics
+
+    tokens_before = summary["before"]["prompt_tokens"]
+    tokens_after = summary["after"]["prompt_tokens"]
+    assert tokens_before > 0
+    assert tokens_after > 2 * tokens_before
+    assert metrics["before.prompt_tokens"] == tokens_before
+    assert metrics["after.prompt_tokens"] == tokens_after
+    assert metrics["after.search_ms_p95"] == summary["after"]["search_ms"]["p95"] > 0
+
+
 def test_a_compile_logs_its_rows_its_page_and_its_program_in_mlflow(
     compiled_with_gain: GainfulCompile,
 ) -> None:

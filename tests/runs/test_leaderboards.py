@@ -118,7 +118,7 @@ def headline_answers(scored: Evaluation) -> dict[str, tuple[str, float]]:
 def test_a_run_that_is_written_for_a_harness_and_read_again_has_its_answers_and_scores(
     benchmark_name: str, form: str, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Questions that do not count for the score are not written, so the file has no answer."""
+    """Questions that do not count for the score are not written, so they have no answer there."""
     benchmark = load_benchmark(benchmark_name, **options)
     run = finished_run(benchmark, answers_by_turns(benchmark), options=options)
     (file,) = write_harness_results(run, form, tmp_path / "results.json")
@@ -131,6 +131,7 @@ def test_a_run_that_is_written_for_a_harness_and_read_again_has_its_answers_and_
     assert headline_answers(evaluated) == headline_answers(run.evaluation)
     total = len(benchmark.examples)
     missing = total - len(run.evaluation.headline_rows)
+    assert missing > 0
     assert answers.notes[0].endswith(f"; {missing} of {total} questions have no answer there")
 
 

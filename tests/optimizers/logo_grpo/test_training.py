@@ -380,6 +380,22 @@ def one_step() -> TrainingSettings:
     return short_training(horizons=(2,), steps=1, num_rollouts=3)
 
 
+def test_a_finished_training_is_not_done_again(
+    make_world, one_step: TrainingSettings, tmp_path: Path
+) -> None:
+    """Both trainings have the same folder. The first one leaves its weights and journal there."""
+    first_world = make_world()
+    first_world.run_training(one_step, valset=first_world.dev, folder=tmp_path)
+
+    second_world = make_world()
+    second_world.run_training(one_step, valset=second_world.dev, folder=tmp_path)
+
+    assert len(first_world.engine.calls) > 0
+    assert second_world.rows == []
+    assert second_world.engine.calls == []
+    assert second_world.engine.weight == first_world.engine.weight
+
+
 @pytest.fixture
 def trained_folder(make_world: Any, one_step: TrainingSettings, tmp_path: Path) -> Path:
     """The folder of a finished training with the settings `one_step`, i.e. three rollouts.

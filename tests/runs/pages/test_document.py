@@ -128,7 +128,10 @@ def test_an_answer_with_at_least_half_of_the_score_counts_as_right(score: float)
 def test_the_reason_of_a_wrong_answer_says_how_much_of_the_evidence_was_recalled(
     recall: dict[str, float], extent: str, reason: str
 ) -> None:
-    """Evidence are the turns that hold the answer. "read": the model saw them, and read wrongly."""
+    """The evidence of a question is the turns that hold its answer.
+
+    "read" means that the model was shown all of them, and answered wrongly all the same.
+    """
     question = row(score=0.49, recall=recall)
 
     assert not question.right
