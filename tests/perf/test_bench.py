@@ -15,9 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "costs.md"
 NO_MEM0 = "/nowhere/python"
-"""Where the rows look for a Python with the library mem0. There is none, and to list rows none is
-needed.
-"""
+"""A path at which there is no Python with the library mem0. To list the rows, none is needed."""
 
 
 class RowName(NamedTuple):

@@ -26,7 +26,10 @@ def test_a_part_is_asked_only_what_it_can_answer(script: Any) -> None:
     writing = script("writing")
     locomo = benchmark("locomo")
 
-    for question in writing.questions_about_parts(locomo, locomo.examples[0].history.id):
+    questions = writing.questions_about_parts(locomo, locomo.examples[0].history.id)
+
+    assert questions
+    for question in questions:
         assert question.evidence_ids
         for turn_id in question.evidence_ids:
             assert turn_id in question.history.turns

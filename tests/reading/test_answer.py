@@ -37,7 +37,7 @@ from mempiler.signatures.pal import SelectSolutions
 from mempiler.signatures.pgr import ImagineTree, UpdateFacts
 from mempiler.signatures.pramem import ReflectOnPractice
 from mempiler.signatures.rgmem import SynthesizeEvidence
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 INPUTS_OF_PROMPTS: dict[str, Any] = {
     "dialogue": "[D1:1] Ann: a\n[D1:2] Bob: b",
@@ -659,6 +659,36 @@ def test_an_id_is_matched_if_exactly_one_can_be_meant(raw: Any, matched_id: str 
     known_ids = ["D1:1", "D1:2", "D2:1", "m7"]
 
     assert IdMatcher(known_ids).match(raw) == matched_id
+
+
+WORDS_FOR_MOODS = {"fine": "good"}
+
+
+class Mood(BaseModel):
+    """A mood, "good" or "bad". A model may also write "fine", which means "good"."""
+
+    mood: Annotated[
+        Literal["good", "bad"],
+        BeforeValidator(lambda raw: WORDS_FOR_MOODS.get(raw, raw)),
+    ]
+
+
+def test_a_field_may_translate_a_word_before_it_is_read() -> None:
+    """H2Memory reads "positive" as "pos" in this way, for example."""
+    moods, _ = read_value([{"mood": "fine"}, {"mood": "bad"}], list[Mood])
+
+    assert [mood.mood for mood in moods] == ["good", "bad"]
+
+
+def test_texts_of_repaired_json_are_ordinary_texts() -> None:
+    """While JSON is repaired, its text counts how often it is read, and fails after a limit.
+
+    A value must not be such a text, since it would fail later, wherever a memory uses it.
+    """
+    texts, _ = read_value('["ab", "cd",,]', list[str])
+
+    assert texts == ["ab", "cd"]
+    assert {type(text) for text in texts} == {str}
 
 
 def test_an_unknown_id_is_left_out_of_a_list_and_counted() -> None:

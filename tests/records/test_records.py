@@ -76,6 +76,12 @@ def test_json_of_the_greatest_depth_is_read() -> None:
     assert parse_json(deepest_list, "here")
 
 
+def test_the_documentation_states_the_greatest_depth_of_json() -> None:
+    page = Path(__file__).parents[2] / "docs/concepts.md"
+
+    assert f"nesting beyond {MAX_DEPTH} levels" in page.read_text()
+
+
 def test_json_behind_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     """Some editors put such a mark before a text."""
     file = tmp_path / "file.json"

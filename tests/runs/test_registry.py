@@ -695,6 +695,26 @@ def test_the_gate_accepts_a_cheaper_program_that_is_not_worse_by_more_than_the_m
     assert "and cheaper: -300 tokens a question [" in decision.line
 
 
+def test_the_gate_refuses_a_cheaper_program_without_a_margin():
+    """Scores are equal, and without a margin only a gain counts."""
+    cheap = manifest_with_tokens(700)
+    expensive = manifest_with_tokens(1000)
+
+    message = refusal(gate, cheap, expensive, "models:/m@prod")
+
+    assert "No significant gain" in message
+
+
+def test_the_gate_refuses_a_more_expensive_program_that_is_no_better():
+    """Scores are equal. A question takes 1000 tokens instead of 700."""
+    cheap = manifest_with_tokens(700)
+    expensive = manifest_with_tokens(1000)
+
+    message = refusal(gate, expensive, cheap, "models:/m@prod", margin=0.05)
+
+    assert "it may not be cheaper: +300 tokens a question" in message
+
+
 def test_the_gate_refuses_a_cheaper_program_that_may_be_worse_by_more_than_the_margin():
     """Scores are equal; 100 questions show that the cheap program is worse by 0.03 at most."""
     cheap = manifest_with_tokens(700)

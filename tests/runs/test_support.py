@@ -434,6 +434,25 @@ def test_a_model_that_is_asked_nothing_needs_no_key(
     output_of(cli, *EVALUATE_BY_SUPPORT, "--lm", "anthropic/x")
 
 
+@pytest.mark.usefixtures("own_results_folder")
+def test_a_model_that_writes_needs_a_key_although_it_answers_nothing(
+    cli: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory-R2 asks a model to write memories."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+
+    exit_code, _, stderr = cli(
+        *("evaluate", "memory-r2"),
+        *("--benchmark", "locomo"),
+        *("--metric", "support"),
+        *("--lm", "anthropic/x"),
+        *("--test", "2"),
+    )
+
+    assert exit_code == 2
+    assert "'anthropic/x': there is no key; set ANTHROPIC_API_KEY" in stderr
+
+
 def test_a_system_that_answers_by_itself_is_refused() -> None:
     def agent(history: History, question: str) -> str:
         return "Lisbon"

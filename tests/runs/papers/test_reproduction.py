@@ -85,8 +85,15 @@ def small_paper_rows(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def test_equal_variants_of_two_sections_share_a_run(small_paper_rows: dict[str, Any]) -> None:
-    """The variants "three turns" and "k = 3" have the same program with the same settings."""
-    assert small_paper_rows["three turns"]["runs"] == small_paper_rows["k = 3"]["runs"]
+    """The variants "three turns" and "k = 3" have the same program with the same settings.
+
+    The others differ from them and from each other, so the four variants are three runs.
+    """
+    runs_by_label = {label: tuple(row["runs"]) for label, row in small_paper_rows.items()}
+
+    assert list(runs_by_label) == ["three turns", "nothing", "k = 1", "k = 3"]
+    assert runs_by_label["three turns"] == runs_by_label["k = 3"]
+    assert len(set(runs_by_label.values())) == 3
 
 
 def test_the_run_of_a_variant_can_be_loaded_like_any_other(

@@ -162,7 +162,7 @@ def test_the_command_prints_a_plan_as_text_and_writes_no_file(
         pytest.param(
             ["pgr", "--data", "a", "--data", "b"],
             "--data b: say which benchmark it is of",
-            id="two files of nobody knows which benchmarks",
+            id="two files without the names of their benchmarks",
         ),
         pytest.param(
             ["rgmem", "--data", "msc=x"],
