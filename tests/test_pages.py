@@ -626,6 +626,25 @@ def test_fastapi_application_answers_from_sessions(fastapi_client: Any) -> None:
     assert answer == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
 
 
+def test_fastapi_application_stores_a_session_once_that_is_sent_twice(
+    fastapi_client: Any,
+) -> None:
+    """The page says that repeating is safe."""
+    first = fastapi_client.post("/sessions", json=LISBON_SESSION)
+    second = fastapi_client.post("/sessions", json=LISBON_SESSION)
+    answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
+
+    assert first.status_code == 201
+    assert second.status_code == 201
+    assert answer["sources"] == ["chat-17:1"]
+
+
+def test_fastapi_application_refuses_an_empty_session(fastapi_client: Any) -> None:
+    response = fastapi_client.post("/sessions", json={"id": "", "messages": []})
+
+    assert response.status_code == 400
+
+
 def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -> None:
     """The header X-User names the user: by default Ada, who sends the session."""
     message = {"role": "user", "content": "I moved to Lisbon."}
