@@ -209,6 +209,10 @@ def test_memory_of_the_support_page_is_scored_without_answers(tmp_path: Path) ->
 
     assert evaluation.score == 0.5
     assert evaluation.calls["task"] == 0
+    # The page shows these two lines of what is printed.
+    for words in ("of the stored entries", "words stored for each word said"):
+        (printed_line,) = [line for line in str(evaluation).splitlines() if words in line]
+        assert printed_line.strip() in SUPPORT.text
 
 
 @pytest.mark.slow
@@ -350,6 +354,7 @@ def test_settings_are_tuned_in_python_and_on_the_command_line(
     assert note in SETTINGS_SEARCH.text
     calls_in_python = result_in_python.usage["calls"]["task"]
     assert calls_in_python == result_of_command["usage"]["calls"]["task"]
+    assert f"LM calls, whole run: {calls_in_python} task; " in SETTINGS_SEARCH.text
     assert (tmp_path / "tuned-turn-rag" / "manifest.json").is_file()
 
 
@@ -626,6 +631,25 @@ def test_fastapi_application_answers_from_sessions(fastapi_client: Any) -> None:
     assert answer == {"answer": "I moved to Lisbon.", "sources": ["chat-17:1"]}
 
 
+def test_fastapi_application_stores_a_session_once_that_is_sent_twice(
+    fastapi_client: Any,
+) -> None:
+    """The page says that repeating is safe."""
+    first = fastapi_client.post("/sessions", json=LISBON_SESSION)
+    second = fastapi_client.post("/sessions", json=LISBON_SESSION)
+    answer = fastapi_client.post("/ask", json={"question": "Where did I move?"}).json()
+
+    assert first.status_code == 201
+    assert second.status_code == 201
+    assert answer["sources"] == ["chat-17:1"]
+
+
+def test_fastapi_application_refuses_an_empty_session(fastapi_client: Any) -> None:
+    response = fastapi_client.post("/sessions", json={"id": "", "messages": []})
+
+    assert response.status_code == 400
+
+
 def test_fastapi_application_shows_a_user_no_other_memory(fastapi_client: Any) -> None:
     """The header X-User names the user: by default Ada, who sends the session."""
     message = {"role": "user", "content": "I moved to Lisbon."}
@@ -853,6 +877,13 @@ def test_the_page_on_improving_names_the_optimizers_that_are_not_refused() -> No
 
     for name in OPTIMIZERS_WITHOUT_DEMOS:
         assert f"`{name}`" in paragraph
+
+
+def test_the_page_on_improving_quotes_the_message_about_another_process() -> None:
+    message = "another process is improving it, so nothing was done"
+
+    assert f"`{message}`" in IMPROVE.text
+    assert message in (ROOT / "runs" / "round_folder.py").read_text(encoding="utf-8")
 
 
 # --- docs/production/troubleshooting.md -----------------------------------------------------

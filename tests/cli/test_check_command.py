@@ -113,6 +113,23 @@ def test_code_4_means_a_broken_run(cli: RunCommand) -> None:
     assert "broken run: 24 of 24 questions failed" in err
 
 
+def test_the_junit_file_of_a_broken_run_has_an_error(cli: RunCommand, current_folder: Path) -> None:
+    """The program `fails` raises an error for each question, so nothing can be compared."""
+    cli(*check_command("fails", "--junit", "junit.xml"))
+
+    assert failure_counts(current_folder / "junit.xml")["errors"] == "1"
+
+
+def test_json_is_one_object(cli: RunCommand) -> None:
+    """It has a row for each program. The first is that with which the other one is compared."""
+    code, out, _ = cli(*check_command("knows_half", "--json"))
+
+    result = json.loads(out)
+    assert code == 1
+    assert result["passed"] is False
+    assert [row["decisive"] for row in result["rows"]] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -50,6 +50,16 @@ def test_choose_prints_what_the_function_returns(cli: RunCommand, data_options: 
     assert [row["program"] for row in printed["programs"]] == [row.program for row in returned.rows]
 
 
+def test_choose_ends_with_an_error_if_a_limit_left_no_answer(
+    cli: RunCommand, data_options: list[str]
+) -> None:
+    """The limit is no call at all."""
+    code, _, err = cli("choose", "turn-rag", "session-rag", *data_options, "--max-calls", "0")
+
+    assert code == 4
+    assert "mempiler: nothing was evaluated: max-calls 0; resume with --resume " in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

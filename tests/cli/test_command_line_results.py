@@ -155,6 +155,15 @@ def test_the_first_line_says_what_the_scores_rest_on(cli: RunCommand) -> None:
     assert "not comparable" in line
 
 
+@pytest.mark.usefixtures("mlflow_tracking")
+def test_the_result_of_the_offline_engine_is_called_a_smoke_test(cli: RunCommand) -> None:
+    """The last lines say where MLflow shows the run."""
+    output = output_of(cli, *EVALUATE)
+
+    assert "smoke test, not comparable" in output
+    assert "MLflow run" in output
+
+
 @pytest.mark.parametrize(
     ("question", "embedder"),
     [
@@ -553,6 +562,24 @@ def test_check_of_a_judge_counts_what_it_accepts_by_label(
         "vague-wrong": 1.0,
         "specific-wrong": None,  # there is no such answer
     }
+
+
+def test_check_of_a_judge_counts_what_it_accepts_of_all_right_and_of_all_wrong_answers(
+    check_judge: Callable[..., dict[str, Any]],
+) -> None:
+    """The judge calls every answer right but "It was Rome."."""
+    result = check_judge(
+        {
+            "Rome": "right",
+            "Roma": "right",
+            "It was Rome.": "paraphrased-right",
+            "A city.": "vague-wrong",
+        }
+    )
+
+    assert result["right"]["n"] == 3
+    assert result["right"]["accepted"] == 2
+    assert result["wrong"]["rate"] == 1.0
 
 
 def test_check_of_a_judge_names_the_prompt_of_the_judge(

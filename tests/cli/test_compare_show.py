@@ -254,6 +254,27 @@ def test_gate_ends_with_code_one_if_one_of_two_runs_is_worse_than_the_first(
     assert "worse (" in gate_line(out)
 
 
+def test_gate_ends_with_code_one_if_there_are_too_few_questions(run_command: RunCommand) -> None:
+    """By default a verdict needs 20 questions."""
+    first = save_scores([1.0, 0.0])
+    second = save_scores([1.0, 1.0])
+
+    code, out, _ = run_command("compare", first, second, "--gate")
+
+    assert code == 1
+    assert "too few to tell (+0.500 [" in gate_line(out)
+
+
+def test_gate_decides_on_two_questions_if_the_user_wants_it(run_command: RunCommand) -> None:
+    first = save_scores([1.0, 0.0])
+    second = save_scores([1.0, 1.0])
+
+    code, out, _ = run_command("compare", first, second, "--gate", "--min-n", "2")
+
+    assert code == 0
+    assert gate_line(out).startswith("gate: nothing worse than")
+
+
 @pytest.mark.parametrize(
     ("second_scores", "is_passed"), [(SIX_MORE_RIGHT, True), (EIGHT_FEWER_RIGHT, False)]
 )

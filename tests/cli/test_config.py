@@ -128,6 +128,20 @@ def test_a_replay_takes_over_the_settings_of_the_model(
     assert settings["lm_settings"] == {"temperature": 0}
 
 
+def test_a_replay_with_other_settings_of_the_model_is_refused(
+    cli: RunCommand, current_folder: Path
+) -> None:
+    """A replay repeats a run with the answers that the model gave then."""
+    (current_folder / "run.toml").write_text(FOUR_QUESTIONS)
+    original = json_of(cli, *EVALUATE_BY_FILE, "--lm-set", "temperature=0")
+    replay = (*EVALUATE_BY_FILE, "--replay", original["run_id"])
+
+    code, _, err = cli(*replay, "--lm-set", "temperature=1")
+
+    assert code == 2
+    assert "ran with --lm-set {'temperature': 0}, not {'temperature': 1}" in err
+
+
 @pytest.mark.parametrize("name", ["set", "lm-set", "benchmark-set", "optimizer-set", "train-set"])
 def test_settings_of_the_command_line_are_added_to_those_of_the_file(
     name: str, current_folder: Path

@@ -170,7 +170,7 @@ def test_train_returns_what_the_command_prints(cli: RunCommand, tiny_model: str)
     assert settings_of(returned.run) == settings_of(printed["run"])
     assert as_json(returned)["before"]["score"] == printed["before"]["score"]
     assert as_json(returned)["after"]["score"] == printed["after"]["score"]
-    assert returned.training["tokens"] == printed["training"]["tokens"]
+    assert returned.training["tokens"] == printed["training"]["tokens"] > 0
 
 
 @pytest.mark.parametrize("name", ["compile", "evaluate", "choose", "improve", "train"])

@@ -219,6 +219,16 @@ def test_undo_takes_back_one_change_after_the_other(call_tool: CallTool) -> None
     assert "Lisbon" in only_hit(call_tool, "moved")
 
 
+def test_undo_of_an_unchanged_entry_says_that_there_is_nothing_to_undo(
+    call_tool: CallTool,
+) -> None:
+    entry = add_entry(call_tool, "I moved to Lisbon.")
+
+    reply = call_tool("undo_memory", entry=entry)
+
+    assert text_of(reply) == f"There is no entry {entry}, or nothing to undo."
+
+
 def test_the_history_of_an_entry_begins_after_the_change_that_the_agent_names(
     call_tool: CallTool,
 ) -> None:

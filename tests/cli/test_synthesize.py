@@ -151,6 +151,18 @@ def test_a_command_that_a_limit_stopped_goes_on_and_pays_nothing_twice(
     assert len(set(server.texts)) == len(server.texts)
 
 
+def test_a_command_that_a_limit_stopped_says_how_to_go_on(
+    cli: RunCommand, start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server(scripted_palset.flawless_model)
+
+    output = output_of(cli, *palset_command(server, tmp_path / "pal"), "--max-calls", "1")
+
+    output_in_one_line = " ".join(output.split())
+    advice = "max-calls 1; the same command with a higher limit goes on"
+    assert f"stopped by a limit: {advice}" in output_in_one_line
+
+
 def test_a_command_whose_data_set_is_finished_asks_nothing(
     cli: RunCommand, start_server: StartServer, tmp_path: Path
 ) -> None:
