@@ -98,7 +98,7 @@ def failing_model(scripted: Any) -> FailingModel:
 
 
 class PausingModel:
-    """A language model that does not answer prompts with a word until `go_on` is called.
+    """A language model that answers prompts with a certain word only after `go_on` is called.
 
     `scripted(pausing_model.reply)` makes a model of it.
 

@@ -431,7 +431,7 @@ def test_an_answer_is_stored_though_its_session_ended_while_the_model_was_asked(
     """The model of this test ends the session before it answers, as another request could."""
 
     def end_session_and_answer(field: str, prompt: str, call_number: int) -> dict[str, str]:
-        store.open_sessions.end(ADA, "a")
+        assert store.open_sessions.end(ADA, "a") is not None
         return {"answer": "fine"}
 
     client = start_service(scripted(end_session_and_answer))
@@ -454,6 +454,11 @@ def test_an_answer_is_stored_though_its_session_ended_while_the_model_was_asked(
             id="no message of the user",
         ),
         pytest.param(
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages.0.content",
+            id="an image without an address",
+        ),
+        pytest.param(
             {"messages": [{"role": "user", "content": 5}]},
             "messages.0.content: Input should be",
             id="a number as content",
@@ -466,6 +471,11 @@ def test_an_answer_is_stored_though_its_session_ended_while_the_model_was_asked(
         ),
         pytest.param(
             {"metadata": {"session": "../etc"}}, "metadata.session: ", id="a path as session"
+        ),
+        pytest.param(
+            {"mempiler": {"metadata": {"a b": 1}}},
+            "mempiler.metadata.a b.[key]: the name 'a b'",
+            id="metadata with a malformed name",
         ),
         pytest.param(
             {"mempiler": {"session": "a"}}, "mempiler.session: Extra", id="an unknown field"

@@ -152,6 +152,14 @@ def test_users_of_two_tenants_with_the_same_name_are_kept_apart(import_lines: Im
     }
 
 
+def test_a_text_with_an_escaped_zero_byte_is_imported(import_lines: Import) -> None:
+    """A store holds such a text, and an export writes its zero byte as `\\u0000`."""
+    result = import_lines(user_line("ada", "a\0b"))
+
+    assert result.exit_code == 0
+    assert stored_texts() == {("acme", "ada"): ["a\0b"]}
+
+
 def test_a_hundred_megabytes_of_brackets_are_refused_soon(import_lines: Import) -> None:
     started = time.monotonic()
     result = import_lines(user_line("ada"), b"[" * HUNDRED_MILLION)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mempiler import Store
 
-from .conftest import service_over, serving
+from .conftest import service_over, serving, within
 
 pytest.importorskip("opentelemetry.instrumentation.fastapi")
 from opentelemetry.sdk.trace import TracerProvider
@@ -79,6 +79,8 @@ def test_requests_are_answered_whatever_the_collector_does(
             assert client.get("/v1/users/ada/sessions").status_code == 200
         assert client.ask("Where did Ada move?").status_code == 200
         seconds = time.monotonic() - started
+        # Otherwise the collector would have had nothing to hang or to fail at.
+        assert within(10, lambda: collector.spans != [])
         collector.may_go_on.set()
 
     assert seconds < 10

@@ -205,7 +205,7 @@ def client_with_twelve_notes(
 ) -> Iterator[Api]:
     """A client of `acme`, of which twelve users have a note to be written by a model.
 
-    The budget of 1.5 dollars a day is spent when the block begins, and some notes are not written.
+    The budget of 1.5 dollars a day is spent when the test begins, and some notes are not written.
     """
     program = build("recursive-summary")
     service = service_over(store, tmp_path, make_priced_lm(), program, writers=4)
@@ -569,14 +569,15 @@ def make_call(breaker: Breaker) -> None:
 def test_a_cost_that_the_store_fails_to_count_is_counted_with_the_next_call(
     store: Store, breaker: Breaker, usage: UsageThatCanFail
 ) -> None:
-    """The database is locked when the first call ends. Each call costs 25 cents."""
+    """The database is locked when the first two calls end. Each call costs 25 cents."""
     usage.is_locked = True
+    make_call(breaker)
     make_call(breaker)
     assert store.tenant_usage.spent_today("acme") == 0
 
     usage.is_locked = False
     make_call(breaker)
-    assert store.tenant_usage.spent_today("acme") == 0.25 + 0.25
+    assert store.tenant_usage.spent_today("acme") == 0.25 + 0.25 + 0.25
     assert nothing_is_reserved(store)
 
 

@@ -70,6 +70,18 @@ def add_session(memory: UserMemory, session_id: str, *texts: str, **options: Any
     memory.add(Session(id=session_id, time=datetime(2024, month, 3), turns=tuple(turns)), **options)
 
 
+def memory_with_code(store: Store, method: str) -> UserMemory:
+    """Return Ada's memory, in which D1:1 is of a bakery, and D1:2 has the code mk0123456789."""
+    memory = memory_of_ada(store, method)
+    add_session(
+        memory,
+        "D1",
+        "I walk to the bakery every morning.",
+        "The code of the safe in the cellar is mk0123456789.",
+    )
+    return memory
+
+
 def pages_of_entries(memory: UserMemory, limit: int = 2, **choice: Any) -> list[list[ListedEntry]]:
     """Return the entries of a memory, page by page."""
     page = memory.entries.list(limit=limit, **choice)
@@ -186,13 +198,7 @@ def delete_entries_with(memory: UserMemory, word: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_deleted_entry_is_gone_in_every_method_and_process(method: str, store: Store) -> None:
     """No question may bring the code mk0123456789 to light any more."""
-    memory = memory_of_ada(store, method)
-    add_session(
-        memory,
-        "D1",
-        "I walk to the bakery every morning.",
-        "The code of the safe in the cellar is mk0123456789.",
-    )
+    memory = memory_with_code(store, method)
     assert "mk0123456789" in text_visible_to(memory, WHAT_IS_THE_CODE)
 
     delete_entries_with(memory, "mk0123456789")
@@ -205,13 +211,7 @@ def test_a_deleted_entry_is_gone_in_every_method_and_process(method: str, store:
 @pytest.mark.parametrize("method", METHODS)
 def test_an_export_says_deleted_in_the_place_of_a_deleted_entry(method: str, store: Store) -> None:
     """An export shows all that is stored of a user."""
-    memory = memory_of_ada(store, method)
-    add_session(
-        memory,
-        "D1",
-        "I walk to the bakery every morning.",
-        "The code of the safe in the cellar is mk0123456789.",
-    )
+    memory = memory_with_code(store, method)
     assert "mk0123456789" in exported_text(memory)
 
     delete_entries_with(memory, "mk0123456789")
@@ -223,13 +223,7 @@ def test_an_export_says_deleted_in_the_place_of_a_deleted_entry(method: str, sto
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_is_deleted_but_the_entry(method: str, store: Store) -> None:
     """Of three turns, the one with the code of a safe is deleted."""
-    memory = memory_of_ada(store, method)
-    add_session(
-        memory,
-        "D1",
-        "I walk to the bakery every morning.",
-        "The code of the safe in the cellar is mk0123456789.",
-    )
+    memory = memory_with_code(store, method)
     add_session(memory, "D2", "My sister plays the piano on Sundays.")
     ids_before = set(entries_by_id(memory))
 

@@ -339,6 +339,21 @@ def test_a_breaker_remembers_a_bounded_number_of_users_whose_calls_failed() -> N
 # Counts of failures.
 
 
+def test_failures_in_a_row_are_counted_for_each_user() -> None:
+    """Ada of `globex` is another user than Ada of `acme`. A success ends a row (`reset`)."""
+    ada_of_acme = Owner("ada", "acme")
+    ada_of_globex = Owner("ada", "globex")
+    counts = FailureCounts()
+
+    assert counts.add(ada_of_acme) == 1
+    assert counts.add(ada_of_acme) == 2
+    assert counts.add(ada_of_globex) == 1
+
+    counts.reset(ada_of_acme)
+    assert counts.add(ada_of_acme) == 1
+    assert counts.add(ada_of_globex) == 2
+
+
 def test_only_the_failures_of_the_latest_users_are_counted() -> None:
     """With `limit=2` the failures of two users are counted; Ada's are the oldest."""
     ada = Owner("ada", "acme")
