@@ -370,20 +370,28 @@ def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store)
 
 
 def test_no_writer_of_a_busy_file_fails(tmp_path: Path) -> None:
-    """32 threads write, and SQLite would let a thread wait 50 ms for the others.
+    """Two stores of one file stand for two processes. In each of them 16 threads write.
 
-    Which thread gets SQLite's own lock is luck, and some never got it. So writers take turns by the
-    lock of another file, for which they wait as long as it takes.
+    SQLite would let a writer wait 50 ms for its own lock. Who gets that lock is luck, and some
+    writers never got it. So writers take turns by the lock of another file, for which they wait as
+    long as it takes.
     """
-    with Store(tmp_path / "s.sqlite", timeout=0.05) as store, ThreadPoolExecutor(32) as threads:
-        writes = [
-            threads.submit(store.items.add, Owner(f"user-{number}"), session("one"))
-            for number in range(160)
-        ]
+    path = tmp_path / "s.sqlite"
+    with (
+        Store(path, timeout=0.05) as first_store,
+        Store(path, timeout=0.05) as second_store,
+        ThreadPoolExecutor(16) as first_threads,
+        ThreadPoolExecutor(16) as second_threads,
+    ):
+        writes = []
+        for _ in range(80):
+            for threads, store in ((first_threads, first_store), (second_threads, second_store)):
+                owner = Owner(f"user-{len(writes)}")
+                writes.append(threads.submit(store.items.add, owner, session("one")))
 
         for write in writes:
             assert write.result().new
-        assert len(store.users.list_all()) == 160
+        assert len(first_store.users.list_all()) == 160
 
 
 def seconds_to_add(store: Store, text: str) -> float:
@@ -652,6 +660,12 @@ def test_two_spellings_of_an_id_in_unicode_are_one_session(store: Store) -> None
 
     assert first.new is True
     assert second.new is False
+
+
+def test_two_spellings_of_an_id_in_unicode_are_one_open_session(store: Store) -> None:
+    store.open_sessions.append(ADA, DECOMPOSED, [turn_of_ada("one")])
+
+    assert store.open_sessions.end(ADA, COMPOSED) is not None
 
 
 def test_a_session_is_forgotten_by_either_spelling_of_its_id(store: Store) -> None:
