@@ -370,28 +370,24 @@ def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store)
 
 
 def test_no_writer_of_a_busy_file_fails(tmp_path: Path) -> None:
-    """Two stores of one file stand for two processes. In each of them 16 threads write.
+    """16 stores of one file stand for 16 processes, which write at the same time.
 
     SQLite would let a writer wait 50 ms for its own lock. Who gets that lock is luck, and some
     writers never got it. So writers take turns by the lock of another file, for which they wait as
     long as it takes.
     """
-    path = tmp_path / "s.sqlite"
-    with (
-        Store(path, timeout=0.05) as first_store,
-        Store(path, timeout=0.05) as second_store,
-        ThreadPoolExecutor(16) as first_threads,
-        ThreadPoolExecutor(16) as second_threads,
-    ):
-        writes = []
-        for _ in range(80):
-            for threads, store in ((first_threads, first_store), (second_threads, second_store)):
-                owner = Owner(f"user-{len(writes)}")
-                writes.append(threads.submit(store.items.add, owner, session("one")))
 
-        for write in writes:
-            assert write.result().new
-        assert len(first_store.users.list_all()) == 160
+    def add_ten_users(process: int) -> None:
+        with Store(tmp_path / "s.sqlite", timeout=0.05) as store:
+            for number in range(10):
+                store.items.add(Owner(f"user {number} of process {process}"), session("one"))
+
+    with Store(tmp_path / "s.sqlite") as store, ThreadPoolExecutor(16) as threads:
+        processes = [threads.submit(add_ten_users, process) for process in range(16)]
+
+        for process in processes:
+            process.result()
+        assert len(store.users.list_all()) == 160
 
 
 def seconds_to_add(store: Store, text: str) -> float:
