@@ -330,6 +330,6 @@ def test_misnamed_fields_are_named_at_once(
 
 
 def test_lines_that_are_lists_are_reported_line_by_line(tmp_path: Path) -> None:
-    """They are JSON, so the file has the right form, but not its lines."""
+    """Every line is JSON, but a line must be an object."""
     report = check("jsonl", write_text(tmp_path, "[1]\n[2]\n"))
     assert [finding.where for finding in report.findings][:2] == ["line 1", "line 2"]

@@ -128,6 +128,12 @@ def load_with_evidence(folder: Path, *evidence: Any, **options: Any) -> Benchmar
     return load(folder, "locomo", ask_with_evidence, **options)
 
 
+def test_by_default_questions_without_evidence_are_kept(tmp_path: Path) -> None:
+    """Evidence is a list of turns. "D" names no turn, and there is no turn D77:1."""
+    loaded = load_with_evidence(tmp_path, ["D2:1"], [], ["D"], "D77:1")
+    assert len(loaded.examples) == 4
+
+
 def test_the_option_evidenced_leaves_out_questions_without_evidence(tmp_path: Path) -> None:
     """The authors of the method Memory-R2 trained and tested without these questions.
 

@@ -505,12 +505,16 @@ def test_each_judge_of_dialogues_sees_its_own_part_of_the_persona(
 def test_a_judge_of_dialogues_is_asked_six_times_even_if_a_cache_knows_the_answer(
     scripted: Any,
 ) -> None:
-    """Each order of the dialogues is judged three times, as the released code does."""
+    """Each order of the dialogues is judged three times, as in the released code.
+
+    This judge gives 8 to the dialogue that it is shown first, and 3 to the other one.
+    """
     lm = scripted(lambda *call: FIRST_DIALOGUE_IS_BETTER, cache=True)
 
-    compare(NeedUnderstandingJudge(lm, adapter()), PERSONA, own="mine", other="theirs")
+    result = compare(NeedUnderstandingJudge(lm, adapter()), PERSONA, own="mine", other="theirs")
 
     assert len(prompts_to(lm)) == 6
+    assert result.own == (8 + 3) / 2
 
 
 def test_equal_dialogues_tie_without_a_call(model_that_replies: Any) -> None:

@@ -68,7 +68,7 @@ def test_without_a_preference_the_snippet_or_the_right_reply_is_the_reference(
 
 
 def test_requests_to_forget_and_sensitive_rows_are_left_out_and_reported(tmp_path: Path) -> None:
-    """So does the paper on PGR, a method that is compared on this benchmark."""
+    """The paper on PGR, a method that is compared on this benchmark, leaves them out too."""
     loaded = load_questions(
         tmp_path,
         {"pref_type": "neutral_pref"},

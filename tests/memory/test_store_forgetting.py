@@ -417,6 +417,17 @@ def test_a_write_is_stored_though_another_session_is_forgotten_meanwhile(
     assert [user.owner for user in store.users.list_all()] == [ADA]
 
 
+@pytest.mark.parametrize("write", WRITES)
+def test_the_id_of_a_forgotten_session_may_be_used_again(store: Store, write: Write) -> None:
+    write(store, ADA, session_id="s", forget_count=None)
+    store.forgetting.forget_session(ADA, "s")
+    count_after_forgetting = store.forgetting.count()
+
+    write(store, ADA, session_id="s", forget_count=count_after_forgetting)
+
+    assert [user.owner for user in store.users.list_all()] == [ADA]
+
+
 def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(
     store: Store,
 ) -> None:
@@ -428,6 +439,28 @@ def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_s
     store.forgetting.forget_session(ADA, "s1")
 
     assert not store.amendments.append(ADA, amendment, forget_count=count_before_forgetting)
+    assert store.amendments.list_all(ADA) == []
+
+
+def test_an_amendment_of_an_entry_that_was_read_before_a_forgetting_is_not_stored(
+    store: Store,
+) -> None:
+    """A request begins after a session was forgotten, but has read its entry before.
+
+    The words that it quotes may be those of the forgotten session.
+    """
+    store.items.add(ADA, session("a very secret word", id="s1"))
+    store.items.add(ADA, session("something else", id="s2"))
+    count_before_forgetting = store.forgetting.count()
+    store.forgetting.forget_session(ADA, "s1")
+    count_after_forgetting = store.forgetting.count()
+
+    assert not store.amendments.append(
+        ADA,
+        deletion_of_turn("s2:1", "something else"),
+        forget_count=count_after_forgetting,
+        entry_forget_count=count_before_forgetting,
+    )
     assert store.amendments.list_all(ADA) == []
 
 

@@ -370,19 +370,23 @@ def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store)
 
 
 def test_no_writer_of_a_busy_file_fails(tmp_path: Path) -> None:
-    """32 threads write, and SQLite would let a thread wait 50 ms for the others.
+    """16 stores of one file stand for 16 processes, which write at the same time.
 
-    Which thread gets SQLite's own lock is luck, and some never got it. So writers take turns by the
-    lock of another file, for which they wait as long as it takes.
+    SQLite would let a writer wait 50 ms for its own lock. Who gets that lock is luck, and some
+    writers never got it. So writers take turns by the lock of another file, for which they wait as
+    long as it takes.
     """
-    with Store(tmp_path / "s.sqlite", timeout=0.05) as store, ThreadPoolExecutor(32) as threads:
-        writes = [
-            threads.submit(store.items.add, Owner(f"user-{number}"), session("one"))
-            for number in range(160)
-        ]
 
-        for write in writes:
-            assert write.result().new
+    def add_ten_users(process: int) -> None:
+        with Store(tmp_path / "s.sqlite", timeout=0.05) as store:
+            for number in range(10):
+                store.items.add(Owner(f"user {number} of process {process}"), session("one"))
+
+    with Store(tmp_path / "s.sqlite") as store, ThreadPoolExecutor(16) as threads:
+        processes = [threads.submit(add_ten_users, process) for process in range(16)]
+
+        for process in processes:
+            process.result()
         assert len(store.users.list_all()) == 160
 
 
@@ -652,6 +656,12 @@ def test_two_spellings_of_an_id_in_unicode_are_one_session(store: Store) -> None
 
     assert first.new is True
     assert second.new is False
+
+
+def test_two_spellings_of_an_id_in_unicode_are_one_open_session(store: Store) -> None:
+    store.open_sessions.append(ADA, DECOMPOSED, [turn_of_ada("one")])
+
+    assert store.open_sessions.end(ADA, COMPOSED) is not None
 
 
 def test_a_session_is_forgotten_by_either_spelling_of_its_id(store: Store) -> None:

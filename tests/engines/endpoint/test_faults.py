@@ -293,7 +293,6 @@ CALL_IN_A_DAEMON_THREAD = """
 import sys, threading, time
 from contextlib import suppress
 from mempiler.engines.lm import language_model
-from mempiler.engines.metered_lm import MeteredLM
 lm = language_model("openai/own", api_base=sys.argv[1], cache=False, retries=0)
 
 def ask():
