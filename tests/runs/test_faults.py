@@ -252,6 +252,20 @@ def test_a_run_is_broken_if_the_users_store_loses_more_than_a_tenth_of_the_sessi
     assert re.search(message, outcome.last_error_line)
 
 
+def test_a_store_may_lose_the_share_of_sessions_that_the_user_allows(run_command: Any) -> None:
+    """`Full` loses one session in five, and half of them may be lost."""
+    outcome = run_command(
+        "evaluate",
+        "own_mistakes:Full",
+        *EIGHT_TEST_QUESTIONS,
+        *IN_THIS_PROCESS,
+        "--max-failure-rate",
+        "0.5",
+    )
+
+    assert outcome.exit_code == 0
+
+
 def test_a_users_method_whose_entries_all_have_one_id_is_refused(run_command: Any) -> None:
     """Nobody could tell then which entry was recalled. `SameIds` calls all its entries "note"."""
     outcome = run_command("evaluate", "own_mistakes:SameIds", *EIGHT_TEST_QUESTIONS)
